@@ -1,0 +1,57 @@
+# Every target does its own set-up: Python >= 3.11 with venv and pip is all it asks of the machine.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+CYCLES ?= 200
+
+.PHONY: help setup run test lint format messages supported lock interop bench chaos clean
+
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s'|'
+
+setup: $(STAMP) ## virtual environment with pinned dependencies and `kohort`
+
+$(STAMP): requirements/dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Kohort needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+run: setup ## the demo: a broker, a producer and a fetching client; ends by itself
+	$(BIN)/kohort demo
+
+test: setup ## everything that needs PyPI and Debian packages only
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not interop and not chaos"
+
+lint: setup ## ruff, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup ## let ruff put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+messages: setup ## src/kohort/wire/messages from src/kohort/wire/schema
+	$(BIN)/python -m kohort.wire.generate
+
+supported: setup ## SUPPORTED.md from the tables that the broker runs on
+	$(BIN)/python -m kohort.cli.supported > SUPPORTED.md
+
+interop: setup ## Apache Kafka's client and tools, kafkajs, kcat (Maven Central, npm, Debian)
+	$(BIN)/python -m pytest -m interop tests/interop
+
+bench: setup ## side by side with Apache Kafka; writes benchmarks/RESULTS.md
+	$(BIN)/python -m benchmarks
+
+chaos: setup ## SIGKILL for a long time: make chaos CYCLES=1000
+	KOHORT_CHAOS_CYCLES=$(CYCLES) $(BIN)/python -m pytest -m chaos -s tests
+
+lock: $(STAMP) ## pin requirements/dev.lock again
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml requirements/dev.in -o requirements/dev.lock
+
+clean: ## throw away the environment and caches
+	rm -rf $(VENV) .cache .hypothesis .mypy_cache .ruff_cache

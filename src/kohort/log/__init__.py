@@ -1,0 +1,1 @@
+"""One partition on disk, and all partitions of a node."""

@@ -1,0 +1,1 @@
+"""Bytes <-> messages. No I/O, no clock; imports nothing else of Kohort."""
