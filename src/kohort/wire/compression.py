@@ -1,0 +1,159 @@
+"""The codecs of record batches: gzip, snappy, lz4 and zstd, as Kafka's clients write and read them.
+
+Everything works on whole payloads: a batch is small, and one call into the library beats a stream.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import cramjam
+
+from kohort.wire.errors import BadBatch, ErrorCode
+
+Buffer = bytes | bytearray | memoryview
+
+MAX_DECOMPRESSED = 128 * 1024 * 1024
+"""What one batch may grow to unless the caller says otherwise: far above any honest batch."""
+
+
+class Compression(IntEnum):
+    """The codec ids in the low three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` as the named codec's stream.
+
+    `level` is the value of `compression.<codec>.level` (gzip 1..9 or -1, lz4 1..17, zstd -131072..22);
+    None is Kafka's default of that codec. Snappy has no levels.
+    """
+    if codec == Compression.NONE:
+        return bytes(data)
+    if codec == Compression.GZIP:
+        return bytes(cramjam.gzip.compress(data, level=6 if level is None or level == -1 else level))
+    if codec == Compression.SNAPPY:
+        return _compress_xerial(data)
+    if codec == Compression.LZ4:
+        return _compress_lz4(data, level)
+    assert codec == Compression.ZSTD, f"no codec has the id {codec}"
+    return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
+
+
+def decompress(codec: int, data: Buffer, max_size: int = MAX_DECOMPRESSED) -> bytes:
+    """What `compress`, or any client, compressed.
+
+    Raises BadBatch: INVALID_RECORD for a damaged stream or an unknown codec, MESSAGE_TOO_LARGE for one that
+    grows beyond `max_size`. Memory follows what the stream really holds, not what it promises.
+    """
+    if codec == Compression.NONE:
+        return bytes(data)
+    try:
+        if codec == Compression.SNAPPY:
+            return _decompress_snappy(data, max_size)
+        if codec == Compression.GZIP:
+            return _decompress_growing(cramjam.gzip, data, max_size)
+        if codec == Compression.LZ4:
+            return _decompress_growing(cramjam.lz4, data, max_size)
+        if codec == Compression.ZSTD:
+            return _decompress_growing(cramjam.zstd, data, max_size)
+    except cramjam.DecompressionError as error:
+        name = Compression(codec).name.lower()
+        raise BadBatch(ErrorCode.INVALID_RECORD, f"damaged {name} data: {error}") from None
+    raise BadBatch(ErrorCode.INVALID_RECORD, f"unknown compression id {codec}")
+
+
+def _too_large(max_size: int) -> BadBatch:
+    return BadBatch(ErrorCode.MESSAGE_TOO_LARGE, f"the batch decompresses to more than {max_size} bytes")
+
+
+# What the library says when the output does not fit; the only sign that tells "larger" from "damaged".
+_OUTPUT_FULL = "failed to write whole buffer"
+
+
+def _decompress_growing(library: object, data: Buffer, max_size: int) -> bytes:
+    """Tries larger and larger outputs: none of these formats says reliably how large its content is."""
+    decompress_into = library.decompress_into  # type: ignore[attr-defined]
+    size = max(16 * 1024, 8 * len(data))
+    while True:
+        # One byte more than is allowed: a stream of exactly max_size bytes must not pass for a larger one.
+        size = min(size, max_size + 1)
+        output = bytearray(size)
+        try:
+            written = decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if _OUTPUT_FULL not in str(error):
+                raise
+            if size > max_size:
+                raise _too_large(max_size) from None
+            size *= 8
+            continue
+        if written > max_size:
+            raise _too_large(max_size)
+        return bytes(memoryview(output)[:written])
+
+
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    # Kafka's default level 9 means the fast compressor there, every other level the high one, whose scale
+    # starts at 3 and ends at 12 in the frame library. Java refuses linked blocks.
+    frame_level = 1 if level is None or level == 9 else min(max(level, 3), 12)
+    compressor = cramjam.lz4.Compressor(level=frame_level, block_linked=False, content_checksum=False)
+    compressor.compress(bytes(data))
+    return bytes(compressor.finish())
+
+
+# Java's snappy writes a stream of its own (snappy-java by xerial): a magic, two version numbers, then raw
+# blocks, each after its length. librdkafka and others write one raw block without any of it.
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK = 32 * 1024
+
+# The densest element of raw snappy makes 64 bytes of 3: a block that promises more than this lies.
+_SNAPPY_BEST_RATIO = 22
+
+
+def _compress_xerial(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Buffer, max_size: int) -> bytes:
+    view = memoryview(data)
+    if view[:8] != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, max_size)
+    parts: list[bytes] = []
+    room = max_size
+    pos = 0
+    while pos < len(view):
+        # A stream may follow a stream: the header can stand wherever a block can.
+        if view[pos : pos + 8] == _XERIAL_MAGIC:
+            pos += 16
+            continue
+        end = pos + 4 + int.from_bytes(view[pos : pos + 4], "big")
+        if end > len(view):
+            raise BadBatch(ErrorCode.INVALID_RECORD, "damaged snappy data: a block is cut short")
+        block = _decompress_snappy_block(view[pos + 4 : end], room)
+        room -= len(block)
+        parts.append(block)
+        pos = end
+    if pos > len(view):
+        raise BadBatch(ErrorCode.INVALID_RECORD, "damaged snappy data: a stream header is cut short")
+    return b"".join(parts)
+
+
+def _decompress_snappy_block(block: memoryview, max_size: int) -> bytes:
+    promised = cramjam.snappy.decompress_raw_len(block)
+    if promised > _SNAPPY_BEST_RATIO * len(block):
+        raise BadBatch(ErrorCode.INVALID_RECORD, "damaged snappy data: it promises more than it can hold")
+    if promised > max_size:
+        raise _too_large(max_size)
+    return bytes(cramjam.snappy.decompress_raw(block))
