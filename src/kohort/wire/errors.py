@@ -1,9 +1,9 @@
 """The error codes of the protocol, and the exceptions that users see.
 
-    KohortError
-    ├── BadFrame        bytes that are not the message they claim to be; the connection is closed
-    ├── BadBatch        a record batch that is damaged or not allowed; carries the code to answer
-    └── KafkaError      what a broker answered; carries the code
+KohortError
+├── BadFrame        bytes that are not the message they claim to be; the connection is closed
+├── BadBatch        a record batch that is damaged or not allowed; carries the code to answer
+└── KafkaError      what a broker answered; carries the code
 """
 
 from __future__ import annotations

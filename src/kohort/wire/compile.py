@@ -1,0 +1,71 @@
+"""Compiles the notation of `schema/` into straight-line encode and decode functions, one pair per version.
+
+A codec is made when its version is first used: a client uses one version of a handful of APIs, so a broker
+that starts compiles nothing. Runs of fields of fixed size become one `struct` call; arrays of structs become
+loops in the same function. `python -m kohort.wire.compile produce 9` prints the source that is run.
+
+Decoding never trusts a length: it is checked against what is left of the frame before anything is allocated.
+Every way in which bytes can be wrong ends in BadFrame.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from kohort.wire.decoder import decoder_source
+from kohort.wire.encoder import encoder_source
+from kohort.wire.notation import ApiSpec, all_apis, api
+from kohort.wire.struct import Message
+
+Chunk = Any  # bytes, or a sized object that goes out as it is (a slice of a file)
+Decode = Callable[[memoryview, int], Message]
+Encode = Callable[[Message], list[Chunk]]
+
+
+class Codec:
+    """Encodes and decodes one API in one version; each of the four functions is compiled when first used.
+
+    `decode_…(buf, pos)` takes a view of exactly one frame and where its body begins; raises BadFrame.
+    `encode_…(message)` gives chunks: bytes, and file slices where a `records` field held one.
+    """
+
+    def __init__(self, api_spec: ApiSpec, version: int) -> None:
+        self.api_key, self.version = api_spec.key, version
+        self.flexible = version in api_spec.flexible
+        self._api = api_spec
+
+    def __getattr__(self, name: str) -> Any:
+        action, _, which = name.partition("_")
+        if action not in ("decode", "encode") or which not in ("request", "response"):
+            raise AttributeError(name)
+        message = self._api.request if which == "request" else self._api.response
+        make = decoder_source if action == "decode" else encoder_source
+        source, names = make(self._api, self.version, message)
+        exec(compile(source, f"<{action} {message.name} v{self.version}>", "exec"), names)
+        function = names[action]
+        setattr(self, name, function)
+        return function
+
+    decode_request: Decode
+    decode_response: Decode
+    encode_request: Encode
+    encode_response: Encode
+
+
+@cache
+def codec(api_key: int, version: int) -> Codec:
+    """The codec of an API in a version. Raises KeyError for one that has no layout here."""
+    api_spec = all_apis()[api_key]
+    if version not in api_spec.versions:
+        raise KeyError((api_key, version))
+    return Codec(api_spec, version)
+
+
+if __name__ == "__main__":
+    spec = api(sys.argv[1])
+    for part in (spec.request, spec.response):
+        for show in (decoder_source, encoder_source):
+            sys.stdout.write(show(spec, int(sys.argv[2]), part)[0] + "\n\n")

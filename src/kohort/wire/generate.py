@@ -1,0 +1,108 @@
+"""Writes `messages/` from `schema/`: `python -m kohort.wire.generate` (or `make messages`)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kohort.wire.notation import ApiSpec, FieldSpec, StructSpec, all_apis
+from kohort.wire.source import default_expression
+
+_PYTHON = {
+    "bool": "bool",
+    "float64": "float",
+    "string": "str",
+    "bytes": "bytes",
+    "records": "Records",
+    "uuid": "bytes",
+}
+
+
+def default_of(spec: FieldSpec) -> str:
+    """The Python expression of a field's default; structs and arrays are made in `__init__`."""
+    return "None" if spec.is_array or spec.type[0].isupper() else default_expression(spec)
+
+
+def annotation_of(spec: FieldSpec) -> str:
+    kind = _PYTHON.get(spec.type, spec.type if spec.type[0].isupper() else "int")
+    kind = f"list[{kind}]" if spec.is_array else kind
+    can_be_null = spec.nullable.first <= spec.nullable.last or spec.default == "null"
+    return f"{kind} | None" if can_be_null else kind
+
+
+def _struct_source(struct: StructSpec, api: ApiSpec) -> list[str]:
+    is_message = struct in (api.request, api.response)
+    lines = ["", "", f"class {struct.name}({'Message' if is_message else 'Struct'}):"]
+    if is_message:
+        lines += [f"    API_KEY = {api.key}"]
+    if not struct.fields:
+        return lines + ["    __slots__ = ()"]
+    names = ", ".join(f'"{spec.name}"' for spec in struct.fields)
+    lines += [f"    __slots__ = ({names},)", "    FIELDS = __slots__", ""]
+    lines += ["    def __init__(", "        self,"]
+    body = []
+    for spec in struct.fields:
+        kind, default = annotation_of(spec), default_of(spec)
+        made = not kind.endswith("None") and (spec.is_array or spec.type[0].isupper())
+        if made:
+            fresh = "[]" if spec.is_array else f"{spec.type}()"
+            lines.append(f"        {spec.name}: {kind} | None = None,")
+            body.append(f"        self.{spec.name}: {kind} = {fresh} if {spec.name} is None else {spec.name}")
+        else:
+            lines.append(f"        {spec.name}: {kind} = {default},")
+            body.append(f"        self.{spec.name} = {spec.name}")
+    return lines + ["    ) -> None:"] + body
+
+
+def module_source(api: ApiSpec) -> str:
+    # Structs that a later one refers to come first, so that the file reads without forward references.
+    order: list[StructSpec] = []
+
+    def visit(struct: StructSpec) -> None:
+        for spec in struct.fields:
+            if spec.type[0].isupper():
+                visit(api.structs[spec.type])
+        if struct not in order:
+            order.append(struct)
+
+    visit(api.request)
+    visit(api.response)
+    kinds = {spec.type for struct in order for spec in struct.fields}
+    names = ["Message"] + (["Struct"] if len(order) > 2 else [])
+    names += (["Records"] if "records" in kinds else []) + (["ZERO_UUID"] if "uuid" in kinds else [])
+    lines = [
+        f'"""{api.purpose}',
+        "",
+        f"Generated from schema/{api.module}.txt by `make messages`; do not edit.",
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        f"from kohort.wire.struct import {', '.join(sorted(names, key=lambda n: (not n.isupper(), n)))}",
+    ]
+    for struct in order:
+        lines += _struct_source(struct, api)
+    return "\n".join(lines) + "\n"
+
+
+def init_source() -> str:
+    return (
+        '"""The classes of all messages, one module per API. Generated from schema/ by `make messages`."""\n'
+    )
+
+
+def main() -> int:
+    target = Path(__file__).parent / "messages"
+    target.mkdir(exist_ok=True)
+    wanted = {"__init__.py": init_source()}
+    wanted |= {f"{api.module}.py": module_source(api) for api in all_apis().values()}
+    for name, source in wanted.items():
+        (target / name).write_text(source, "utf-8")
+    for path in target.glob("*.py"):
+        if path.name not in wanted:
+            path.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The classes of all messages, one module per API. Generated from schema/ by `make messages`."""

@@ -1,0 +1,90 @@
+"""A member asks to be part of the next generation.
+
+Generated from schema/join_group.txt by `make messages`; do not edit.
+"""
+
+from __future__ import annotations
+
+from kohort.wire.struct import Message, Struct
+
+
+class JoinGroupRequestProtocol(Struct):
+    __slots__ = ("name", "metadata",)
+    FIELDS = __slots__
+
+    def __init__(
+        self,
+        name: str = "",
+        metadata: bytes = b"",
+    ) -> None:
+        self.name = name
+        self.metadata = metadata
+
+
+class JoinGroupRequest(Message):
+    API_KEY = 11
+    __slots__ = ("group_id", "session_timeout_ms", "rebalance_timeout_ms", "member_id", "group_instance_id", "protocol_type", "protocols", "reason",)
+    FIELDS = __slots__
+
+    def __init__(
+        self,
+        group_id: str = "",
+        session_timeout_ms: int = 0,
+        rebalance_timeout_ms: int = -1,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        protocol_type: str = "",
+        protocols: list[JoinGroupRequestProtocol] | None = None,
+        reason: str | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.protocol_type = protocol_type
+        self.protocols: list[JoinGroupRequestProtocol] = [] if protocols is None else protocols
+        self.reason = reason
+
+
+class JoinGroupResponseMember(Struct):
+    __slots__ = ("member_id", "group_instance_id", "metadata",)
+    FIELDS = __slots__
+
+    def __init__(
+        self,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        metadata: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.metadata = metadata
+
+
+class JoinGroupResponse(Message):
+    API_KEY = 11
+    __slots__ = ("throttle_time_ms", "error_code", "generation_id", "protocol_type", "protocol_name", "leader", "skip_assignment", "member_id", "members",)
+    FIELDS = __slots__
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        generation_id: int = -1,
+        protocol_type: str | None = None,
+        protocol_name: str | None = "",
+        leader: str = "",
+        skip_assignment: bool = False,
+        member_id: str = "",
+        members: list[JoinGroupResponseMember] | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.generation_id = generation_id
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.leader = leader
+        self.skip_assignment = skip_assignment
+        self.member_id = member_id
+        self.members: list[JoinGroupResponseMember] = [] if members is None else members
