@@ -1,0 +1,388 @@
+"""The broker settings: Kafka's names and defaults, and our own `durability`.
+
+`BrokerConfig.parse({"num.partitions": "3"})` checks everything once. Names of Kafka that have no effect here
+are accepted and named in `warnings`; unknown ones are refused with the nearest right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kohort.log.config import DAY_MS, HOUR_MS, MIB, MINUTE_MS, TOPIC_SETTINGS, TopicConfig, broker_row
+from kohort.settings import (
+    INT_MAX,
+    Described,
+    DescribedSynonym,
+    Kind,
+    Setting,
+    SettingError,
+    Source,
+    Table,
+    Value,
+    as_text,
+    at_least,
+    between,
+    described,
+    list_of,
+    one_of,
+    setting,
+    setting_field,
+)
+
+INERT = (
+    "alter.config.policy.", "authorizer.", "auto.leader.rebalance.enable", "background.threads",
+    "broker.heartbeat.", "broker.rack", "broker.session.timeout.ms", "controlled.shutdown.",
+    "controller.", "create.topic.policy.", "delete.records.purgatory.", "fetch.purgatory.",
+    "follower.fetch.", "group.consumer.", "group.coordinator.", "group.share.", "group.streams.",
+    "initial.broker.registration.", "inter.broker.", "leader.imbalance.",
+    "listener.security.protocol.map", "log.cleaner.io.buffer.size", "log.cleaner.io.max.bytes.per.second",
+    "log.cleaner.threads", "log.flush.", "log.initial.task.delay.ms", "log.local.retention.",
+    "log.preallocate", "max.connection.creation.rate", "metadata.", "metric.", "metrics.",
+    "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir", "num.replica.",
+    "offsets.commit.timeout.ms", "offsets.load.buffer.size", "offsets.topic.compression.codec",
+    "offsets.topic.replication.factor", "process.roles", "producer.id.expiration.check.interval.ms",
+    "producer.purgatory.", "queued.max.", "quota.", "remote.log.", "replica.", "request.timeout.ms",
+    "reserved.broker.max.id", "security.inter.broker.protocol", "server.max.startup.", "share.",
+    "socket.connection.setup.timeout.", "transaction.", "transactional.id.", "unclean.leader.election.",
+    "zookeeper.",
+)  # fmt: skip
+"""Settings of Kafka, or beginnings of their names, that a single Python node has no use for."""
+
+
+def _default(topic_name: str, broker_name: str) -> Any:
+    return setting_field(broker_row(topic_name, broker_name))
+
+
+def _fixed(name: str, kind: Kind, default: Value, check: Any, doc: str) -> Any:
+    """A setting that only a restart changes, as most are in Kafka."""
+    return setting(name, kind, default, check, doc, read_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """The settings of a node, parsed. `BrokerConfig.parse(values)` makes one."""
+
+    # the node
+    node_id: int = _fixed("node.id", Kind.INT, 1, at_least(0), "The id of this node; broker.id is the same.")
+    broker_id: int = _fixed("broker.id", Kind.INT, 1, at_least(0), "The older name of node.id.")
+    durability: str = _fixed(
+        "durability", Kind.STRING, "disk", one_of("disk", "os", "memory"),
+        "When acks=all is answered: on disk, handed to the operating system, or in memory only.",
+    )  # fmt: skip
+    listeners: tuple[str, ...] = _fixed(
+        "listeners", Kind.LIST, ("PLAINTEXT://127.0.0.1:9092",), list_of(), "Where the broker listens."
+    )
+    advertised_listeners: tuple[str, ...] | None = _fixed(
+        "advertised.listeners", Kind.LIST, None, list_of(), "Where clients are told to connect."
+    )
+    log_dirs: tuple[str, ...] | None = _fixed("log.dirs", Kind.LIST, None, list_of(), "The data directory.")
+    # connections
+    connections_max_idle_ms: int = _fixed(
+        "connections.max.idle.ms", Kind.LONG, 10 * MINUTE_MS, None,
+        "A connection that is silent this long is closed; negative is never.",
+    )  # fmt: skip
+    max_connections: int = setting(
+        "max.connections", Kind.INT, INT_MAX, at_least(0), "How many connections the broker takes."
+    )
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip", Kind.INT, INT_MAX, at_least(0), "How many connections one address may have."
+    )
+    socket_listen_backlog_size: int = _fixed(
+        "socket.listen.backlog.size", Kind.INT, 50, at_least(1), "Connections waiting to be accepted."
+    )
+    socket_receive_buffer_bytes: int = _fixed(
+        "socket.receive.buffer.bytes", Kind.INT, 102400, None, "SO_RCVBUF; -1 is the system's default."
+    )
+    socket_request_max_bytes: int = _fixed(
+        "socket.request.max.bytes", Kind.INT, 100 * MIB, at_least(1),
+        "A longer request closes the connection.",
+    )  # fmt: skip
+    socket_send_buffer_bytes: int = _fixed(
+        "socket.send.buffer.bytes", Kind.INT, 102400, None, "SO_SNDBUF; -1 is the system's default."
+    )
+    fetch_max_bytes: int = _fixed(
+        "fetch.max.bytes", Kind.INT, 55 * MIB, at_least(1024), "The most bytes one fetch is answered with."
+    )
+    max_incremental_fetch_session_cache_slots: int = _fixed(
+        "max.incremental.fetch.session.cache.slots", Kind.INT, 1000, at_least(0), "Fetch sessions kept."
+    )
+    max_request_partition_size_limit: int = _fixed(
+        "max.request.partition.size.limit", Kind.INT, 2000, at_least(1),
+        "The most partitions one DescribeTopicPartitions is answered with.",
+    )  # fmt: skip
+    # topics
+    auto_create_topics_enable: bool = _fixed(
+        "auto.create.topics.enable", Kind.BOOLEAN, True, None, "Whether asking for a topic creates it."
+    )
+    delete_topic_enable: bool = _fixed(
+        "delete.topic.enable", Kind.BOOLEAN, True, None, "Whether topics can be deleted."
+    )
+    default_replication_factor: int = _fixed(
+        "default.replication.factor", Kind.INT, 1, at_least(1), "Replicas of a new topic; one node has one."
+    )
+    num_partitions: int = _fixed("num.partitions", Kind.INT, 1, at_least(1), "Partitions of a new topic.")
+    # the log: what topics have unless they say otherwise
+    compression_gzip_level: int = _default("compression.gzip.level", "compression.gzip.level")
+    compression_lz4_level: int = _default("compression.lz4.level", "compression.lz4.level")
+    compression_type: str = _default("compression.type", "compression.type")
+    compression_zstd_level: int = _default("compression.zstd.level", "compression.zstd.level")
+    log_cleaner_delete_retention_ms: int = _default("delete.retention.ms", "log.cleaner.delete.retention.ms")
+    log_cleaner_max_compaction_lag_ms: int = _default(
+        "max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    )
+    log_cleaner_min_cleanable_ratio: float = _default(
+        "min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio"
+    )
+    log_cleaner_min_compaction_lag_ms: int = _default(
+        "min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms"
+    )
+    log_cleanup_policy: tuple[str, ...] = _default("cleanup.policy", "log.cleanup.policy")
+    log_flush_interval_messages: int = _default("flush.messages", "log.flush.interval.messages")
+    log_flush_interval_ms: int | None = _default("flush.ms", "log.flush.interval.ms")
+    log_flush_scheduler_interval_ms: int = _default("flush.ms", "log.flush.scheduler.interval.ms")
+    log_index_interval_bytes: int = _default("index.interval.bytes", "log.index.interval.bytes")
+    log_index_size_max_bytes: int = _default("segment.index.bytes", "log.index.size.max.bytes")
+    log_local_retention_bytes: int = _default("local.retention.bytes", "log.local.retention.bytes")
+    log_local_retention_ms: int = _default("local.retention.ms", "log.local.retention.ms")
+    log_message_timestamp_after_max_ms: int = _default(
+        "message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"
+    )
+    log_message_timestamp_before_max_ms: int = _default(
+        "message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms"
+    )
+    log_message_timestamp_type: str = _default("message.timestamp.type", "log.message.timestamp.type")
+    log_preallocate: bool = _default("preallocate", "log.preallocate")
+    log_retention_bytes: int = _default("retention.bytes", "log.retention.bytes")
+    log_retention_hours: int = _default("retention.ms", "log.retention.hours")
+    log_retention_minutes: int | None = _default("retention.ms", "log.retention.minutes")
+    log_retention_ms: int | None = _default("retention.ms", "log.retention.ms")
+    log_roll_hours: int = _default("segment.ms", "log.roll.hours")
+    log_roll_jitter_hours: int = _default("segment.jitter.ms", "log.roll.jitter.hours")
+    log_roll_jitter_ms: int | None = _default("segment.jitter.ms", "log.roll.jitter.ms")
+    log_roll_ms: int | None = _default("segment.ms", "log.roll.ms")
+    log_segment_bytes: int = _default("segment.bytes", "log.segment.bytes")
+    log_segment_delete_delay_ms: int = _default("file.delete.delay.ms", "log.segment.delete.delay.ms")
+    message_max_bytes: int = _default("max.message.bytes", "message.max.bytes")
+    min_insync_replicas: int = _default("min.insync.replicas", "min.insync.replicas")
+    unclean_leader_election_enable: bool = _default(
+        "unclean.leader.election.enable", "unclean.leader.election.enable"
+    )
+    # the log: the work in the background
+    log_cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms", Kind.LONG, 15_000, at_least(0), "Pause between looks for what to compact."
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size", Kind.LONG, 128 * MIB, at_least(MIB),
+        "Memory for the keys of one compaction pass, at 24 bytes a key as in Kafka; at most 250,000 keys.",
+    )  # fmt: skip
+    log_cleaner_enable: bool = _fixed(
+        "log.cleaner.enable", Kind.BOOLEAN, True, None, "Whether compacted topics are compacted."
+    )
+    log_cleaner_io_buffer_load_factor: float = setting(
+        "log.cleaner.io.buffer.load.factor", Kind.DOUBLE, 0.9, between(0.01, 1),
+        "How much of the dedupe buffer is used.",
+    )  # fmt: skip
+    log_retention_check_interval_ms: int = _fixed(
+        "log.retention.check.interval.ms", Kind.LONG, 5 * MINUTE_MS, at_least(1),
+        "How often the broker looks for what to delete.",
+    )  # fmt: skip
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms", Kind.INT, DAY_MS, at_least(1),
+        "A producer that wrote nothing for this long is forgotten.",
+    )  # fmt: skip
+    # groups
+    group_initial_rebalance_delay_ms: int = _fixed(
+        "group.initial.rebalance.delay.ms", Kind.INT, 3000, at_least(0),
+        "How long the first rebalance of an empty group waits for more members.",
+    )  # fmt: skip
+    group_max_session_timeout_ms: int = _fixed(
+        "group.max.session.timeout.ms", Kind.INT, HOUR_MS // 2, at_least(1), "The longest session timeout."
+    )
+    group_max_size: int = _fixed("group.max.size", Kind.INT, INT_MAX, at_least(1), "Members of one group.")
+    group_min_session_timeout_ms: int = _fixed(
+        "group.min.session.timeout.ms", Kind.INT, 6000, at_least(1), "The shortest session timeout."
+    )
+    offset_metadata_max_bytes: int = _fixed(
+        "offset.metadata.max.bytes", Kind.INT, 4096, at_least(0), "The longest text a commit may carry."
+    )
+    offsets_retention_check_interval_ms: int = _fixed(
+        "offsets.retention.check.interval.ms", Kind.LONG, 600_000, at_least(1),
+        "How often the broker looks for offsets that expired.",
+    )  # fmt: skip
+    offsets_retention_minutes: int = _fixed(
+        "offsets.retention.minutes", Kind.INT, 7 * 24 * 60, at_least(1),
+        "How long offsets are kept after their group became empty.",
+    )  # fmt: skip
+    offsets_topic_num_partitions: int = _fixed(
+        "offsets.topic.num.partitions", Kind.INT, 50, at_least(1), "Partitions of __consumer_offsets."
+    )
+    offsets_topic_segment_bytes: int = _fixed(
+        "offsets.topic.segment.bytes",
+        Kind.INT,
+        100 * MIB,
+        at_least(1),
+        "Segment size of __consumer_offsets.",
+    )
+
+    # where the values come from, and what they make
+    static_values: Mapping[str, str] = field(default_factory=dict)
+    dynamic_values: Mapping[str, str] = field(default_factory=dict)
+    dynamic_defaults: Mapping[str, str] = field(default_factory=dict)
+    topic_defaults: TopicConfig = field(default_factory=TopicConfig)
+    warnings: tuple[str, ...] = ()
+
+    @staticmethod
+    def parse(
+        static: Mapping[str, str],
+        *,
+        dynamic: Mapping[str, str] | None = None,
+        dynamic_defaults: Mapping[str, str] | None = None,
+    ) -> BrokerConfig:
+        """SettingError says what is wrong and what is allowed.
+
+        `dynamic` (this broker) beats `dynamic_defaults` (all brokers) beats `static` (the command line).
+        """
+        static = _with_one_id(static)
+        layers = (static, dynamic_defaults or {}, dynamic or {})
+        warnings = tuple(
+            f"{name} has no effect here" for layer in layers for name in layer if name.startswith(INERT)
+        )
+        known = [{name: text for name, text in layer.items() if not _is_inert(name)} for layer in layers]
+        parsed: Any = {}
+        for layer in known:
+            parsed |= BROKER_SETTINGS.read(layer)
+        config = BrokerConfig(
+            **parsed,
+            static_values=known[0],
+            dynamic_defaults=known[1],
+            dynamic_values=known[2],
+            warnings=warnings,
+        )
+        config._check()
+        return replace(config, topic_defaults=_topic_defaults(config))
+
+    def with_changes(
+        self,
+        changes: Mapping[str, str | None],
+        *,
+        for_all_brokers: bool = False,
+    ) -> BrokerConfig:
+        """With these dynamic settings set, or taken back where the value is None."""
+        fixed = sorted(
+            name for name in changes if not name.startswith(INERT) and BROKER_SETTINGS[name].read_only
+        )
+        if fixed:
+            raise SettingError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+        before = self.dynamic_defaults if for_all_brokers else self.dynamic_values
+        after = {name: text for name, text in {**before, **changes}.items() if text is not None}
+        if for_all_brokers:
+            return BrokerConfig.parse(self.static_values, dynamic=self.dynamic_values, dynamic_defaults=after)
+        return BrokerConfig.parse(self.static_values, dynamic=after, dynamic_defaults=self.dynamic_defaults)
+
+    def describe(self) -> list[Described]:
+        """All settings of this broker, as DescribeConfigs answers them."""
+        rows = []
+        for row in BROKER_SETTINGS:
+            found = list(self._synonyms(_chain(row.name)))
+            while found and found[0].name != row.name:
+                found.pop(0)  # a setting is not explained by one that beats it
+            rows.append(described(row, getattr(self, row.field), tuple(found), read_only=row.read_only))
+        return rows
+
+    def describe_defaults(self) -> list[Described]:
+        """The settings of all brokers (resource name empty): only what was set there."""
+        rows = []
+        for name, text in sorted(self.dynamic_defaults.items()):
+            row = BROKER_SETTINGS[name]
+            source = DescribedSynonym(name, text, Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
+            rows.append(described(row, row.parse(text), (source,), read_only=row.read_only))
+        return rows
+
+    def describe_topic(self, overrides: Mapping[str, str]) -> list[Described]:
+        """All settings of a topic with these overrides, as DescribeConfigs answers them."""
+        config = TopicConfig.parse(overrides, self.topic_defaults)
+        rows = []
+        for row in TOPIC_SETTINGS:
+            value = getattr(config, row.field)
+            found = list(self._synonyms(tuple(synonym.name for synonym in row.synonyms)))
+            if row.name in overrides:
+                found.insert(0, DescribedSynonym(row.name, as_text(value), Source.DYNAMIC_TOPIC_CONFIG))
+            rows.append(described(row, value, tuple(found), read_only=False))
+        return rows
+
+    def _synonyms(self, names: tuple[str, ...]) -> Iterator[DescribedSynonym]:
+        for values, source in (
+            (self.dynamic_values, Source.DYNAMIC_BROKER_CONFIG),
+            (self.dynamic_defaults, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static_values, Source.STATIC_BROKER_CONFIG),
+        ):
+            for name in names:
+                if name in values:
+                    yield DescribedSynonym(name, values[name], source)
+        for name in names:
+            default = BROKER_SETTINGS[name].default
+            if default is not None:
+                yield DescribedSynonym(name, as_text(default), Source.DEFAULT_CONFIG)
+
+    def _check(self) -> None:
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise SettingError(
+                "group.max.session.timeout.ms must be greater than or equal to group.min.session.timeout.ms"
+            )
+        if self.max_connections_per_ip == 0:
+            raise SettingError("max.connections.per.ip of 0 would let nobody in; take at least 1")
+        if self.default_replication_factor > 1:
+            raise SettingError("default.replication.factor must be 1: a single node holds one copy")
+
+
+BROKER_SETTINGS: Table[BrokerConfig] = Table(BrokerConfig, "broker")
+
+
+def _is_inert(name: str) -> bool:
+    """Known to Kafka, and not even listed here."""
+    return name.startswith(INERT) and name not in BROKER_SETTINGS.settings
+
+
+def _with_one_id(static: Mapping[str, str]) -> dict[str, str]:
+    """node.id and broker.id are one setting under two names."""
+    values = dict(static)
+    given = {values[name].strip() for name in ("node.id", "broker.id") if name in values}
+    if len(given) > 1:
+        raise SettingError("You must set node.id to the same value as broker.id, or leave broker.id out.")
+    for text in given:
+        values["node.id"] = values["broker.id"] = text
+    return values
+
+
+def _chain(name: str) -> tuple[str, ...]:
+    """The broker settings that stand in for one another (log.retention.ms, .minutes, .hours), or the one."""
+    for row in TOPIC_SETTINGS.settings.values():
+        names = tuple(synonym.name for synonym in row.synonyms)
+        if name in names:
+            return names
+    return (name,)
+
+
+def _topic_defaults(config: BrokerConfig) -> TopicConfig:
+    values: Any = {}
+    for row in TOPIC_SETTINGS.settings.values():
+        for synonym in row.synonyms:
+            value = getattr(config, synonym.name.replace(".", "_"))
+            if value is not None:
+                values[row.field] = _in_unit_of(row, synonym.name, value, synonym.factor)
+                break
+    return TopicConfig(**values)
+
+
+def _in_unit_of(row: Setting, name: str, value: Any, factor: int) -> Value:
+    if factor > 1:
+        value = value * factor if value >= 0 else -1
+    wrong = row.check(value) if row.check else None
+    if row.name == "retention.ms" and value == 0:
+        wrong = "must be unlimited (-1) or at least 1"
+    if wrong is not None:
+        raise SettingError(f"Invalid value {value} for configuration {name}: {wrong}")
+    result: Value = value
+    return result
