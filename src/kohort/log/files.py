@@ -1,0 +1,479 @@
+"""A directory and a file, on disk or in memory, with the same methods.
+
+Segments, recovery, retention and compaction are written once against `Directory` and `File`. Tests put faults in by
+handing over a directory of their own that follows the same protocol.
+
+All of this belongs to one thread (the event loop's), except a file that was pinned there before: its descriptor stays
+open until `unpin`, so another thread may `sync` and `pread` it. A background job that wants files of its own opens them
+with `private=True`: those are never in the pool.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from bisect import bisect_right
+from collections import deque
+from pathlib import Path
+from typing import Protocol
+
+
+class Slice:
+    """A piece of a file that a fetch hands out: bytes by `chunks()`, or by `sendfile` from `file.fd` at `position`.
+
+    Pin the file before the event loop goes on, and unpin it when the bytes are sent.
+    """
+
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, file: File, position: int, length: int) -> None:
+        self.file = file
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def chunks(self) -> list[bytes | memoryview]:
+        return self.file.chunks(self.position, self.length)
+
+
+class File(Protocol):
+    size: int
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def fd(self) -> int | None:
+        """The open descriptor while the file is pinned; None in memory."""
+
+    def append(self, data: memoryview | bytes | bytearray) -> None:
+        """All of `data`, or an OSError and an unchanged `size`; call `cut_back` then: part of it may be written."""
+
+    def cut_back(self) -> None:
+        """Cut what a failed append left behind `size`."""
+
+    def pread(self, position: int, length: int) -> bytes: ...
+    def read_into(self, buffer: memoryview, position: int) -> int: ...
+    def chunks(self, position: int, length: int) -> list[bytes | memoryview]: ...
+    def slice(self, position: int, length: int) -> Slice: ...
+    def truncate(self, size: int) -> None: ...
+    def sync(self) -> None: ...
+    def pin(self) -> None: ...
+    def unpin(self) -> None: ...
+    def close(self) -> None: ...
+    def delete(self) -> None:
+        """Gone from the directory at once; who has it pinned may read on until unpin."""
+
+
+class Directory(Protocol):
+    @property
+    def path(self) -> str: ...
+    def child(self, name: str) -> Directory: ...
+    def exists(self) -> bool: ...
+    def make(self) -> None:
+        """Create it, if it is not there. Durable after `sync` of the parent."""
+
+    def names(self) -> list[str]:
+        """What is in it; nothing if it does not exist."""
+
+    def open(self, name: str, *, private: bool = False) -> File:
+        """The file of that name; an absent one is empty and is created by its first append."""
+
+    def read(self, name: str) -> bytes | None: ...
+    def replace(self, name: str, data: bytes) -> None:
+        """A small file, whole and durable, or as it was before."""
+
+    def rename(self, old: str, new: str) -> None: ...
+    def delete(self, name: str) -> None:
+        """Does not mind if it is not there. Use `File.delete` for a file that may be open."""
+
+    def sync(self) -> None: ...
+    def sync_parent(self) -> None: ...
+    def remove(self) -> None:
+        """The directory with all that is in it."""
+
+
+class FilePool:
+    """Keeps at most `limit` descriptors open, and closes what was not used lately.
+
+    Second chance instead of exact LRU: a use costs one attribute store. Pinned files are never closed.
+    """
+
+    __slots__ = ("_files", "limit")
+
+    def __init__(self, limit: int = 400) -> None:
+        self.limit = limit
+        self._files: deque[DiskFile] = deque()
+
+    def __len__(self) -> int:
+        return sum(file.is_open for file in self._files)
+
+    def admit(self, file: DiskFile) -> None:
+        if len(self._files) >= self.limit:
+            self._make_room()
+        self._files.append(file)
+
+    def _make_room(self) -> None:
+        files = self._files
+        for _ in range(2 * len(files)):
+            file = files.popleft()
+            if not file.is_open:
+                continue
+            if file.pins or file.used:
+                file.used = False
+                files.append(file)
+                continue
+            file.close()
+            if len(files) < self.limit:
+                return
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+        self._files.clear()
+
+
+class DiskFile:
+    __slots__ = ("_fd", "_path", "_pool", "deleted", "pins", "size", "used")
+
+    def __init__(self, path: str, pool: FilePool | None) -> None:
+        self._path = path
+        self._pool = pool
+        self._fd = -1
+        self.pins = 0
+        self.used = False
+        self.deleted = False
+        try:
+            self.size = os.stat(path).st_size
+        except FileNotFoundError:
+            self.size = 0
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def is_open(self) -> bool:
+        return self._fd >= 0
+
+    @property
+    def fd(self) -> int | None:
+        return self._fd if self._fd >= 0 else self._open()
+
+    def _open(self) -> int:
+        if self.deleted:  # the name may belong to another file by now
+            raise FileNotFoundError(errno.ENOENT, "the file was deleted", self._path)
+        self._fd = fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if self._pool is not None:
+            self._pool.admit(self)
+        return fd
+
+    def append(self, data: memoryview | bytes | bytearray) -> None:
+        fd = self._fd
+        if fd < 0:
+            fd = self._open()
+        self.used = True
+        length = len(data)
+        written = os.pwrite(fd, data, self.size)
+        while written < length:  # the next write tells why this one was short
+            more = os.pwrite(fd, memoryview(data)[written:], self.size + written)
+            if more == 0:
+                raise OSError(errno.EIO, "the file takes no more bytes", self._path)
+            written += more
+        self.size += length
+
+    def cut_back(self) -> None:
+        self.truncate(self.size)
+
+    def pread(self, position: int, length: int) -> bytes:
+        fd = self._fd
+        if fd < 0:
+            fd = self._open()
+        self.used = True
+        return os.pread(fd, length, position)
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        fd = self._fd if self._fd >= 0 else self._open()
+        self.used = True
+        return os.preadv(fd, [buffer], position)
+
+    def chunks(self, position: int, length: int) -> list[bytes | memoryview]:
+        return [self.pread(position, length)] if length else []
+
+    def slice(self, position: int, length: int) -> Slice:
+        return Slice(self, position, length)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd if self._fd >= 0 else self._open(), size)
+        self.size = size
+
+    def sync(self) -> None:
+        if self._fd >= 0:
+            os.fdatasync(self._fd)
+            return
+        fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def pin(self) -> None:
+        if self._fd < 0:
+            self._open()
+        self.pins += 1
+
+    def unpin(self) -> None:
+        assert self.pins > 0, f"{self._path} is not pinned"
+        self.pins -= 1
+        if self.pins == 0 and (self.deleted or self._pool is None):
+            self.close()
+
+    def close(self) -> None:
+        if self._fd >= 0 and self.pins == 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def delete(self) -> None:
+        if self.deleted:
+            return
+        self.deleted = True
+        try:
+            os.unlink(self._path)
+        except FileNotFoundError:
+            pass
+        self.close()
+
+
+class DiskDirectory:
+    __slots__ = ("_path", "pool")
+
+    def __init__(self, path: str | Path, pool: FilePool | None = None) -> None:
+        self._path = os.fspath(path)
+        self.pool = pool if pool is not None else FilePool()
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def _join(self, name: str) -> str:
+        return f"{self._path}/{name}"
+
+    def child(self, name: str) -> DiskDirectory:
+        return DiskDirectory(self._join(name), self.pool)
+
+    def exists(self) -> bool:
+        return os.path.isdir(self._path)
+
+    def make(self) -> None:
+        os.makedirs(self._path, exist_ok=True)
+
+    def names(self) -> list[str]:
+        try:
+            return os.listdir(self._path)
+        except FileNotFoundError:
+            return []
+
+    def open(self, name: str, *, private: bool = False) -> DiskFile:
+        return DiskFile(self._join(name), None if private else self.pool)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            with open(self._join(name), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def replace(self, name: str, data: bytes) -> None:
+        path = self._join(name)
+        fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(path + ".tmp", path)
+        self.sync()
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(self._join(old), self._join(new))
+
+    def delete(self, name: str) -> None:
+        try:
+            os.unlink(self._join(name))
+        except FileNotFoundError:
+            pass
+
+    def sync(self) -> None:
+        sync_directory(self._path)
+
+    def sync_parent(self) -> None:
+        sync_directory(os.path.dirname(os.path.abspath(self._path)))
+
+    def remove(self) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+
+
+def sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class MemoryFile:
+    """Immutable chunks in order, so that what was handed out never moves or changes."""
+
+    __slots__ = ("_chunks", "_directory", "_name", "_starts", "size")
+
+    def __init__(self, directory: MemoryDirectory, name: str) -> None:
+        self._directory = directory
+        self._name = name
+        self._chunks: list[bytes] = []
+        self._starts: list[int] = []
+        self.size = 0
+
+    @property
+    def path(self) -> str:
+        return f"{self._directory.path}/{self._name}"
+
+    @property
+    def fd(self) -> int | None:
+        return None
+
+    def append(self, data: memoryview | bytes | bytearray) -> None:
+        self._directory.keep(self._name, self)
+        if len(data):
+            self._starts.append(self.size)
+            self._chunks.append(bytes(data))
+            self.size += len(data)
+
+    def renamed(self, name: str) -> None:
+        self._name = name
+
+    def cut_back(self) -> None:
+        pass
+
+    def chunks(self, position: int, length: int) -> list[bytes | memoryview]:
+        end = min(position + length, self.size)
+        found: list[bytes | memoryview] = []
+        at = bisect_right(self._starts, position) - 1
+        while position < end:
+            start, chunk = self._starts[at], self._chunks[at]
+            upto = min(end - start, len(chunk))
+            whole = position == start and upto == len(chunk)
+            found.append(chunk if whole else memoryview(chunk)[position - start : upto])
+            position = start + upto
+            at += 1
+        return found
+
+    def pread(self, position: int, length: int) -> bytes:
+        return b"".join(self.chunks(position, length))
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        at = 0
+        for chunk in self.chunks(position, len(buffer)):
+            buffer[at : at + len(chunk)] = chunk
+            at += len(chunk)
+        return at
+
+    def slice(self, position: int, length: int) -> Slice:
+        return Slice(self, position, length)
+
+    def truncate(self, size: int) -> None:
+        while self._starts and self._starts[-1] >= size:
+            self._starts.pop()
+            self._chunks.pop()
+        if self._starts:
+            self._chunks[-1] = self._chunks[-1][: size - self._starts[-1]]
+        self.size = min(size, self.size)
+
+    def sync(self) -> None:
+        pass
+
+    def pin(self) -> None:
+        pass
+
+    def unpin(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def delete(self) -> None:
+        self._directory.forget(self._name, self)
+
+
+class MemoryDirectory:
+    __slots__ = ("_children", "_files", "_path")
+
+    def __init__(self, path: str = "memory:") -> None:
+        self._path = path
+        self._files: dict[str, MemoryFile] | None = None
+        self._children: dict[str, MemoryDirectory] | None = None
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def child(self, name: str) -> MemoryDirectory:
+        if self._children is None:
+            self._children = {}
+        if name not in self._children:
+            self._children[name] = MemoryDirectory(f"{self._path}/{name}")
+        return self._children[name]
+
+    def keep(self, name: str, file: MemoryFile) -> None:
+        if self._files is None:
+            self._files = {}
+        self._files.setdefault(name, file)
+
+    def forget(self, name: str, file: MemoryFile) -> None:
+        if self._files and self._files.get(name) is file:
+            del self._files[name]
+
+    def exists(self) -> bool:
+        return bool(self._files or self._children)
+
+    def make(self) -> None:
+        pass
+
+    def names(self) -> list[str]:
+        return [*(self._files or ()), *(self._children or ())]
+
+    def open(self, name: str, *, private: bool = False) -> MemoryFile:
+        file = self._files.get(name) if self._files else None
+        return file if file is not None else MemoryFile(self, name)
+
+    def read(self, name: str) -> bytes | None:
+        file = self._files.get(name) if self._files else None
+        return file.pread(0, file.size) if file is not None else None
+
+    def replace(self, name: str, data: bytes) -> None:
+        file = MemoryFile(self, name)
+        if self._files:
+            self._files.pop(name, None)
+        file.append(data)
+
+    def rename(self, old: str, new: str) -> None:
+        if not self._files or old not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", f"{self._path}/{old}")
+        file = self._files[new] = self._files.pop(old)
+        file.renamed(new)
+
+    def delete(self, name: str) -> None:
+        if self._files:
+            self._files.pop(name, None)
+
+    def sync(self) -> None:
+        pass
+
+    def sync_parent(self) -> None:
+        pass
+
+    def remove(self) -> None:
+        self._files = self._children = None
