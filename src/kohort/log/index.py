@@ -1,10 +1,11 @@
 """The sparse indexes of a segment, in Kafka's file format.
 
-    .index      int32 offset relative to the segment, int32 position           one entry per index.interval.bytes
-    .timeindex  int64 timestamp, int32 offset relative to the segment          the largest timestamp so far, with it
+    .index      int32 offset relative to the segment, int32 position
+    .timeindex  int64 timestamp, int32 offset relative to the segment
 
-An offset entry names the last offset of the batch that starts at its position. Entries live in arrays (8 and 12 bytes
-each); `encode` and `decode` go between them and the file without a loop in Python.
+There is one of each per index.interval.bytes of log. An offset entry names the last offset of the batch that starts
+at its position; a time entry the largest timestamp so far and the last offset of its batch. Entries live in arrays;
+`encode` and `decode` go between them and the file without a loop in Python.
 """
 
 from __future__ import annotations
