@@ -1,0 +1,59 @@
+"""What the handlers share: the store, the settings, the clock, the addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kohort.broker.config import BrokerConfig
+from kohort.broker.sessions import FetchSessions
+from kohort.log.partition import Partition
+from kohort.log.store import Store, Topic
+from kohort.wire.errors import ErrorCode
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Broker:
+    """One node. Everything here belongs to the event loop's thread."""
+
+    config: BrokerConfig
+    store: Store
+    host: str  # what clients are told
+    port: int
+    sessions: FetchSessions
+    # Changes of the registry happen one after the other: plan, journal (durable, off the loop), apply.
+    changes: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def node_id(self) -> int:
+        return self.config.node_id
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def partition(self, topic: str, index: int) -> Partition | ErrorCode:
+        """A partition by topic name, or why there is none."""
+        found = self.store.topics.get(topic)
+        return self._partition_of(found, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def partition_by_id(self, topic_id: bytes, index: int) -> Partition | ErrorCode:
+        """A partition by topic id, or why there is none."""
+        found = self.store.topics_by_id.get(topic_id)
+        return self._partition_of(found, index, ErrorCode.UNKNOWN_TOPIC_ID)
+
+    @staticmethod
+    def _partition_of(topic: Topic | None, index: int, unknown: ErrorCode) -> Partition | ErrorCode:
+        if topic is None:
+            return unknown
+        if 0 <= index < len(topic.partitions):
+            return topic.partitions[index]
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Runs what blocks (a durable write) on a worker thread."""
+        return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -1,0 +1,79 @@
+"""One request on its way through the broker, from its frame to its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kohort.wire.compile import Chunk, Codec
+from kohort.wire.frame import response_chunks
+from kohort.wire.struct import Message
+
+if TYPE_CHECKING:
+    from kohort.broker.connection import Connection
+
+
+class Call:
+    """A decoded request and the place in the connection's order where its answer goes.
+
+    A handler returns the answer, or returns None and calls `reply` later, once.
+    """
+
+    __slots__ = (
+        "client_id",
+        "codec",
+        "connection",
+        "correlation_id",
+        "on_close",
+        "parked",
+        "request",
+        "chunks",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        codec: Codec,
+        correlation_id: int,
+        client_id: str | None,
+        request: Any,
+    ) -> None:
+        self.connection = connection
+        self.codec = codec
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.request = request  # Any: each handler knows which message its API decodes to
+        self.chunks: list[Chunk] | None = None  # the answer, once it is there
+        self.parked = False
+        self.on_close: Callable[[], None] | None = None
+
+    @property
+    def version(self) -> int:
+        return self.codec.version
+
+    @property
+    def peer(self) -> str:
+        """The client's address, for people."""
+        return self.connection.peer
+
+    def park(self, on_close: Callable[[], None] | None = None) -> None:
+        """Nothing more is read from this connection until the answer is there, as in Kafka.
+
+        `on_close` is called if the client goes away first: then no answer is wanted any more.
+        """
+        self.parked = True
+        self.on_close = on_close
+
+    def reply(self, message: Message) -> None:
+        """Answers later; in the connection's order."""
+        self.answer(message)
+        self.connection.answered(self)
+
+    def reply_nothing(self) -> None:
+        """Ends a call that gets no answer (acks=0)."""
+        self.chunks = []
+        self.connection.answered(self)
+
+    def answer(self, message: Message) -> None:
+        assert self.chunks is None, "a call is answered once"
+        self.chunks = response_chunks(self.codec, self.correlation_id, self.codec.encode_response(message))
