@@ -1,0 +1,228 @@
+"""Topics, ids and settings of a node: a journal of what happened, replayed on start.
+
+`topics.journal` has one line an entry: eight hex digits of CRC-32, a space, the entry as JSON. Entries are
+appended and synced before anything is answered; `Registry.apply` is the only place that changes the state, live
+and on start.
+
+A line is synced before the next one is written, so after a crash only the last line can be bad: it is cut. A bad
+line before a good one is damage that nobody should guess about, and stops the start.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kohort.log.files import Directory, File
+from kohort.wire.errors import ErrorCode, KafkaError, KohortError
+
+JOURNAL = "topics.journal"
+REWRITE_ABOVE_BYTES = 64 * 1024
+
+
+class DamagedRegistry(KohortError):
+    """The journal of topics cannot be trusted; the text says where it is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    name: str
+    topic_id: bytes
+    partitions: int
+    overrides: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    topic_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAdded:
+    topic_id: bytes
+    partitions: int  # how many there are now
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigSet:
+    topic_id: bytes
+    overrides: dict[str, str]  # all of them
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfigSet:
+    node_id: int | None  # None: for all brokers
+    values: dict[str, str]  # all of them
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsReserved:
+    up_to: int  # the first id that is not reserved
+
+
+@dataclass(frozen=True, slots=True)
+class EpochBumped:
+    leader_epoch: int
+
+
+Entry = (
+    TopicCreated
+    | TopicDeleted
+    | PartitionsAdded
+    | TopicConfigSet
+    | BrokerConfigSet
+    | ProducerIdsReserved
+    | EpochBumped
+)
+
+_KINDS: dict[str, type[Entry]] = {
+    "topic_created": TopicCreated,
+    "topic_deleted": TopicDeleted,
+    "partitions_added": PartitionsAdded,
+    "topic_config_set": TopicConfigSet,
+    "broker_config_set": BrokerConfigSet,
+    "producer_ids_reserved": ProducerIdsReserved,
+    "epoch_bumped": EpochBumped,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def encode_entry(entry: Entry) -> bytes:
+    fields: dict[str, Any] = {"type": _NAMES[type(entry)], **asdict(entry)}
+    if "topic_id" in fields:
+        fields["topic_id"] = fields["topic_id"].hex()
+    text = json.dumps(fields, separators=(",", ":")).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def decode_entry(line: bytes) -> Entry | None:
+    """None if the line (without its newline) is damaged; DamagedRegistry if another version wrote it."""
+    crc, _, text = line.partition(b" ")
+    if crc != b"%08x" % zlib.crc32(text):
+        return None
+    try:
+        fields = json.loads(text)
+        kind = _KINDS[fields.pop("type")]
+        if "topic_id" in fields:
+            fields["topic_id"] = bytes.fromhex(fields["topic_id"])
+        return kind(**fields)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedRegistry(
+            f"the journal of topics has an entry that this version does not know: {text.decode(errors='replace')}; "
+            "start the version that wrote it"
+        ) from error
+
+
+@dataclass(slots=True)
+class TopicRow:
+    name: str
+    topic_id: bytes
+    partitions: int
+    overrides: dict[str, str]
+
+
+class Registry:
+    """What the journal says. `append` makes an entry durable (any thread), `apply` makes it true (the loop)."""
+
+    def __init__(self) -> None:
+        self.topics: dict[bytes, TopicRow] = {}
+        self.broker_configs: dict[int | None, dict[str, str]] = {}
+        self.next_producer_id = 0  # the first one that is not reserved
+        self.leader_epoch = 0
+        self._file: File | None = None
+        self._sync = True
+        self._failed: str | None = None
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def open(directory: Directory | None, *, sync: bool = True) -> Registry:
+        """Replayed from the journal in `directory`; None keeps everything in memory."""
+        registry = Registry()
+        if directory is None:
+            return registry
+        registry._sync = sync
+        data = directory.read(JOURNAL) or b""
+        good = registry._replay(data, f"{directory.path}/{JOURNAL}")
+        live = b"".join(encode_entry(entry) for entry in registry.live_entries())
+        if good > REWRITE_ABOVE_BYTES and good >= 2 * len(live):
+            directory.replace(JOURNAL, live)
+            good = len(live)
+        registry._file = directory.open(JOURNAL, private=True)
+        if registry._file.size != good:
+            registry._file.truncate(good)
+        if not data:
+            registry._file.append(b"")
+            registry._file.sync()
+            directory.sync()
+        return registry
+
+    def append(self, entry: Entry) -> None:
+        """Durable when it returns. Blocks; any thread may call it."""
+        if self._file is None:
+            return
+        line = encode_entry(entry)
+        with self._lock:
+            if self._failed is not None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed)
+            try:
+                self._file.append(line)
+                if self._sync:
+                    self._file.sync()
+            except OSError as error:
+                # Nobody knows what of this line is on disk: writing on could hide it behind a good one.
+                self._failed = f"the journal of topics failed: {error}; restart the broker"
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed) from error
+
+    def apply(self, entry: Entry) -> None:
+        match entry:
+            case TopicCreated(name, topic_id, partitions, overrides):
+                self.topics[topic_id] = TopicRow(name, topic_id, partitions, dict(overrides))
+            case TopicDeleted(topic_id):
+                self.topics.pop(topic_id, None)
+            case PartitionsAdded(topic_id, partitions):
+                if topic_id in self.topics:
+                    self.topics[topic_id].partitions = partitions
+            case TopicConfigSet(topic_id, overrides):
+                if topic_id in self.topics:
+                    self.topics[topic_id].overrides = dict(overrides)
+            case BrokerConfigSet(node_id, values):
+                self.broker_configs[node_id] = dict(values)
+            case ProducerIdsReserved(up_to):
+                self.next_producer_id = max(self.next_producer_id, up_to)
+            case EpochBumped(leader_epoch):
+                self.leader_epoch = max(self.leader_epoch, leader_epoch)
+
+    def live_entries(self) -> Iterator[Entry]:
+        """The shortest journal that says the same."""
+        yield EpochBumped(self.leader_epoch)
+        yield ProducerIdsReserved(self.next_producer_id)
+        for node_id, values in self.broker_configs.items():
+            if values:
+                yield BrokerConfigSet(node_id, values)
+        for row in self.topics.values():
+            yield TopicCreated(row.name, row.topic_id, row.partitions, row.overrides)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _replay(self, data: bytes, path: str) -> int:
+        """Applies every good line and returns where they end."""
+        position = 0
+        while (end := data.find(b"\n", position)) >= 0:
+            entry = decode_entry(data[position:end])
+            if entry is None:
+                break
+            self.apply(entry)
+            position = end + 1
+        if data.find(b"\n", position, len(data) - 1) >= 0:
+            number = data.count(b"\n", 0, position) + 1
+            raise DamagedRegistry(
+                f"{path} is damaged at line {number} (byte {position}) and good lines may follow; "
+                "restore the file from a backup, or cut it there to give up what came later"
+            )
+        return position
