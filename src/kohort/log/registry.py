@@ -1,11 +1,11 @@
 """Topics, ids and settings of a node: a journal of what happened, replayed on start.
 
 `topics.journal` has one line an entry: eight hex digits of CRC-32, a space, the entry as JSON. Entries are
-appended and synced before anything is answered; `Registry.apply` is the only place that changes the state, live
-and on start.
+appended and synced before anything is answered; `Registry.apply` is the only place that changes the state,
+live and on start.
 
-A line is synced before the next one is written, so after a crash only the last line can be bad: it is cut. A bad
-line before a good one is damage that nobody should guess about, and stops the start.
+A line is synced before the next one is written, so after a crash only the last line can be bad: it is cut. A
+bad line before a good one is damage that nobody should guess about, and stops the start.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def decode_entry(line: bytes) -> Entry | None:
         return kind(**fields)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedRegistry(
-            f"the journal of topics has an entry that this version does not know: {text.decode(errors='replace')}; "
+            f"the journal of topics has an entry of another version: {text.decode(errors='replace')}; "
             "start the version that wrote it"
         ) from error
 
@@ -126,7 +126,7 @@ class TopicRow:
 
 
 class Registry:
-    """What the journal says. `append` makes an entry durable (any thread), `apply` makes it true (the loop)."""
+    """What the journal says. `append` makes an entry durable (any thread), `apply` makes it true (loop)."""
 
     def __init__(self) -> None:
         self.topics: dict[bytes, TopicRow] = {}
