@@ -5,6 +5,7 @@ Everything works on whole payloads: a batch is small, and one call into the libr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 
 import cramjam
@@ -57,11 +58,11 @@ def decompress(codec: int, data: Buffer, max_size: int = MAX_DECOMPRESSED) -> by
         if codec == Compression.SNAPPY:
             return _decompress_snappy(data, max_size)
         if codec == Compression.GZIP:
-            return _decompress_growing(cramjam.gzip, data, max_size)
+            return _decompress_growing(cramjam.gzip.decompress_into, data, max_size)
         if codec == Compression.LZ4:
-            return _decompress_growing(cramjam.lz4, data, max_size)
+            return _decompress_growing(cramjam.lz4.decompress_into, data, max_size)
         if codec == Compression.ZSTD:
-            return _decompress_growing(cramjam.zstd, data, max_size)
+            return _decompress_growing(cramjam.zstd.decompress_into, data, max_size)
     except cramjam.DecompressionError as error:
         name = Compression(codec).name.lower()
         raise BadBatch(ErrorCode.INVALID_RECORD, f"damaged {name} data: {error}") from None
@@ -76,9 +77,10 @@ def _too_large(max_size: int) -> BadBatch:
 _OUTPUT_FULL = "failed to write whole buffer"
 
 
-def _decompress_growing(library: object, data: Buffer, max_size: int) -> bytes:
+def _decompress_growing(
+    decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, max_size: int
+) -> bytes:
     """Tries larger and larger outputs: none of these formats says reliably how large its content is."""
-    decompress_into = library.decompress_into  # type: ignore[attr-defined]
     size = max(16 * 1024, 8 * len(data))
     while True:
         # One byte more than is allowed: a stream of exactly max_size bytes must not pass for a larger one.
