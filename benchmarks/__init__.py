@@ -1,0 +1,1 @@
+"""Kohort and an Apache Kafka side by side on one machine: `python -m benchmarks --help`."""

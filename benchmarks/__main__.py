@@ -1,0 +1,66 @@
+"""`python -m benchmarks`: an Apache Kafka and Kohort on this machine, measured in one run."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from types import FrameType
+
+from benchmarks import outside, report, rows, targets
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("rows", nargs="*", help=f"what to measure: {', '.join(rows.ROWS)} (default: all)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="every figure is the median of so many (default 3)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round, to see that it works; writes nothing"
+    )
+    parser.add_argument("--only", choices=["kafka", "kohort"], help="one of the two; writes nothing")
+    options = parser.parse_args()
+    if unknown := set(options.rows) - set(rows.ROWS):
+        parser.error(f"no row {', '.join(sorted(unknown))}; there are {', '.join(rows.ROWS)}")
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise SystemExit("stopped")
+
+    signal.signal(signal.SIGTERM, stop)  # so that a stopped run still ends its brokers
+    begun = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - begun:4.0f} s] {text}", file=sys.stderr, flush=True)
+
+    try:
+        if options.only != "kohort":
+            say(f"jars of Apache Kafka in {outside.kafka_jars()}")
+            outside.program("java")
+        with targets.workshop() as work:
+            run = rows.Run(
+                work=work,
+                rows=tuple(options.rows) or rows.ROWS,
+                rounds=1 if options.quick else options.rounds,
+                seconds=1 if options.quick else 3,
+                warm_up_s=1 if options.quick else 5,
+                fill_mb=200 if options.quick else 1000,
+                who=(options.only,) if options.only else ("kafka", "kohort"),
+                say=say,
+            )
+            rows.measure(run)
+    except outside.Missing as missing:
+        print(f"benchmarks need what is not here: {missing}", file=sys.stderr)
+        return 2
+    print(report.table(report.lines(run)))
+    for trouble in run.trouble:
+        print(f"FAILED {trouble}")
+    if not options.quick and not options.only and not options.rows:
+        report.write(run, " ".join(["python -m benchmarks", *sys.argv[1:]]), time.monotonic() - begun)
+        print(f"written: {report.HERE / 'RESULTS.md'}, {report.HERE / 'results.png'}")
+    return 1 if run.trouble else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""What benchmarks and interop tests need from outside: Debian programs, Kafka's jars, npm packages.
+
+Everything is fetched once into a cache ($KOHORT_CACHE, else ~/.cache/kohort). What cannot be got raises
+`Missing`, which says what to install; nothing is passed over in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+KAFKA_VERSION = "4.3.1"
+_JARS = (
+    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+    ("org.slf4j", "slf4j-nop", "1.7.36"),
+)
+_DEBIAN = {
+    "java": "default-jre-headless",
+    "javac": "default-jdk-headless",
+    "mvn": "maven",
+    "node": "nodejs",
+    "npm": "npm",
+    "kcat": "kcat",
+}
+
+
+class Missing(Exception):
+    """Something from outside could not be got; the text says what, why, and how to get it by hand."""
+
+
+def cache() -> Path:
+    path = Path(os.environ.get("KOHORT_CACHE") or Path.home() / ".cache" / "kohort")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def program(name: str) -> str:
+    """The path of a program; as root it is installed from Debian when it is not there."""
+    found = shutil.which(name)
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        subprocess.run(["apt-get", "update", "-qq"], capture_output=True, timeout=120, check=False)
+        done = _tried(["apt-get", "install", "-y", "-qq", "--no-install-recommends", _DEBIAN[name]], 300)
+        found = shutil.which(name)
+        if found is None:
+            raise Missing(f"{name} is missing and `apt-get install {_DEBIAN[name]}` did not bring it: {done}")
+    if found is None:
+        raise Missing(f"{name} is missing; install it (Debian: apt-get install {_DEBIAN[name]})")
+    return found
+
+
+def kafka_jars() -> Path:
+    """The folder with Apache Kafka's jars and all they depend on."""
+    folder = cache() / f"kafka-{KAFKA_VERSION}"
+    if folder.is_dir():
+        return folder
+    mvn = program("mvn")
+    with tempfile.TemporaryDirectory(dir=cache()) as work:
+        wanted = "".join(
+            f"<dependency><groupId>{g}</groupId><artifactId>{a}</artifactId><version>{v}</version></dependency>"
+            for g, a, v in _JARS
+        )
+        Path(work, "pom.xml").write_text(
+            "<project><modelVersion>4.0.0</modelVersion><groupId>kohort</groupId><artifactId>jars</artifactId>"
+            f"<version>1</version><dependencies>{wanted}</dependencies></project>"
+        )
+        out = Path(work, "libs")
+        command = [mvn, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={out}"]
+        trouble = _tried(command, 300, cwd=work)
+        if trouble or not list(out.glob("kafka-clients-*.jar")):
+            raise Missing(
+                f"Apache Kafka {KAFKA_VERSION} could not be got from Maven Central: {trouble or 'no jars'}"
+            )
+        out.rename(folder)
+    return folder
+
+
+def node_modules(packages: dict[str, str]) -> Path:
+    """The folder to run a node script in, with these npm packages at these versions."""
+    folder = cache() / ("node-" + "-".join(f"{n.replace('/', '_')}@{v}" for n, v in sorted(packages.items())))
+    if folder.is_dir():
+        return folder
+    program("node")
+    npm = program("npm")
+    with tempfile.TemporaryDirectory(dir=cache()) as work:
+        inside = Path(work, "it")
+        inside.mkdir()
+        names = [f"{name}@{version}" for name, version in packages.items()]
+        trouble = _tried([npm, "install", "--no-audit", "--no-fund", "--prefix", str(inside), *names], 180)
+        if trouble or not all((inside / "node_modules" / name).is_dir() for name in packages):
+            raise Missing(f"npm could not install {' '.join(names)}: {trouble or 'nothing came'}")
+        inside.rename(folder)
+    return folder
+
+
+def java(
+    main_class: str, *arguments: str, options: tuple[str, ...] = (), extra: Path | None = None
+) -> list[str]:
+    """The command that runs a class from Kafka's jars (and from the folder `extra`)."""
+    path = f"{kafka_jars()}/*" + (f":{extra}" if extra else "")
+    return [program("java"), *options, "-cp", path, main_class, *arguments]
+
+
+def _tried(command: list[str], timeout_s: float, cwd: str | None = None) -> str:
+    """Empty when the command went well, else why it did not."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, cwd=cwd, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"`{' '.join(command[:3])} …` took more than {timeout_s:.0f} s"
+    if done.returncode == 0:
+        return ""
+    return (
+        " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:]) or f"exit code {done.returncode}"
+    )

@@ -1,0 +1,228 @@
+"""From figures to a table, benchmarks/RESULTS.md and benchmarks/results.png."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.rows import Run
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table: a figure of Kohort (`subject`) against the same figure of Kafka."""
+
+    key: str
+    subject: str
+    label: str
+    unit: str
+    goal: float | None = None  # of the ratio, or of the value where Kafka is not measured
+    at_least: bool = False
+    absolute: bool = False
+
+
+FIGURES = (
+    Figure("start", "kohort", "start to first produce", "s", 1 / 8),
+    Figure("recovery", "kohort", "ready after SIGKILL with 1 GB", "s", 1.0, absolute=True),
+    Figure("memory_idle", "kohort", "resident memory, idle", "MB", 1 / 6),
+    Figure("memory_loaded", "kohort-os", "resident memory, after load", "MB", 1 / 6),
+    *(
+        figure
+        for size in (16, 128)
+        for subject, goals in (("kohort-os", (1.0, 0.6)), ("kohort-disk", (None, None)))
+        for figure in (
+            Figure(
+                f"produce{size}_mb_per_s",
+                subject,
+                f"produce {size} KB, {subject[7:]}",
+                "MB/s",
+                goals[0],
+                True,
+            ),
+            Figure(
+                f"produce{size}_cpu_s_per_gb",
+                subject,
+                f"produce {size} KB, {subject[7:]}",
+                "CPU s/GB",
+                goals[1],
+            ),
+        )
+    ),
+    Figure("fetch_mb_per_s", "kohort-os", "fetch", "MB/s", 1.0, True),
+    Figure("fetch_cpu_s_per_gb", "kohort-os", "fetch", "CPU s/GB", 1.2),
+    Figure("partitions_each_kb", "kohort", "one of 10,000 partitions", "KB", 2.0, absolute=True),
+    Figure("partitions_made", "kohort", "resident with 10,000 partitions", "MB"),
+    Figure("partitions_written", "kohort", "… with a record in each", "MB"),
+    Figure("partitions_restarted", "kohort", "… after clean stop and start", "MB"),
+    Figure("partitions_start", "kohort", "start to produce with 10,000 partitions", "s", 3.0, absolute=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    figure: Figure
+    kafka: list[float]
+    kohort: list[float]
+
+    @property
+    def ratio(self) -> float | None:
+        if not self.kafka or not self.kohort:
+            return None
+        return statistics.median(self.kohort) / statistics.median(self.kafka)
+
+    @property
+    def met(self) -> bool | None:
+        measured = statistics.median(self.kohort) if self.figure.absolute and self.kohort else self.ratio
+        if self.figure.goal is None or measured is None:
+            return None
+        return measured >= self.figure.goal if self.figure.at_least else measured <= self.figure.goal
+
+    @property
+    def goal(self) -> str:
+        goal, sign = self.figure.goal, "≥" if self.figure.at_least else "≤"
+        if goal is None:
+            return ""
+        if self.figure.absolute:
+            return f"{sign} {goal:g} {self.figure.unit}"
+        return f"{sign} 1/{1 / goal:.0f}" if goal < 0.5 else f"{sign} {goal:g}×"
+
+    def cells(self) -> list[str]:
+        ratio = "" if self.ratio is None else f"{self.ratio:.3g}×"
+        verdict = {None: "", True: "met", False: "MISSED"}[self.met]
+        unit = self.figure.unit
+        return [self.figure.label, unit, _middle(self.kafka), _middle(self.kohort), ratio, self.goal, verdict]
+
+
+HEADINGS = ["row", "unit", "Apache Kafka", "Kohort", "Kohort/Kafka", "goal", ""]
+
+
+def lines(run: Run) -> list[Line]:
+    found = (
+        Line(f, run.figures.get((f.key, "kafka"), []), run.figures.get((f.key, f.subject), []))
+        for f in FIGURES
+    )
+    return [line for line in found if line.kafka or line.kohort]
+
+
+def _middle(values: list[float]) -> str:
+    """Median, and the range it comes from."""
+    if not values:
+        return "–"
+    low, high, middle = min(values), max(values), statistics.median(values)
+    return f"{_short(middle)}" + (f" ({_short(low)}–{_short(high)})" if len(values) > 1 else "")
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def table(found: list[Line]) -> str:
+    rows = [HEADINGS, *(line.cells() for line in found)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def machine() -> str:
+    model = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    ]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} cores ({model[0] if model else platform.machine()}), {memory:.0f} GB, "
+        f"Linux {platform.release()}, Python {platform.python_version()}"
+    )
+
+
+def write(run: Run, command: str, took_s: float) -> None:
+    found = lines(run)
+    body = [
+        "# Kohort beside Apache Kafka 4.3.1",
+        "",
+        f"`{command}`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {took_s:.0f} s, "
+        f"{run.rounds} rounds; medians, with the range in brackets.",
+        f"Machine: {machine()}. The load runs on the same cores as the brokers: "
+        "only ratios from one run mean much.",
+        "",
+        "| " + " | ".join(HEADINGS) + " |",
+        "|---" * len(HEADINGS) + "|",
+        *("| " + " | ".join(line.cells()) + " |" for line in found),
+        "",
+        "- produce: Produce v7 with acks=all, 8 connections, 8 partitions, 5 in flight, values of 1 KB. "
+        "`os` answers when the bytes are with the kernel, as Kafka does; `disk` answers after an fdatasync, "
+        "and is set against the same Kafka.",
+        "- fetch: Fetch v11, 8 connections, 1 MB a partition, from the page cache.",
+        "- CPU is the broker's own (user and system, from /proc), without the load's.",
+        "- start and recovery: from the start of the process until an acks=all produce is answered; "
+        "Kohort with its default, `disk`.",
+        "- 10,000 partitions: Kohort alone, with an open-files limit of 1,024.",
+        *(f"- FAILED: {trouble}" for trouble in run.trouble),
+        "",
+        "![ratios](results.png)",
+        "",
+    ]
+    (HERE / "RESULTS.md").write_text("\n".join(body))
+    draw([line for line in found if line.ratio is not None], HERE / "results.png")
+
+
+def draw(found: list[Line], path: Path) -> None:
+    """Bars of Kohort/Kafka on a logarithmic scale, each with the goal that it has."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    colours = {True: "#2a7f62", False: "#c1443c", None: "#8a94a0"}
+    picture, axes = pyplot.subplots(figsize=(9, 0.42 * len(found) + 1.7), dpi=130)
+    for at, line in enumerate(found):
+        ratio = line.ratio
+        assert ratio is not None
+        axes.barh(at, ratio - 1, left=1, height=0.62, color=colours[line.met])
+        edge, side = max(ratio, 1), "left"
+        axes.text(edge * 1.06, at, f"{ratio:.2g}×", va="center", ha=side, fontsize=8)
+        if line.figure.goal is not None and not line.figure.absolute:
+            axes.plot([line.figure.goal] * 2, [at - 0.42, at + 0.42], color="black", linewidth=2)
+    axes.set_yticks(
+        range(len(found)), [f"{line.figure.label}  [{line.figure.unit}]" for line in found], fontsize=8
+    )
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    ratios = [line.ratio or 1.0 for line in found]
+    axes.set_xlim(min([0.08, *ratios]) / 1.3, max([2.0, *ratios]) * 1.5)
+    marks = [
+        m
+        for m in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+        if axes.get_xlim()[0] <= m <= axes.get_xlim()[1]
+    ]
+    axes.set_xticks(marks, [f"{m:g}×" for m in marks], fontsize=8)
+    axes.minorticks_off()
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.grid(axis="x", alpha=0.25)
+    axes.set_title(
+        "Kohort / Apache Kafka 4.3.1, same machine, same run (time, memory, CPU: less is better)", fontsize=9
+    )
+    key = [
+        Patch(color=colours[True], label="goal met"),
+        Patch(color=colours[False], label="goal missed"),
+        Patch(color=colours[None], label="no goal"),
+        Line2D([], [], color="black", linewidth=2, label="goal"),
+    ]
+    axes.legend(
+        handles=key, fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.4, -0.06), frameon=False
+    )
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    picture.tight_layout()
+    picture.savefig(path)
+    pyplot.close(picture)
