@@ -103,7 +103,11 @@ def _decode_length(src: Source, name: str, classic: str, depth: int) -> str:
     size = src.temporary("n")
     if src.flexible:
         src.add(depth, f"{size} = buf[pos]", "pos += 1")
-        src.add(depth, f"if {size} > 127: {size}, pos = uvarint(buf, pos - 1)", f"{size} -= 1")
+        src.add(depth, f"if {size} > 127:", f"    {size}, pos = uvarint(buf, pos - 1)")
+        if classic == "h":
+            # Kafka's own limit, and what keeps a string sendable to a peer that speaks a classic version.
+            src.add(depth + 1, f"if {size} > 32768: raise bad('{name} is longer than 32767 bytes')")
+        src.add(depth, f"{size} -= 1")
     else:
         src.add(depth, f"{size}, = {src.unpack(classic)}(buf, pos)", f"pos += {size_of(classic)}")
         src.add(depth, f"if {size} < -1: raise bad('{name} has a negative length')")

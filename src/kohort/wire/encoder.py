@@ -56,14 +56,14 @@ def _encode_tags(src: Source, tagged: list[FieldSpec], obj: str, depth: int) -> 
         else:
             present = f"{value} != {default_expression(spec)}"
         src.add(depth, f"if {present}:")
-        outer = src.temporary("o")
+        outer, chunks = src.temporary("o"), src.temporary("c")
         # A tagged field carries its own length: it is written to a list of its own first.
-        src.add(depth + 1, f"{outer} = add", "chunks = []", "add = chunks.append")
+        src.add(depth + 1, f"{outer} = add", f"{chunks} = []", f"add = {chunks}.append")
         if is_fixed(spec):
             src.add(depth + 1, f"add({src.pack(FORMAT[spec.type])}({value}))")
         else:
             _encode_value(src, spec, value, depth + 1)
-        src.add(depth + 1, f"add = {outer}", f"{tags}.append(({spec.tag}, b''.join(chunks)))")
+        src.add(depth + 1, f"add = {outer}", f"{tags}.append(({spec.tag}, b''.join({chunks})))")
     tag, body = src.temporary("k"), src.temporary("b")
     src.add(depth, f"add(uv(len({tags})))", f"for {tag}, {body} in {tags}:")
     src.add(depth + 1, f"add(uv({tag}))", f"add(uv(len({body})))", f"add({body})")

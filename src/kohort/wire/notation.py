@@ -56,6 +56,7 @@ class FieldSpec:
 @dataclass(slots=True)
 class StructSpec:
     name: str
+    versions: Versions  # in which it is described
     fields: list[FieldSpec] = field(default_factory=list)
 
 
@@ -74,9 +75,12 @@ class ApiSpec:
 
 _VERSIONS = re.compile(r"(\d+)?(?:(\+)|-(\d+))?")
 _FIELD = re.compile(
-    r"(?P<name>[a-z][a-z0-9_]*)\s+(?P<open>\[)?(?P<type>[A-Za-z0-9]+)\]?(?P<null>\?(?:\d+\+)?)?"
+    r"(?P<name>[a-z][a-z0-9_]*)\s+(?:\[(?P<element>[A-Za-z0-9]+)\]|(?P<type>[A-Za-z0-9]+))(?P<null>\?(?:\d+\+)?)?"
     r"(?:\s+(?P<versions>\d+\+|\d+-\d+|-\d+|\d+))?(?:\s+=\s+(?P<default>\S+))?(?:\s+tag\s+(?P<tag>\d+))?",
 )
+_DEFAULTS = dict.fromkeys(("int8", "int16", "uint16", "int32", "uint32", "int64"), re.compile(r"-?\d+"))
+_DEFAULTS |= {"bool": re.compile("[Tt]rue|[Ff]alse"), "float64": re.compile(r"-?\d+\.\d+")}
+_DEFAULTS |= {"string": re.compile(r"\S+")}
 
 
 def parse_versions(text: str | None, within: Versions) -> Versions:
@@ -90,7 +94,10 @@ def parse_versions(text: str | None, within: Versions) -> Versions:
     first, plus, last = match.groups()
     low = int(first) if first else within.first
     high = int(last) if last else within.last if plus else low
-    return Versions(max(low, within.first), min(high, within.last))
+    low, high = max(low, within.first), min(high, within.last)
+    if low > high:
+        raise ValueError(f"{text!r} has no version within {within.first}-{within.last}")
+    return Versions(low, high)
 
 
 def parse_api(text: str, module: str) -> ApiSpec:
@@ -124,9 +131,12 @@ def parse_api(text: str, module: str) -> ApiSpec:
 
 
 def _api_line(line: str, module: str, purpose: str) -> ApiSpec:
-    _, key, name, versions = line.split()
+    words = line.split()
+    if len(words) != 4 or not words[1].isdecimal():
+        raise ValueError("expected `api KEY Name FIRST-LAST`")
+    _, key, name, versions = words
     span = parse_versions(versions, Versions(0, LATEST))
-    request, response = StructSpec(f"{name}Request"), StructSpec(f"{name}Response")
+    request, response = StructSpec(f"{name}Request", span), StructSpec(f"{name}Response", span)
     structs = {request.name: request, response.name: response}
     return ApiSpec(int(key), name, module, purpose, span, NEVER, request, response, structs)
 
@@ -146,17 +156,40 @@ def _field_line(line: str, api: ApiSpec, stack: list[tuple[int, StructSpec, Vers
     nullable = NEVER
     if match["null"]:
         nullable = parse_versions(match["null"][1:] or None, versions)
-    kind = match["type"]
+    kind = match["element"] or match["type"]
     tag = int(match["tag"]) if match["tag"] else None
-    spec = FieldSpec(match["name"], kind, bool(match["open"]), versions, nullable, match["default"], tag)
+    spec = FieldSpec(match["name"], kind, bool(match["element"]), versions, nullable, match["default"], tag)
+    _check_field(spec, owner, api)
     owner.fields.append(spec)
-    if kind in PRIMITIVES:
-        return
-    if not kind[0].isupper():
-        raise ValueError(f"{kind!r} is not a type")
-    if kind not in api.structs:
-        api.structs[kind] = StructSpec(kind)
+    if kind not in PRIMITIVES and kind not in api.structs:
+        api.structs[kind] = StructSpec(kind, versions)
         stack.append((indent + 2, api.structs[kind], versions))
+
+
+def _check_field(spec: FieldSpec, owner: StructSpec, api: ApiSpec) -> None:
+    """What the compiler would otherwise get silently wrong."""
+    if any(other.name == spec.name for other in owner.fields):
+        raise ValueError(f"{owner.name} has a field {spec.name!r} already")
+    if spec.type not in PRIMITIVES and not spec.type[0].isupper():
+        raise ValueError(f"{spec.type!r} is not a type")
+    if spec.tag is not None and not _covers(api.flexible, spec.versions):
+        raise ValueError(f"{spec.name!r} has a tag in a version that is not flexible")
+    if spec.tag is not None and any(other.tag == spec.tag for other in owner.fields):
+        raise ValueError(f"{owner.name} has a tag {spec.tag} already")
+    if spec.type in api.structs and not _covers(api.structs[spec.type].versions, spec.versions):
+        raise ValueError(f"{spec.type} is described above for fewer versions than {spec.name!r} has")
+    if spec.default is not None and not _default_fits(spec, spec.default):
+        raise ValueError(f"{spec.default!r} is no default for {spec.name!r}")
+
+
+def _default_fits(spec: FieldSpec, default: str) -> bool:
+    if default == "null":
+        return spec.nullable != NEVER
+    return not spec.is_array and spec.type in _DEFAULTS and bool(_DEFAULTS[spec.type].fullmatch(default))
+
+
+def _covers(outer: Versions, inner: Versions) -> bool:
+    return inner.first in outer and inner.last in outer
 
 
 @cache
