@@ -50,7 +50,8 @@ def decompress(codec: int, data: Buffer, max_size: int = MAX_DECOMPRESSED) -> by
     """What `compress`, or any client, compressed.
 
     Raises BadBatch: INVALID_RECORD for a damaged stream or an unknown codec, MESSAGE_TOO_LARGE for one that
-    grows beyond `max_size`. Memory follows what the stream really holds, not what it promises.
+    grows beyond `max_size`. Memory follows what the stream really holds, not what it promises, and stays
+    below about twice `max_size`.
     """
     if codec == Compression.NONE:
         return bytes(data)
@@ -93,6 +94,7 @@ def _decompress_growing(
                 raise
             if size > max_size:
                 raise _too_large(max_size) from None
+            del output  # before the larger one is made
             size *= 8
             continue
         if written > max_size:
@@ -131,10 +133,9 @@ def _compress_xerial(data: Buffer) -> bytes:
 def _decompress_snappy(data: Buffer, max_size: int) -> bytes:
     view = memoryview(data)
     if view[:8] != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, max_size)
+        return _decompress_snappy_block(view, max_size, 0)
     parts: list[bytes] = []
-    room = max_size
-    pos = 0
+    pos = size = 0
     while pos < len(view):
         # A stream may follow a stream: the header can stand wherever a block can.
         if view[pos : pos + 8] == _XERIAL_MAGIC:
@@ -143,19 +144,18 @@ def _decompress_snappy(data: Buffer, max_size: int) -> bytes:
         end = pos + 4 + int.from_bytes(view[pos : pos + 4], "big")
         if end > len(view):
             raise BadBatch(ErrorCode.INVALID_RECORD, "damaged snappy data: a block is cut short")
-        block = _decompress_snappy_block(view[pos + 4 : end], room)
-        room -= len(block)
-        parts.append(block)
+        parts.append(_decompress_snappy_block(view[pos + 4 : end], max_size, size))
+        size += len(parts[-1])
         pos = end
     if pos > len(view):
         raise BadBatch(ErrorCode.INVALID_RECORD, "damaged snappy data: a stream header is cut short")
     return b"".join(parts)
 
 
-def _decompress_snappy_block(block: memoryview, max_size: int) -> bytes:
+def _decompress_snappy_block(block: memoryview, max_size: int, size_before: int) -> bytes:
     promised = cramjam.snappy.decompress_raw_len(block)
     if promised > _SNAPPY_BEST_RATIO * len(block):
         raise BadBatch(ErrorCode.INVALID_RECORD, "damaged snappy data: it promises more than it can hold")
-    if promised > max_size:
+    if size_before + promised > max_size:
         raise _too_large(max_size)
     return bytes(cramjam.snappy.decompress_raw(block))
