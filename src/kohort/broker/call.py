@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kohort.log.files import Slice
 from kohort.wire.compile import Chunk, Codec
 from kohort.wire.frame import response_chunks
 from kohort.wire.struct import Message
 
 if TYPE_CHECKING:
     from kohort.broker.connection import Connection
+
+_FETCH = 1
 
 
 class Call:
@@ -77,3 +80,10 @@ class Call:
     def answer(self, message: Message) -> None:
         assert self.chunks is None, "a call is answered once"
         self.chunks = response_chunks(self.codec, self.correlation_id, self.codec.encode_response(message))
+        if self.codec.api_key == _FETCH:
+            # The files stay open until the bytes are sent, however long the client takes.
+            for chunk in self.chunks:
+                if chunk.__class__ is Slice:
+                    chunk.file.pin()
+        else:
+            self.chunks = [b"".join(self.chunks)]

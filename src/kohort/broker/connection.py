@@ -1,0 +1,289 @@
+"""One client's connection: frames in, calls to handlers, answers out in the order of the requests.
+
+Reading: small requests are parsed where they arrive, in one buffer that all connections share (the loop reads
+one socket at a time); only a frame that is not complete yet is kept in a buffer of the connection's own, which
+grows with what has arrived, never with what a length promises.
+
+Order: each request gets its place in `_calls`; an answer leaves when all before it have left. A parked call (a
+long poll) stops the reading, as in Kafka; a produce that waits for the disk does not, so that one fdatasync
+serves all that a client has sent. While a client does not read its answers nothing more is read from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from kohort.broker.call import Call
+from kohort.broker.outbox import Outbox, release
+from kohort.broker.versions import API_KEY as API_VERSIONS
+from kohort.broker.versions import unsupported_version
+from kohort.wire.compile import codec
+from kohort.wire.errors import BadFrame
+from kohort.wire.frame import body_of, read_request_header, response_chunks
+
+if TYPE_CHECKING:
+    from kohort.broker.server import Server
+
+log = logging.getLogger("kohort.broker")
+
+_LENGTH = struct.Struct(">i").unpack_from
+_FIRST_BUFFER = 64 * 1024
+_MOST_CALLS = 1024  # requests that wait for the disk on one connection
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._broker = server.broker
+        self._rows = server.table
+        self._max_bytes = server.broker.config.socket_request_max_bytes
+        self._calls: deque[Call] = deque()
+        self._parked: Call | None = None
+        self._own: bytearray | None = None  # an incomplete frame, or what arrived while nothing was read
+        self._filled = 0
+        self._consuming = False
+        self._flush_scheduled = False
+        self._closing = False
+        self._paused = False
+        self.peer = "?"
+        self.address = ""
+        self.last_active = 0.0
+
+    # --- what the event loop calls ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport: asyncio.Transport = transport
+        self.loop = self._server.loop
+        self.last_active = self.loop.time()
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        sock = transport.get_extra_info("socket")
+        self._outbox = Outbox(self.loop, sock.fileno(), self._on_drained)
+        if not self._server.admit(self, peer[0] if peer else ""):
+            self._closing = True
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._outbox.drop()
+        parked, self._parked = self._parked, None
+        if parked is not None and parked.on_close is not None:
+            parked.on_close()
+        for call in self._calls:
+            release(call.chunks or ())
+        self._calls.clear()
+        self._own = None
+        self._server.forget(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._own is None:
+            return self._server.scratch
+        return memoryview(self._own)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = self.loop.time()
+        if self._own is None:
+            data = self._server.scratch[:nbytes]
+            used = self._consume(data)
+            if used < nbytes and not self._closing:
+                self._keep(data[used:])
+        else:
+            self._filled += nbytes
+            self._consume_own()
+
+    def eof_received(self) -> bool:
+        return False
+
+    # --- frames ----------------------------------------------------------------------------------------------
+
+    def _consume_own(self) -> None:
+        """Handles the frames that are complete in the connection's own buffer."""
+        own = self._own
+        assert own is not None
+        view = memoryview(own)
+        used = self._consume(view[: self._filled])
+        if self._closing:
+            return
+        rest = self._filled - used
+        if rest == 0:
+            self._own = None
+            self._filled = 0
+            return
+        if used:
+            own[:rest] = view[used : self._filled]
+            self._filled = rest
+        self._make_room()
+
+    def _keep(self, data: memoryview) -> None:
+        """Moves what is left of the shared buffer to a buffer of our own."""
+        size = len(data)
+        self._own = bytearray(max(min(self._frame_size(data), _FIRST_BUFFER), size + 1))
+        self._own[:size] = data
+        self._filled = size
+
+    def _make_room(self) -> None:
+        """Grows the buffer of an incomplete frame: twofold, so that a promised length alone allocates nothing."""
+        own = self._own
+        assert own is not None
+        wanted = self._frame_size(memoryview(own)[: self._filled])
+        if self._filled == len(own) and wanted > self._filled:
+            self._own = bytearray(min(wanted, 2 * len(own)))
+            self._own[: self._filled] = own
+
+    @staticmethod
+    def _frame_size(data: memoryview) -> int:
+        return 4 + int(_LENGTH(data)[0]) if len(data) >= 4 else 4
+
+    def _is_blocked(self) -> bool:
+        return self._parked is not None or self._outbox.is_waiting or len(self._calls) >= _MOST_CALLS
+
+    def _consume(self, data: memoryview) -> int:
+        """Handles complete frames at the beginning of `data`; returns how many bytes they took."""
+        position, end = 0, len(data)
+        self._consuming = True
+        try:
+            while end - position >= 4 and not self._is_blocked() and not self._closing:
+                (size,) = _LENGTH(data, position)
+                if not 0 <= size <= self._max_bytes:
+                    raise BadFrame(f"a frame of {size} bytes; socket.request.max.bytes is {self._max_bytes}")
+                stop = position + 4 + size
+                if stop > end:
+                    break
+                self._handle(data[position + 4 : stop])
+                position = stop
+        except BadFrame as error:
+            log.warning("closing the connection of %s: %s", self.peer, error)
+            self._close_after_answers()
+        except Exception:
+            log.exception("closing the connection of %s: a request could not be handled", self.peer)
+            self._close_after_answers()
+        self._consuming = False
+        self._flush()
+        if not self._closing and self._is_blocked():
+            self._pause()
+        return position
+
+    def _handle(self, frame: memoryview) -> None:
+        api_key, version, correlation_id, client_id, body = read_request_header(frame)
+        row = self._rows.get(api_key)
+        if row is None or not row.first <= version <= row.last:
+            if api_key == API_VERSIONS:
+                self._answer_unknown_api_versions(correlation_id)
+                return
+            name = row.name if row else "unknown API"
+            raise BadFrame(f"{name} (key {api_key}) version {version} is not served; client_id {client_id!r}")
+        api_codec = row.codec(version)
+        if api_codec.flexible:
+            body = body_of(frame, body)
+        call = Call(self, api_codec, correlation_id, client_id, api_codec.decode_request(frame, body))
+        self._calls.append(call)
+        if row.is_async:
+            call.park()
+            self._parked = call
+            self._server.run(self._run(row.handler, call))
+            return
+        message = row.handler(self._broker, call)
+        if message is not None:
+            call.answer(message)
+        elif call.parked and call.chunks is None:
+            self._parked = call
+
+    async def _run(self, handler: Any, call: Call) -> None:
+        try:
+            call.reply(await handler(self._broker, call))
+        except Exception:
+            log.exception("closing the connection of %s: a request could not be handled", self.peer)
+            self._transport.abort()
+
+    def _answer_unknown_api_versions(self, correlation_id: int) -> None:
+        """A client newer than we are: told in version 0 what we know of ApiVersions itself; it asks again."""
+        oldest = codec(API_VERSIONS, 0)
+        call = Call(self, oldest, correlation_id, None, None)
+        call.chunks = response_chunks(oldest, correlation_id, oldest.encode_response(unsupported_version()))
+        self._calls.append(call)
+
+    # --- answers ---------------------------------------------------------------------------------------------
+
+    def answered(self, call: Call) -> None:
+        """A handler answered later. What becomes ready in one turn of the loop is written together."""
+        if self._closing:
+            release(call.chunks or ())
+            return
+        if self._parked is call:
+            self._parked = None
+        if not self._consuming and not self._flush_scheduled:
+            self._flush_scheduled = True
+            self.loop.call_soon(self._flush_and_go_on)
+
+    def _flush_and_go_on(self) -> None:
+        self._flush_scheduled = False
+        if self._closing:
+            return
+        self._flush()
+        self._go_on()
+
+    def _flush(self) -> None:
+        calls = self._calls
+        try:
+            while calls and calls[0].chunks is not None:
+                self._outbox.add(calls.popleft().chunks or ())
+            self._outbox.flush()
+        except OSError as error:
+            log.debug("%s went away: %s", self.peer, error)
+            self._closing = True
+            self._transport.abort()
+
+    def _on_drained(self) -> None:
+        self.last_active = self.loop.time()
+        if not self._closing:
+            self._flush_and_go_on()
+
+    def _go_on(self) -> None:
+        """Reads on, if nothing keeps us from it: first what is already here."""
+        if self._closing or self._is_blocked() or self._server.is_stopping:
+            return
+        if self._own is not None and self._filled:
+            self._consume_own()
+        if not self._closing and not self._is_blocked():
+            self._resume()
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._paused and not self._server.is_stopping:
+            self._paused = False
+            self._transport.resume_reading()
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    def _close_after_answers(self) -> None:
+        """Closes after bad input; what was asked before it and is answered already still goes out."""
+        self._flush()
+        self._closing = True
+        self._transport.close()
+
+    def close_because(self, reason: str) -> None:
+        log.warning("closing the connection of %s: %s", self.peer, reason)
+        self._close_after_answers()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._calls and not self._outbox.is_waiting
+
+    def stop_reading(self) -> None:
+        """The broker stops: nothing more is read; what is under way is still answered."""
+        if not self._closing:
+            self._pause()
+            if self._parked is not None and self._parked.on_close is not None:
+                self._parked.on_close()
+                self._transport.abort()
+
+    def close(self) -> None:
+        self._transport.abort()

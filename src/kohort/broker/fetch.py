@@ -1,0 +1,194 @@
+"""Fetch: stored batches go out untouched; a fetch that finds too little waits for more.
+
+A long poll parks its connection, waits on the partitions it reads, and is answered when `min_bytes` are there,
+when a partition has an error to tell, or when `max_wait_ms` are over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kohort.broker.call import Call
+from kohort.broker.sessions import FetchSessions, Plan, Wanted
+from kohort.log.partition import Partition
+from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from kohort.broker.broker import Broker
+
+READ_COMMITTED = 1
+_NOTHING = b""
+
+
+def fetch(broker: Broker, call: Call) -> FetchResponse | None:
+    request: FetchRequest = call.request
+    plan = broker.sessions.plan(request, call.version, broker.now_ms())
+    if plan.error:
+        return FetchResponse(error_code=plan.error, session_id=0)
+    poll = _Fetch(broker, call, plan)
+    answers, size, failed = poll.read()
+    if size >= request.min_bytes or failed or not plan.wanted or request.max_wait_ms <= 0:
+        return poll.response(answers)
+    poll.wait()
+    return None
+
+
+class _Fetch:
+    """One fetch while it is served."""
+
+    __slots__ = ("broker", "by_id", "call", "max_bytes", "partitions", "plan", "request", "timer")
+
+    def __init__(self, broker: Broker, call: Call, plan: Plan) -> None:
+        self.broker, self.call, self.plan = broker, call, plan
+        self.request: FetchRequest = call.request
+        self.by_id = call.version >= 13
+        self.max_bytes = min(self.request.max_bytes, broker.config.fetch_max_bytes)
+        self.timer: asyncio.TimerHandle | None = None
+        self.partitions: list[Partition] = []
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def read(self) -> tuple[list[tuple[Wanted, PartitionData]], int, bool]:
+        """What each partition has now; how many bytes; whether one has an error to tell."""
+        answers: list[tuple[Wanted, PartitionData]] = []
+        total, failed = 0, False
+        for wanted in self.plan.wanted:
+            data = PartitionData(wanted.key.partition, records=_NOTHING)
+            if self.request.isolation_level == READ_COMMITTED:
+                data.aborted_transactions = []
+            try:
+                size = self._read_partition(wanted, data, total)
+            except KafkaError as error:
+                data.error_code = error.code
+                data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
+                size, failed = 0, True
+            failed = failed or data.diverging_epoch.epoch >= 0
+            total += size
+            answers.append((wanted, data))
+        return answers, total, failed
+
+    def _read_partition(self, wanted: Wanted, data: PartitionData, total: int) -> int:
+        partition = self._partition(wanted)
+        check_leader_epoch(partition, wanted.current_leader_epoch)
+        data.high_watermark = data.last_stable_offset = partition.high_watermark
+        data.log_start_offset = partition.log_start_offset
+        if wanted.last_fetched_epoch >= 0 and _diverges(partition, wanted, data):
+            return 0
+        # A first batch that is larger than all limits still comes, so that a consumer never gets stuck on it.
+        room = min(wanted.max_bytes, self.max_bytes - total)
+        piece = partition.read(
+            wanted.fetch_offset,
+            max(room, 0),
+            at_least_one=total == 0,
+            up_to=partition.high_watermark,
+        )
+        size = len(piece)
+        data.records = piece if size else _NOTHING
+        return size
+
+    def _partition(self, wanted: Wanted) -> Partition:
+        key = wanted.key
+        found = (
+            self.broker.partition_by_id(key.topic_id, key.partition)
+            if self.by_id
+            else self.broker.partition(key.topic, key.partition)
+        )
+        if isinstance(found, ErrorCode):
+            raise KafkaError(found)
+        return found
+
+    # --- waiting ---------------------------------------------------------------------------------------------
+
+    def wait(self) -> None:
+        loop = self.call.connection.loop
+        for wanted in self.plan.wanted:
+            partition = self._partition(wanted)
+            partition.add_waiter(self._woken)
+            self.partitions.append(partition)
+        self.timer = loop.call_later(self.request.max_wait_ms / 1000, self._time_is_up)
+        self.call.park(on_close=self._leave)
+
+    def _woken(self) -> None:
+        """A partition moved: enough to answer?"""
+        answers, size, failed = self.read()
+        if size >= self.request.min_bytes or failed:
+            self._leave()
+            self.call.reply(self.response(answers))
+
+    def _time_is_up(self) -> None:
+        self._leave()
+        self.call.reply(self.response(self.read()[0]))
+
+    def _leave(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        for partition in self.partitions:
+            partition.remove_waiter(self._woken)
+        self.partitions = []
+
+    # --- answering -------------------------------------------------------------------------------------------
+
+    def response(self, answers: list[tuple[Wanted, PartitionData]]) -> FetchResponse:
+        plan = self.plan
+        if plan.session is not None:
+            answers = self._news(answers)
+        response = FetchResponse(session_id=plan.session_id)
+        topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+        for wanted, data in answers:
+            name = wanted.key[:2]
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = FetchableTopicResponse(*name)
+                response.responses.append(topic)
+            topic.partitions.append(data)
+        return response
+
+    def _news(self, answers: list[tuple[Wanted, PartitionData]]) -> list[tuple[Wanted, PartitionData]]:
+        """Of a session's partitions those that have something to tell; remembers what was told."""
+        session = self.plan.session
+        assert session is not None
+        told = []
+        for wanted, data in answers:
+            has_data = bool(len(data.records or _NOTHING))
+            moved = (data.high_watermark, data.log_start_offset) != (
+                wanted.high_watermark,
+                wanted.log_start_offset,
+            )
+            if data.error_code:
+                # Told again and again until it is over, as in Kafka.
+                wanted.high_watermark = wanted.log_start_offset = -1
+            else:
+                wanted.high_watermark, wanted.log_start_offset = data.high_watermark, data.log_start_offset
+            if self.plan.is_full or has_data or moved or data.error_code or data.diverging_epoch.epoch >= 0:
+                told.append((wanted, data))
+        FetchSessions.served(session, [w.key for w, data in told if len(data.records or _NOTHING)])
+        return told
+
+
+def check_leader_epoch(partition: Partition, current_leader_epoch: int) -> None:
+    """Refuses a client whose metadata is older or newer than ours (KIP-320)."""
+    if current_leader_epoch < 0 or current_leader_epoch == partition.leader_epoch:
+        return
+    if current_leader_epoch < partition.leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
+def _diverges(partition: Partition, wanted: Wanted, data: PartitionData) -> bool:
+    """The client's log parted from ours: tells where, instead of records."""
+    epoch, end_offset = partition.end_of_epoch(wanted.last_fetched_epoch)
+    if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
+        return False
+    if epoch < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    data.diverging_epoch = EpochEndOffset(epoch, end_offset)
+    return True

@@ -1,0 +1,121 @@
+"""The listening socket, the connections, and the jobs that run by the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kohort.broker.apis import TABLE, Row
+from kohort.broker.broker import Broker
+from kohort.broker.connection import Connection
+
+log = logging.getLogger("kohort.broker")
+
+_SCRATCH_BYTES = 512 * 1024
+_LONGEST_GOODBYE_S = 10.0
+
+
+class Server:
+    """Serves one broker on one address until `stop`. Lives on one event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.table: dict[int, Row] = TABLE
+        self.loop = asyncio.get_running_loop()
+        # Where all connections read to: the loop reads one at a time, and hands over what came before the next.
+        self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self.is_stopping = False
+        self._connections: set[Connection] = set()
+        self._addresses: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: list[asyncio.TimerHandle] = []
+        self._listener: asyncio.Server | None = None
+
+    async def start(self, sock: socket.socket) -> None:
+        self._listener = await self.loop.create_server(
+            lambda: Connection(self),
+            sock=sock,
+            backlog=max(self.broker.config.socket_listen_backlog_size, 1024),
+        )
+        config = self.broker.config
+        if config.connections_max_idle_ms > 0:
+            self._every(min(config.connections_max_idle_ms / 2, 30_000), self._close_idle)
+        self._every(config.log_retention_check_interval_ms, self._housekeeping)
+
+    # --- connections -----------------------------------------------------------------------------------------
+
+    def admit(self, connection: Connection, address: str) -> bool:
+        """Counts a new connection; False where there are too many."""
+        config = self.broker.config
+        self._connections.add(connection)
+        self._addresses[address] += 1
+        connection.address = address
+        if len(self._connections) > config.max_connections:
+            log.warning("refused %s: max.connections is %d", connection.peer, config.max_connections)
+            return False
+        if self._addresses[address] > config.max_connections_per_ip:
+            limit = config.max_connections_per_ip
+            log.warning("refused %s: max.connections.per.ip is %d", connection.peer, limit)
+            return False
+        return not self.is_stopping
+
+    def forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._addresses[connection.address] -= 1
+        if not self._addresses[connection.address]:
+            del self._addresses[connection.address]
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a handler that waits for the disk."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- by the clock ----------------------------------------------------------------------------------------
+
+    def _every(self, period_ms: float, job: Callable[[], None]) -> None:
+        slot = len(self._timers)
+
+        def fire() -> None:
+            try:
+                job()
+            except Exception:
+                log.exception("a background job failed")
+            self._timers[slot] = self.loop.call_later(period_ms / 1000, fire)
+
+        self._timers.append(self.loop.call_later(period_ms / 1000, fire))
+
+    def _close_idle(self) -> None:
+        oldest = self.loop.time() - self.broker.config.connections_max_idle_ms / 1000
+        for connection in list(self._connections):
+            if connection.last_active < oldest and connection.is_idle:
+                log.info("closing the connection of %s: idle", connection.peer)
+                connection.close()
+
+    def _housekeeping(self) -> None:
+        self.broker.store.housekeeping(self.broker.now_ms())
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Takes nothing new, answers what is under way, closes the store. Loses nothing that was acknowledged."""
+        self.is_stopping = True
+        for timer in self._timers:
+            timer.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.stop_reading()
+        deadline = self.loop.time() + _LONGEST_GOODBYE_S
+        while self.loop.time() < deadline and not all(c.is_idle for c in self._connections):
+            await asyncio.sleep(0.005)
+        for connection in list(self._connections):
+            connection.close()
+        await asyncio.sleep(0)  # lets connection_lost run before the files are closed
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_LONGEST_GOODBYE_S)
+        self.broker.store.close()

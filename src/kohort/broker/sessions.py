@@ -1,0 +1,163 @@
+"""Fetch sessions (KIP-227): the broker remembers what a consumer reads, so that it need not repeat it.
+
+A session holds the partitions of the last full fetch, changed by each incremental one. An incremental answer
+names only partitions that have something new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.fetch import FetchPartition, FetchRequest
+
+FINAL_EPOCH = -1  # a fetch without a session, or the end of one
+INITIAL_EPOCH = 0  # asks for a new session
+NO_SESSION = 0
+_MAX_EPOCH = 2**31 - 1
+_EVICTION_MS = 120_000  # as Kafka: a session this long unused may be replaced by a new one
+
+
+class Key(NamedTuple):
+    """A partition as the client names it: by topic name before v13, by topic id since."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+
+
+@dataclass(slots=True)
+class Wanted:
+    """One partition of a fetch, and what the client knows of it."""
+
+    key: Key
+    fetch_offset: int = 0
+    max_bytes: int = 0
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    # what the last answer said; −1 before the first
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+    def update(self, part: FetchPartition) -> None:
+        self.fetch_offset = part.fetch_offset
+        self.max_bytes = part.partition_max_bytes
+        self.current_leader_epoch = part.current_leader_epoch
+        self.last_fetched_epoch = part.last_fetched_epoch
+
+
+@dataclass(slots=True)
+class Session:
+    id: int
+    uses_topic_ids: bool
+    partitions: dict[Key, Wanted] = field(default_factory=dict)
+    epoch: int = 1
+    last_used_ms: int = 0
+
+
+@dataclass(slots=True)
+class Plan:
+    """What one fetch reads, and how its answer is told."""
+
+    wanted: list[Wanted]
+    session_id: int = NO_SESSION
+    session: Session | None = None
+    is_full: bool = True  # names every partition; an incremental one only those with news
+    error: ErrorCode = ErrorCode.NONE
+
+
+class FetchSessions:
+    """The sessions of one broker; at most `slots`, the longest unused goes first."""
+
+    def __init__(self, slots: int, fresh_id: Callable[[], int]) -> None:
+        self._slots = slots
+        self._fresh_id = (
+            fresh_id  # a random positive int32: ids of other brokers should not be mistaken for ours
+        )
+        self._sessions: dict[int, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
+        by_id = version >= 13
+        if version < 7 or request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            # The end of a session, no session at all, or a new one; each gives up the session it names.
+            if version >= 7 and request.session_id != NO_SESSION:
+                self._sessions.pop(request.session_id, None)
+            wanted = _wanted_by(request)
+            if version < 7 or request.session_epoch == FINAL_EPOCH:
+                return Plan(list(wanted.values()))
+            session = self._open(wanted, by_id, now_ms)
+            if session is None:
+                return Plan(list(wanted.values()))
+            return Plan(list(wanted.values()), session.id, session)
+        return self._go_on(request, by_id, now_ms)
+
+    def _open(self, wanted: dict[Key, Wanted], by_id: bool, now_ms: int) -> Session | None:
+        if not wanted or not self._make_room(now_ms):
+            return None
+        session_id = self._fresh_id()
+        while session_id in self._sessions or session_id == NO_SESSION:
+            session_id = self._fresh_id()
+        session = Session(session_id, by_id, wanted, last_used_ms=now_ms)
+        self._sessions[session_id] = session
+        return session
+
+    def _make_room(self, now_ms: int) -> bool:
+        if len(self._sessions) < self._slots:
+            return True
+        # Insertion order is order of use: `_go_on` puts a session back at the end.
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ms - oldest.last_used_ms < _EVICTION_MS:
+            return False
+        del self._sessions[oldest.id]
+        return True
+
+    def _go_on(self, request: FetchRequest, by_id: bool, now_ms: int) -> Plan:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return Plan([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.uses_topic_ids != by_id:
+            return Plan([], session.id, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if request.session_epoch != session.epoch:
+            return Plan([], session.id, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions[session.id] = self._sessions.pop(session.id)
+        partitions = session.partitions
+        for topic in request.topics:
+            for part in topic.partitions:
+                key = Key(topic.topic, topic.topic_id, part.partition)
+                known = partitions.get(key)
+                if known is None:
+                    known = partitions[key] = Wanted(key)
+                known.update(part)
+        for forgotten in request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                partitions.pop(Key(forgotten.topic, forgotten.topic_id, index), None)
+        if not partitions:
+            # As Kafka: a session without partitions is closed; the answer says so by id 0.
+            del self._sessions[session.id]
+            return Plan([], is_full=False)
+        return Plan(list(partitions.values()), session.id, session, is_full=False)
+
+    @staticmethod
+    def served(session: Session, with_data: Iterable[Key]) -> None:
+        """Partitions that had records go to the end of the line, so that the others get their turn."""
+        for key in with_data:
+            wanted = session.partitions.pop(key, None)
+            if wanted is not None:
+                session.partitions[key] = wanted
+
+
+def _wanted_by(request: FetchRequest) -> dict[Key, Wanted]:
+    wanted: dict[Key, Wanted] = {}
+    for topic in request.topics:
+        for part in topic.partitions:
+            key = Key(topic.topic, topic.topic_id, part.partition)
+            wanted[key] = Wanted(key)
+            wanted[key].update(part)
+    return wanted
