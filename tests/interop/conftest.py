@@ -1,0 +1,80 @@
+"""Brokers and programs for the interop tests. What is missing on this machine is an error that says so.
+
+KOHORT_INTEROP_TARGET=kafka runs the same tests against an Apache Kafka, to tell a wrong test from a wrong broker.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # the folder `benchmarks` is no installed package
+
+from benchmarks import outside, targets  # noqa: E402
+
+HERE = Path(__file__).parent
+StartBroker = Callable[..., targets.Target]
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartBroker]:
+    """Starts a broker process with settings; it is gone at the end of the session."""
+    started: list[targets.Target] = []
+
+    def start(*settings: str) -> targets.Target:
+        kind = os.environ.get("KOHORT_INTEROP_TARGET", "kohort")
+        make = targets.apache_kafka if kind == "kafka" else targets.kohort
+        started.append(make(tmp_path_factory.mktemp("broker") / "data", *settings))
+        return started[-1]
+
+    yield start
+    for target in started:
+        target.kill()
+
+
+@pytest.fixture(scope="session")
+def broker(start_broker: StartBroker) -> targets.Target:
+    return start_broker()
+
+
+def run(command: list[str], *, stdin: str | bytes = "", timeout_s: float = 60, cwd: Path | None = None) -> str:
+    """Standard output of a process that ended well in time; else the test fails with all that it said."""
+    raw = stdin.encode() if isinstance(stdin, str) else stdin
+    shown = " ".join(command[:1] + command[-8:])
+    try:
+        done = subprocess.run(command, input=raw, capture_output=True, timeout=timeout_s, cwd=cwd, check=False)
+    except subprocess.TimeoutExpired as late:
+        said = ((late.stdout or b"") + (late.stderr or b"")).decode(errors="replace")
+        pytest.fail(f"{shown}: not done after {timeout_s:.0f} s; it said:\n{said[-3000:]}", pytrace=False)
+    out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    if done.returncode:
+        pytest.fail(f"{shown}: exit code {done.returncode}\n{out[-3000:]}\n{err[-3000:]}", pytrace=False)
+    return out
+
+
+@pytest.fixture(scope="session")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our Java programs, compiled against Kafka's jars."""
+    out = tmp_path_factory.mktemp("classes")
+    sources = [str(path) for path in sorted((HERE / "java").glob("*.java"))]
+    run([outside.program("javac"), "-nowarn", "-cp", f"{outside.kafka_jars()}/*", "-d", str(out), *sources])
+    return out
+
+
+@pytest.fixture(scope="session")
+def java(classes: Path) -> Run:
+    """Runs a class of ours or of Kafka's."""
+
+    def call(main_class: str, *arguments: str, stdin: str = "", timeout_s: float = 60) -> str:
+        options = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+        command = outside.java(main_class, *arguments, options=options, extra=classes)
+        return run(command, stdin=stdin, timeout_s=timeout_s)
+
+    return call
