@@ -53,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self.address = ""
         self.last_active = 0.0
 
-    # --- what the event loop calls ---------------------------------------------------------------------------
+    # --- what the event loop calls -----------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self._transport: asyncio.Transport = transport
@@ -98,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         return False
 
-    # --- frames ----------------------------------------------------------------------------------------------
+    # --- frames ------------------------------------------------------------------------------------
 
     def _consume_own(self) -> None:
         """Handles the frames that are complete in the connection's own buffer."""
@@ -126,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = size
 
     def _make_room(self) -> None:
-        """Grows the buffer of an incomplete frame: twofold, so that a promised length alone allocates nothing."""
+        """Grows the buffer of an incomplete frame twofold: a promised length alone allocates nothing."""
         own = self._own
         assert own is not None
         wanted = self._frame_size(memoryview(own)[: self._filled])
@@ -206,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
         call.chunks = response_chunks(oldest, correlation_id, oldest.encode_response(unsupported_version()))
         self._calls.append(call)
 
-    # --- answers ---------------------------------------------------------------------------------------------
+    # --- answers -----------------------------------------------------------------------------------
 
     def answered(self, call: Call) -> None:
         """A handler answered later. What becomes ready in one turn of the loop is written together."""
@@ -261,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = False
             self._transport.resume_reading()
 
-    # --- the end ---------------------------------------------------------------------------------------------
+    # --- the end -----------------------------------------------------------------------------------
 
     def _close_after_answers(self) -> None:
         """Closes after bad input; what was asked before it and is answered already still goes out."""

@@ -54,13 +54,16 @@ class _Fetch:
         self.timer: asyncio.TimerHandle | None = None
         self.partitions: list[Partition] = []
 
-    # --- reading ---------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------
 
     def read(self) -> tuple[list[tuple[Wanted, PartitionData]], int, bool]:
         """What each partition has now; how many bytes; whether one has an error to tell."""
         answers: list[tuple[Wanted, PartitionData]] = []
         total, failed = 0, False
+        incremental = not self.plan.is_full
         for wanted in self.plan.wanted:
+            if incremental and self._has_no_news(wanted):
+                continue
             data = PartitionData(wanted.key.partition, records=_NOTHING)
             if self.request.isolation_level == READ_COMMITTED:
                 data.aborted_transactions = []
@@ -74,6 +77,19 @@ class _Fetch:
             total += size
             answers.append((wanted, data))
         return answers, total, failed
+
+    def _has_no_news(self, wanted: Wanted) -> bool:
+        """A session's partition that is read to its end and did not move: most of them, most of the time."""
+        if wanted.fetch_offset != wanted.high_watermark:
+            return False
+        partition = self._find(wanted)
+        return (
+            isinstance(partition, Partition)
+            and partition.high_watermark == wanted.high_watermark
+            and partition.log_start_offset == wanted.log_start_offset
+            and wanted.current_leader_epoch in (-1, partition.leader_epoch)
+            and wanted.last_fetched_epoch < 0
+        )
 
     def _read_partition(self, wanted: Wanted, data: PartitionData, total: int) -> int:
         partition = self._partition(wanted)
@@ -95,22 +111,22 @@ class _Fetch:
         return size
 
     def _partition(self, wanted: Wanted) -> Partition:
-        key = wanted.key
-        found = (
-            self.broker.partition_by_id(key.topic_id, key.partition)
-            if self.by_id
-            else self.broker.partition(key.topic, key.partition)
-        )
+        found = self._find(wanted)
         if isinstance(found, ErrorCode):
             raise KafkaError(found)
         return found
 
-    # --- waiting ---------------------------------------------------------------------------------------------
+    def _find(self, wanted: Wanted) -> Partition | ErrorCode:
+        key = wanted.key
+        if self.by_id:
+            return self.broker.partition_by_id(key.topic_id, key.partition)
+        return self.broker.partition(key.topic, key.partition)
+
+    # --- waiting -----------------------------------------------------------------------------------
 
     def wait(self) -> None:
         loop = self.call.connection.loop
-        for wanted in self.plan.wanted:
-            partition = self._partition(wanted)
+        for partition in {id(p): p for p in map(self._partition, self.plan.wanted)}.values():
             partition.add_waiter(self._woken)
             self.partitions.append(partition)
         self.timer = loop.call_later(self.request.max_wait_ms / 1000, self._time_is_up)
@@ -135,7 +151,7 @@ class _Fetch:
             partition.remove_waiter(self._woken)
         self.partitions = []
 
-    # --- answering -------------------------------------------------------------------------------------------
+    # --- answering ---------------------------------------------------------------------------------
 
     def response(self, answers: list[tuple[Wanted, PartitionData]]) -> FetchResponse:
         plan = self.plan

@@ -146,7 +146,7 @@ def _append_batch(
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker")
     if config.compact and check_keys(batch):
         raise KafkaError(ErrorCode.INVALID_RECORD, f"{topic.name} is compacted: every record needs a key")
-    duplicate = partition.producers.check(header, now_ms) if header.producer_id >= 0 else None
+    duplicate = partition.producers.check(header) if header.producer_id >= 0 else None
     if duplicate is not None:
         # A retry of what was appended already: the first answer again, once it is durable.
         outcome.base_offset, end_offset = duplicate.base_offset, duplicate.last_offset + 1

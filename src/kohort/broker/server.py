@@ -26,7 +26,7 @@ class Server:
         self.broker = broker
         self.table: dict[int, Row] = TABLE
         self.loop = asyncio.get_running_loop()
-        # Where all connections read to: the loop reads one at a time, and hands over what came before the next.
+        # Where all connections read to: the loop hands over what one sent before it reads the next.
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.is_stopping = False
         self._connections: set[Connection] = set()
@@ -46,7 +46,7 @@ class Server:
             self._every(min(config.connections_max_idle_ms / 2, 30_000), self._close_idle)
         self._every(config.log_retention_check_interval_ms, self._housekeeping)
 
-    # --- connections -----------------------------------------------------------------------------------------
+    # --- connections -------------------------------------------------------------------------------
 
     def admit(self, connection: Connection, address: str) -> bool:
         """Counts a new connection; False where there are too many."""
@@ -75,7 +75,7 @@ class Server:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # --- by the clock ----------------------------------------------------------------------------------------
+    # --- by the clock ------------------------------------------------------------------------------
 
     def _every(self, period_ms: float, job: Callable[[], None]) -> None:
         slot = len(self._timers)
@@ -99,10 +99,10 @@ class Server:
     def _housekeeping(self) -> None:
         self.broker.store.housekeeping(self.broker.now_ms())
 
-    # --- the end ---------------------------------------------------------------------------------------------
+    # --- the end -----------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Takes nothing new, answers what is under way, closes the store. Loses nothing that was acknowledged."""
+        """Takes nothing new, answers what is under way, closes the store."""
         self.is_stopping = True
         for timer in self._timers:
             timer.cancel()

@@ -1,0 +1,148 @@
+"""A broker inside this process, for tests and demos.
+
+    with kohort.broker.running() as broker:
+        Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+It runs on a thread of its own with an event loop of its own, on a free port of 127.0.0.1, and keeps everything
+in memory unless it is told a directory. `async with` works too. Any number can run at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kohort.broker.node import start
+
+if TYPE_CHECKING:
+    from kohort.broker.server import Server
+
+T = TypeVar("T")
+
+_DEFAULTS = {"durability": "memory", "group.initial.rebalance.delay.ms": "0"}
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+class running:
+    """Starts a broker on a thread; `bootstrap_servers` says where. Stops it at the end of the `with`.
+
+    `settings` are the broker's, by Kafka's names; as keywords with underscores: `running(num_partitions=3)`.
+    With a directory and no `durability` the data is durable on disk.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        *,
+        listen: str = "127.0.0.1:0",
+        advertise: str | None = None,
+        settings: Mapping[str, object] | None = None,
+        **keywords: object,
+    ) -> None:
+        given = {name: _text(value) for name, value in (settings or {}).items()}
+        given |= {name.replace("_", "."): _text(value) for name, value in keywords.items()}
+        self._directory = Path(directory) if directory is not None else None
+        defaults = dict(_DEFAULTS) if directory is None else {**_DEFAULTS, "durability": "disk"}
+        self._settings = defaults | given
+        self._listen, self._advertise = listen, advertise
+        self._thread: threading.Thread | None = None
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self.bootstrap_servers = ""
+        self.fatal: str | None = None  # why the node stopped by itself, if it did
+
+    # --- the two ways in --------------------------------------------------------------------------
+
+    def __enter__(self) -> running:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> running:
+        await asyncio.get_running_loop().run_in_executor(None, self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.stop)
+
+    # --- what they do -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self._thread is not None:
+            raise RuntimeError("this broker runs already")
+        self._ready.clear()
+        self._failure = None
+        self._thread = threading.Thread(target=self._main, name="kohort-broker", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            self._thread.join()
+            self._thread = None
+            raise self._failure
+
+    def stop(self) -> None:
+        """Stops it gracefully; does nothing if it does not run."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._loop.call_soon_threadsafe(self._end.set)
+            thread.join()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine on the broker's own loop and waits for it; for tests that look inside."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @property
+    def server(self) -> Server:
+        return self._server
+
+    def _main(self) -> None:
+        self._loop = loop = new_event_loop()
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(self._serve())
+        except BaseException as error:
+            self._failure = error
+            self._ready.set()
+        finally:
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+    async def _serve(self) -> None:
+        self._end = asyncio.Event()
+        self._server = await start(
+            self._settings,
+            directory=self._directory,
+            listen=self._listen,
+            advertise=self._advertise,
+            on_fatal=self._on_fatal,
+        )
+        broker = self._server.broker
+        self.bootstrap_servers = f"{broker.host}:{broker.port}"
+        self._ready.set()
+        await self._end.wait()
+        await self._server.stop()
+
+    def _on_fatal(self, reason: str) -> None:
+        self.fatal = reason
+        self._loop.call_soon_threadsafe(self._end.set)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

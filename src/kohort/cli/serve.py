@@ -1,0 +1,116 @@
+"""`kohort serve`: a broker in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import signal
+import sys
+import time
+from pathlib import Path
+
+from kohort.broker.node import start
+from kohort.broker.running import new_event_loop
+from kohort.settings import SettingError
+
+log = logging.getLogger("kohort")
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{record.msecs:03.0f}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def configure_logging(log_format: str, level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+    handler.setFormatter(JsonLines() if log_format == "json" else text)
+    root = logging.getLogger("kohort")
+    root.handlers[:] = [handler]
+    root.propagate = False
+    root.setLevel(level.upper())
+
+
+def read_settings(options: argparse.Namespace) -> dict[str, str]:
+    """The settings file first, `--set` over it."""
+    settings: dict[str, str] = {}
+    if options.config:
+        try:
+            lines = Path(options.config).read_text("utf-8").splitlines()
+        except OSError as error:
+            raise SettingError(f"cannot read {options.config}: {error.strerror}") from None
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if text and text[0] not in "#!":
+                name, equals, value = text.partition("=")
+                if not equals:
+                    raise SettingError(f"{options.config} line {number}: {text!r} is not name=value")
+                settings[name.strip()] = value.strip()
+    for text in options.settings:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise SettingError(f"--set {text!r} is not NAME=VALUE, for example --set num.partitions=3")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def serve(options: argparse.Namespace) -> int:
+    configure_logging(options.log_format, options.log_level)
+    settings = read_settings(options)
+    loop = new_event_loop()
+    try:
+        return loop.run_until_complete(_serve(options, settings))
+    finally:
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+async def _serve(options: argparse.Namespace, settings: dict[str, str]) -> int:
+    loop = asyncio.get_running_loop()
+    began = time.perf_counter()
+    end = asyncio.Event()
+    failures: list[str] = []
+
+    def on_fatal(reason: str) -> None:
+        failures.append(reason)
+        loop.call_soon_threadsafe(end.set)
+
+    in_memory = settings.get("durability") == "memory"
+    directory = None if in_memory else Path(options.directory)
+    server = await start(
+        settings,
+        directory=directory,
+        listen=options.listen,
+        advertise=options.advertise,
+        on_fatal=on_fatal,
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end.set)
+    broker = server.broker
+    where = "in memory" if directory is None else f"in {directory}"
+    took = (time.perf_counter() - began) * 1000
+    ready = f"Kohort is ready: bootstrap.servers={broker.host}:{broker.port}"
+    print(f"{ready} (data {where}, durability {broker.config.durability}, {took:.0f} ms)", flush=True)
+    for warning in broker.config.warnings:
+        log.warning("%s", warning)
+    await end.wait()
+    if failures:
+        log.critical("the broker stops: %s", failures[0])
+    else:
+        log.info("stopping")
+    await server.stop()
+    log.info("stopped")
+    return 1 if failures else 0
