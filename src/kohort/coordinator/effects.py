@@ -1,0 +1,229 @@
+"""What must follow a step: records to append, replies to send, timers to set, and news for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kohort.coordinator.events import (
+    DeleteGroup,
+    DescribeGroup,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Request,
+    SyncGroup,
+    TimerKind,
+    Token,
+    TxnOffsetCommit,
+)
+from kohort.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kohort.coordinator.history import Rebalance
+
+NONE = ErrorCode.NONE
+
+
+class JoinedMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResponse:
+    error: ErrorCode
+    member_id: str = ""
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResponse:
+    error: ErrorCode
+    assignment: bytes = b""
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResponse:
+    error: ErrorCode
+
+
+class Left(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveResponse:
+    error: ErrorCode
+    members: tuple[Left, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResponse:
+    """One error per offset of the request, in its order."""
+
+    errors: tuple[ErrorCode, ...]
+
+
+class FetchedOffset(NamedTuple):
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error: ErrorCode = NONE
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    error: ErrorCode
+    group_id: str = ""
+    topics: tuple[tuple[str, tuple[FetchedOffset, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteResponse:
+    error: ErrorCode
+    topics: tuple[tuple[str, tuple[tuple[int, ErrorCode], ...]], ...] = ()
+
+
+class DescribedMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeResponse:
+    error: ErrorCode
+    group_id: str = ""
+    state: str = ""
+    protocol_type: str = ""
+    protocol_data: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str = "classic"
+
+
+@dataclass(frozen=True, slots=True)
+class ListResponse:
+    error: ErrorCode
+    groups: tuple[ListedGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteResponse:
+    error: ErrorCode
+    group_id: str = ""
+
+
+Response = (
+    JoinResponse
+    | SyncResponse
+    | HeartbeatResponse
+    | LeaveResponse
+    | CommitResponse
+    | FetchResponse
+    | OffsetDeleteResponse
+    | DescribeResponse
+    | ListResponse
+    | DeleteResponse
+)
+
+
+def refusal(request: Request, error: ErrorCode) -> Response:
+    """The answer that carries nothing but an error, in the shape the request's API has for it."""
+    match request:
+        case JoinGroup(member_id=member_id):
+            return JoinResponse(error, member_id)
+        case SyncGroup():
+            return SyncResponse(error)
+        case Heartbeat():
+            return HeartbeatResponse(error)
+        case LeaveGroup():
+            return LeaveResponse(error)
+        case OffsetCommit(offsets=offsets) | TxnOffsetCommit(offsets=offsets):
+            return CommitResponse(tuple(o.refused or error for o in offsets))
+        case OffsetFetch(group_id=group_id):
+            return FetchResponse(error, group_id or "")
+        case OffsetDelete():
+            return OffsetDeleteResponse(error)
+        case DescribeGroup(group_id=group_id):
+            return DescribeResponse(error, group_id or "")
+        case ListGroups():
+            return ListResponse(error)
+        case DeleteGroup(group_id=group_id):
+            return DeleteResponse(error, group_id or "")
+
+
+class RecordToWrite(NamedTuple):
+    """Bytes for `__consumer_offsets`; a value of None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Write these in one batch; then tell DurableWritten or WriteFailed with the token, in order."""
+
+    token: int
+    records: tuple[RecordToWrite, ...]
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    request: Token
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Send TimerFired with the same fields at `deadline_ms`. Timers are never cancelled, only ignored."""
+
+    kind: TimerKind
+    group_id: str
+    member_id: str
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryChanged:
+    """A rebalance began, went on or ended: keep the newest version of it (by group and number)."""
+
+    group_id: str
+    rebalance: Rebalance
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """The log holds what this version cannot read; the shard serves nothing until it is loaded anew."""
+
+    epoch: int
+    message: str
+
+
+Effect = Append | Reply | SetTimer | HistoryChanged | LoadFailed

@@ -1,0 +1,255 @@
+"""What can happen to a shard. Requests come decoded; what a version implies is a flag, not a number.
+
+`request` names who waits for the answer; the core hands it back in `Reply` and never looks inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from kohort.wire.errors import ErrorCode
+
+Token = Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroup:
+    request: Token
+    group_id: str | None
+    member_id: str
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    """Before v1 the session timeout, as the request has no other."""
+    fresh_uuid: str
+    """Made by the broker; the suffix of the member id if this join makes one."""
+    group_instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    requires_member_id: bool = True
+    """v4+: a first join is answered with the id to use."""
+    can_skip_assignment: bool = True
+    """v9+"""
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroup:
+    request: Token
+    group_id: str | None
+    member_id: str
+    generation_id: int
+    assignments: tuple[tuple[str, bytes], ...] = ()
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    request: Token
+    group_id: str | None
+    member_id: str
+    generation_id: int
+    group_instance_id: str | None = None
+
+
+class Leaver(NamedTuple):
+    member_id: str
+    group_instance_id: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroup:
+    """Before v3 one leaver, whose error the broker lifts to the top."""
+
+    request: Token
+    group_id: str | None
+    members: tuple[Leaver, ...]
+
+
+class OffsetToCommit(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = ""
+    refused: ErrorCode = ErrorCode.NONE
+    """What the broker already found wrong (unknown topic, not allowed): answered, not written."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommit:
+    request: Token
+    group_id: str | None
+    offsets: tuple[OffsetToCommit, ...]
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+    retention_time_ms: int = -1
+    """v2–4 only."""
+    group_may_be_unknown: bool = True
+    """v9+: an unknown group is GROUP_ID_NOT_FOUND, before ILLEGAL_GENERATION."""
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommit:
+    """The broker has verified the producer; the offsets become visible with the COMMIT marker."""
+
+    request: Token
+    group_id: str | None
+    offsets: tuple[OffsetToCommit, ...]
+    producer_id: int
+    producer_epoch: int
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TxnMarker:
+    """WriteTxnMarkers for this partition: the broker wrote the marker, it is durable."""
+
+    producer_id: int
+    commit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetch:
+    """One group of an OffsetFetch request; topics None: all the group has."""
+
+    request: Token
+    group_id: str | None
+    topics: tuple[tuple[str, tuple[int, ...]], ...] | None
+    require_stable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDelete:
+    request: Token
+    group_id: str | None
+    topics: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroup:
+    request: Token
+    group_id: str | None
+    unknown_is_error: bool = True
+    """v6+: an unknown group is GROUP_ID_NOT_FOUND."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups:
+    request: Token
+    states: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    request: Token
+    group_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsDeleted:
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BeginLoad:
+    """This node now leads the partition. A stale epoch is ignored."""
+
+    epoch: int
+
+
+class LogRecord(NamedTuple):
+    """A record of `__consumer_offsets` as read from the log; a marker has a key of None."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    producer_id: int = -1
+    commit_marker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRecords:
+    epoch: int
+    records: Sequence[LogRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class EndLoad:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """The partition moved away; None for whatever epoch is current."""
+
+    epoch: int | None = None
+
+
+class TimerKind(Enum):
+    SESSION = "session"
+    JOIN = "join"
+    SYNC = "sync"
+    EXPIRE = "expire offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer of `SetTimer` with the deadline it was set for; the shard ignores what no longer holds."""
+
+    kind: TimerKind
+    group_id: str
+    member_id: str
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DurableWritten:
+    """The records of an Append are durable. Comes in the order of the Appends."""
+
+    token: int
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFailed:
+    token: int
+    error: ErrorCode
+
+
+GroupRequest = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | OffsetCommit
+    | TxnOffsetCommit
+    | OffsetFetch
+    | OffsetDelete
+    | DescribeGroup
+    | DeleteGroup
+)
+Request = GroupRequest | ListGroups
+Event = (
+    Request
+    | TxnMarker
+    | TopicsDeleted
+    | BeginLoad
+    | LoadRecords
+    | EndLoad
+    | Resign
+    | TimerFired
+    | DurableWritten
+    | WriteFailed
+)

@@ -1,0 +1,157 @@
+"""What happened to a group and why, for people.
+
+One entry per rebalance, that is per move into PreparingRebalance, so the history tells the same story as
+the transitions. Entries are kept across restarts by whoever runs the shard: each `HistoryChanged` carries
+the whole entry, and `Rebalance.slot` is a number below the length kept. Written to a compacted topic under
+(group, slot) they stay bounded without any clean-up, and `restore` gives them back. Deriving them from the
+group's records instead would lose what people ask for: those hold no reasons and no times.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+RUNNING: Final = "running"
+STABLE: Final = "Stable"
+EMPTY: Final = "Empty"
+INTERRUPTED: Final = "interrupted by the next"
+LOST: Final = "cut off by a restart"
+SHOWN: Final = 50
+"""Lists of members are cut here; a group of 5,000 must not fill the memory with its history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    number: int
+    began_ms: int
+    generation_before: int
+    member_id: str
+    """Who caused it; empty if nobody in particular did."""
+    reason: str
+    outcome: str = RUNNING
+    generation_after: int | None = None
+    join_ms: int | None = None
+    """From the beginning until all had joined or were given up."""
+    sync_ms: int | None = None
+    """From there until the assignment was durable."""
+    last_to_join: str = ""
+    last_to_sync: str = ""
+    size: int = 0
+    came: tuple[str, ...] = ()
+    went: tuple[tuple[str, str], ...] = ()
+    """Member id and why."""
+    moved: tuple[str, ...] = ()
+    """Members whose assignment is not what they had before."""
+
+    def slot(self, length: int) -> int:
+        return self.number % length
+
+    def to_json(self) -> dict[str, Any]:
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        fields["went"] = dict(self.went)
+        fields["came"], fields["moved"] = list(self.came), list(self.moved)
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Rebalance:
+        known = {name: fields[name] for name in cls.__slots__ if name in fields}
+        known["went"] = tuple(fields.get("went", {}).items())
+        known["came"], known["moved"] = tuple(fields.get("came", ())), tuple(fields.get("moved", ()))
+        return cls(**known)
+
+    def sentence(self) -> str:
+        """One line for `kohort groups why`."""
+        text = f"generation {self.generation_before} to {self.generation_after or '?'}: {self.reason}"
+        if self.join_ms is not None:
+            text += f"; joined in {self.join_ms} ms"
+            text += f", last {self.last_to_join}" if self.last_to_join else ""
+        if self.sync_ms is not None:
+            text += f"; synced in {self.sync_ms} ms"
+            text += f", last {self.last_to_sync}" if self.last_to_sync else ""
+        return f"{text}; {self.outcome}"
+
+
+def _cut(names: Iterable[str]) -> tuple[str, ...]:
+    every = tuple(names)
+    return every if len(every) <= SHOWN else every[:SHOWN] + (f"and {len(every) - SHOWN} more",)
+
+
+class GroupHistory:
+    """The last rebalances of one group."""
+
+    __slots__ = ("_assignments", "_last_to_join", "_last_to_sync", "_members", "_went", "entries", "total")
+
+    def __init__(self, length: int) -> None:
+        self.entries: deque[Rebalance] = deque(maxlen=length)
+        self.total = 0
+        self._members: frozenset[str] = frozenset()
+        self._assignments: dict[str, bytes] = {}
+        self._went: dict[str, str] = {}
+        self._last_to_join = self._last_to_sync = ""
+
+    @property
+    def latest(self) -> Rebalance | None:
+        return self.entries[-1] if self.entries else None
+
+    def restore(self, entries: Iterable[Rebalance]) -> None:
+        """Entries from before a restart, in any order; what was running then will not end any more."""
+        for entry in sorted(entries, key=lambda e: e.number):
+            self.entries.append(replace(entry, outcome=LOST) if entry.outcome == RUNNING else entry)
+            self.total = entry.number + 1
+
+    def loaded(self, assignments: dict[str, bytes]) -> None:
+        self._assignments = assignments
+        self._members = frozenset(assignments)
+
+    def began(self, now_ms: int, generation_id: int, member_id: str, reason: str) -> None:
+        current = self.latest
+        if current is not None and current.outcome == RUNNING:
+            self.entries[-1] = replace(current, outcome=INTERRUPTED)
+        self.entries.append(Rebalance(self.total, now_ms, generation_id, member_id, reason))
+        self.total += 1
+        self._last_to_join = self._last_to_sync = ""
+
+    def joined(self, member_id: str) -> None:
+        self._last_to_join = member_id
+
+    def synced(self, member_id: str) -> None:
+        self._last_to_sync = member_id
+
+    def gone(self, member_id: str, why: str) -> None:
+        if len(self._went) < SHOWN:
+            self._went[member_id] = why
+
+    def join_completed(self, now_ms: int, generation_id: int, members: Iterable[str]) -> None:
+        current = self.latest
+        if current is None or current.outcome != RUNNING:
+            return
+        now = frozenset(members)
+        self.entries[-1] = replace(
+            current,
+            generation_after=generation_id,
+            join_ms=now_ms - current.began_ms,
+            last_to_join=self._last_to_join,
+            size=len(now),
+            came=_cut(sorted(now - self._members)),
+            went=tuple(self._went.items()),
+            outcome=RUNNING if now else EMPTY,
+        )
+        self._members = now
+        self._went = {}
+
+    def stable(self, now_ms: int, assignments: dict[str, bytes]) -> None:
+        """`assignments` by instance id where there is one, else by member id."""
+        current = self.latest
+        if current is not None and current.outcome == RUNNING and current.join_ms is not None:
+            moved = (m for m, a in assignments.items() if self._assignments.get(m) != a)
+            self.entries[-1] = replace(
+                current,
+                outcome=STABLE,
+                sync_ms=now_ms - current.began_ms - current.join_ms,
+                last_to_sync=self._last_to_sync,
+                moved=_cut(sorted(moved)),
+            )
+        self._assignments = assignments

@@ -1,0 +1,221 @@
+"""Committed offsets: commit, fetch, delete. A commit is visible once it is in the log, not before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kohort.coordinator.effects import (
+    CommitResponse,
+    FetchedOffset,
+    FetchResponse,
+    OffsetDeleteResponse,
+    RecordToWrite,
+)
+from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit, TxnOffsetCommit
+from kohort.coordinator.group import Group
+from kohort.coordinator.records import CommittedOffset, offset_record, offset_tombstone
+from kohort.coordinator.replay import TopicPartition
+from kohort.coordinator.state import ANSWERS, State
+from kohort.coordinator.turn import Turn, Write
+from kohort.wire.errors import ErrorCode
+
+NONE = ErrorCode.NONE
+
+
+def commit_offsets(turn: Turn, request: OffsetCommit) -> None:
+    group = _group_for_commit(turn, request)
+    if group is None:
+        known_error = ErrorCode.GROUP_ID_NOT_FOUND if request.group_may_be_unknown else None
+        turn.refuse(request, known_error or ErrorCode.ILLEGAL_GENERATION)
+        return
+    error = _check_commit(group, request, transactional=False)
+    if error:
+        turn.refuse(request, error)
+        return
+    member = group.members.get(request.member_id)
+    if member is not None:
+        turn.renew(group, member)
+    retention_ms = request.retention_time_ms
+    expires_ms = -1 if retention_ms == -1 else turn.now_ms + retention_ms
+    _write(turn, group, request, expires_ms)
+
+
+def commit_offsets_in_transaction(turn: Turn, request: TxnOffsetCommit) -> None:
+    group = _group_for_commit(turn, request)
+    error = (
+        ErrorCode.ILLEGAL_GENERATION if group is None else _check_commit(group, request, transactional=True)
+    )
+    if error or group is None:
+        turn.refuse(request, error)
+        return
+    _write(turn, group, request, -1, request.producer_id, request.producer_epoch)
+
+
+def _group_for_commit(turn: Turn, request: OffsetCommit | TxnOffsetCommit) -> Group | None:
+    """The group; a simple one without members is made for a consumer that only stores its offsets."""
+    assert request.group_id is not None
+    group = turn.shard.groups.get(request.group_id)
+    if group is None and request.generation_id < 0:
+        group = turn.shard.groups[request.group_id] = Group(request.group_id)
+    return group
+
+
+def _check_commit(group: Group, request: OffsetCommit | TxnOffsetCommit, *, transactional: bool) -> ErrorCode:
+    if group.state is State.DEAD:
+        return ANSWERS[State.DEAD].commit
+    if request.generation_id < 0 and group.state is State.EMPTY:
+        return NONE
+    if request.generation_id >= 0 or request.member_id or request.group_instance_id is not None:
+        error = group.check_member(request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if request.generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+    elif not transactional:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return NONE if transactional else ANSWERS[group.state].commit
+
+
+def _write(
+    turn: Turn,
+    group: Group,
+    request: OffsetCommit | TxnOffsetCommit,
+    expires_ms: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+) -> None:
+    records: list[RecordToWrite] = []
+    keys: list[TopicPartition] = []
+    errors: list[ErrorCode] = []
+    for item in request.offsets:
+        error = _check_item(turn, item)
+        errors.append(error)
+        if not error:
+            committed = CommittedOffset(
+                item.offset, item.leader_epoch, item.metadata or "", turn.now_ms, expires_ms
+            )
+            records.append(offset_record(group.group_id, item.topic, item.partition, committed))
+            keys.append((item.topic, item.partition))
+    response = CommitResponse(tuple(errors))
+    if not records:
+        turn.reply(request.request, response)
+        turn.shard.forget_if_unused(group)
+        return
+    for key in keys:
+        group.pending_offsets[key] = group.pending_offsets.get(key, 0) + 1
+    commit = Commit(tuple(records), [(request, response)], group, tuple(keys), producer_id)
+    turn.append(commit, producer_id, producer_epoch)
+
+
+def _check_item(turn: Turn, item: OffsetToCommit) -> ErrorCode:
+    if item.refused:
+        return item.refused
+    metadata, limit = item.metadata or "", turn.settings.offset_metadata_max_bytes
+    # Kafka counts UTF-16 units here, whatever the setting is called.
+    if len(metadata) * 2 > limit and len(metadata.encode("utf-16-le", "surrogatepass")) > limit * 2:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return NONE
+
+
+@dataclass(slots=True)
+class Commit(Write):
+    group: Group
+    keys: tuple[TopicPartition, ...]
+    producer_id: int
+
+    def settled(self, turn: Turn, error: ErrorCode) -> None:
+        pending = self.group.pending_offsets
+        for key in self.keys:
+            if pending[key] == 1:
+                del pending[key]
+            else:
+                pending[key] -= 1
+        if error:
+            turn.shard.forget_if_unused(self.group)
+
+    def release(self, turn: Turn, error: ErrorCode) -> None:
+        self.settled(turn, error)
+        ((request, response),) = self.answers
+        if error:
+            assert isinstance(response, CommitResponse)
+            response = CommitResponse(tuple(e or error for e in response.errors))
+        turn.reply(request.request, response)
+
+
+# ---- fetch
+
+
+def fetch_offsets(turn: Turn, request: OffsetFetch) -> None:
+    assert request.group_id is not None
+    durable = turn.shard.durable
+    unstable = unstable_offsets(turn, request.group_id) if request.require_stable else set()
+    committed = durable.offsets.get(request.group_id, {})
+    wanted: Iterable[tuple[str, Iterable[int]]]
+    if request.topics is None:
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in committed:
+            by_topic.setdefault(topic, []).append(partition)
+        wanted = by_topic.items()
+    else:
+        wanted = request.topics
+    topics = []
+    for topic, partitions in wanted:
+        answers = []
+        for partition in partitions:
+            found = committed.get((topic, partition))
+            if (topic, partition) in unstable:
+                answers.append(FetchedOffset(partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            elif found is None:
+                answers.append(FetchedOffset(partition))
+            else:
+                offset, leader_epoch, metadata, *_ = found.committed
+                answers.append(FetchedOffset(partition, offset, leader_epoch, metadata))
+        topics.append((topic, tuple(answers)))
+    turn.reply(request.request, FetchResponse(NONE, request.group_id, tuple(topics)))
+
+
+def unstable_offsets(turn: Turn, group_id: str) -> set[TopicPartition]:
+    """Partitions with a transaction that is open, or whose commit is on its way to the log."""
+    unstable = turn.shard.durable.unstable(group_id)
+    for write, producer_id in turn.shard.writes.values():
+        if producer_id != -1 and isinstance(write, Commit) and write.group.group_id == group_id:
+            unstable.update(write.keys)
+    return unstable
+
+
+# ---- delete
+
+
+def delete_offsets(turn: Turn, request: OffsetDelete) -> None:
+    group = turn.shard.groups.get(request.group_id or "")
+    if group is None or group.state is State.DEAD:
+        turn.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
+        return
+    if group.state is not State.EMPTY and not group.is_consumer_group:
+        turn.refuse(request, ErrorCode.NON_EMPTY_GROUP)
+        return
+    held = held_offsets(turn, group)
+    tombstones: list[RecordToWrite] = []
+    answers = []
+    for topic, partitions in request.topics:
+        subscribed = group.is_subscribed_to(topic)
+        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else NONE
+        answers.append((topic, tuple((p, error) for p in partitions)))
+        tombstones += [
+            offset_tombstone(group.group_id, topic, p)
+            for p in partitions
+            if not subscribed and (topic, p) in held
+        ]
+    before = turn.shard.next_token
+    if tombstones:
+        turn.append(Write(tuple(tombstones), []))
+    turn.reply_when_written(request, OffsetDeleteResponse(NONE, tuple(answers)), before=before)
+
+
+def held_offsets(turn: Turn, group: Group) -> dict[TopicPartition, None]:
+    """Every partition the group has an offset for: visible, on its way to the log, or in a transaction."""
+    held: dict[TopicPartition, None] = dict.fromkeys(turn.shard.durable.offsets.get(group.group_id, {}))
+    held.update(dict.fromkeys(group.pending_offsets))
+    held.update(dict.fromkeys(sorted(turn.shard.durable.unstable(group.group_id))))
+    return held

@@ -1,0 +1,109 @@
+"""Runs the shards of a node: routes events, appends what they ask for, releases replies, keeps their timers.
+
+The same code runs in the broker and in the simulator. It does no I/O itself: a `Log` appends and calls back,
+`on_reply` sends, and whoever owns the clock calls `fire_due` no later than `next_deadline_ms`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from kohort.coordinator.effects import (
+    Append,
+    Effect,
+    HistoryChanged,
+    LoadFailed,
+    Reply,
+    Response,
+    SetTimer,
+)
+from kohort.coordinator.events import DurableWritten, Event, GroupRequest, TimerFired, Token, WriteFailed
+from kohort.coordinator.settings import Settings, partition_for
+from kohort.coordinator.shard import Shard
+from kohort.wire.errors import ErrorCode
+
+Done = Callable[[ErrorCode, int, int], None]
+"""done(error, base_offset, now_ms): called once, in the order of the appends to a partition."""
+
+
+class Log(Protocol):
+    def append(self, partition: int, write: Append, done: Done) -> None:
+        """Writes the records as one batch and calls `done` when that is durable or has failed."""
+
+
+class Runtime:
+    """All shards of one node. Not re-entrant on purpose: what happens during a step waits its turn."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        log: Log,
+        on_reply: Callable[[Token, Response], None],
+        *,
+        on_history: Callable[[HistoryChanged], None] | None = None,
+        on_load_failed: Callable[[int, LoadFailed], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.shards = [Shard(p, settings) for p in range(settings.offsets_topic_num_partitions)]
+        self._log = log
+        self._on_reply = on_reply
+        self._on_history = on_history
+        self._on_load_failed = on_load_failed
+        self._timers: list[tuple[int, int, int, SetTimer]] = []
+        self._timers_set = 0
+        self._waiting: deque[tuple[int, Event, int]] = deque()
+        self._running = False
+
+    def submit(self, request: GroupRequest, now_ms: int) -> None:
+        """A request about one group; the answer comes through `on_reply`, perhaps before this returns."""
+        partition = partition_for(request.group_id or "", len(self.shards))
+        self.handle(partition, request, now_ms)
+
+    def handle(self, partition: int, event: Event, now_ms: int) -> None:
+        self._waiting.append((partition, event, now_ms))
+        if self._running:
+            return
+        self._running = True
+        try:
+            while self._waiting:
+                partition, event, now_ms = self._waiting.popleft()
+                self._carry_out(partition, self.shards[partition].step(event, now_ms))
+        finally:
+            self._running = False
+
+    def next_deadline_ms(self) -> int | None:
+        return self._timers[0][0] if self._timers else None
+
+    def fire_due(self, now_ms: int) -> None:
+        while self._timers and self._timers[0][0] <= now_ms:
+            _, _, partition, timer = heapq.heappop(self._timers)
+            fired = TimerFired(timer.kind, timer.group_id, timer.member_id, timer.deadline_ms)
+            self.handle(partition, fired, now_ms)
+
+    def _carry_out(self, partition: int, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply(request, response):
+                    self._on_reply(request, response)
+                case SetTimer():
+                    self._timers_set += 1
+                    entry = (effect.deadline_ms, self._timers_set, partition, effect)
+                    heapq.heappush(self._timers, entry)
+                case Append():
+                    self._append(partition, effect)
+                case HistoryChanged() if self._on_history is not None:
+                    self._on_history(effect)
+                case LoadFailed() if self._on_load_failed is not None:
+                    self._on_load_failed(partition, effect)
+
+    def _append(self, partition: int, write: Append) -> None:
+        def done(error: ErrorCode, base_offset: int, now_ms: int) -> None:
+            if error:
+                self.handle(partition, WriteFailed(write.token, error), now_ms)
+            else:
+                self.handle(partition, DurableWritten(write.token, base_offset), now_ms)
+
+        self._log.append(partition, write, done)

@@ -1,0 +1,41 @@
+"""What an operator may set about groups: Kafka's names with underscores, Kafka's defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`group.min.session.timeout.ms` is `group_min_session_timeout_ms`, and so on."""
+
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = INT32_MAX
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+    offset_metadata_max_bytes: int = 4_096
+    offsets_topic_num_partitions: int = 50
+    # Not a setting in Kafka but a constant there: how long a JoinGroup of a member that never
+    # finished a rebalance may stay parked. Such a member has no id yet and cannot send heartbeats.
+    new_member_join_timeout_ms: int = 300_000
+    # How many rebalances of a group are remembered for people.
+    history_length: int = 32
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        return self.offsets_retention_minutes * 60_000
+
+
+def partition_for(group_id: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that holds a group: Java's hash of the id, made positive."""
+    value = 0
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    if value >= 2**31:
+        value = 2**32 - value
+    return 0 if value == 2**31 else value % partitions

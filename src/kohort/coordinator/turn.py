@@ -1,0 +1,137 @@
+"""One step in the making: what the request files use to reply, to write and to set timers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kohort.coordinator.effects import (
+    Append,
+    Effect,
+    HistoryChanged,
+    JoinResponse,
+    RecordToWrite,
+    Reply,
+    Response,
+    SetTimer,
+    SyncResponse,
+    refusal,
+)
+from kohort.coordinator.events import Request, TimerKind, Token
+from kohort.coordinator.group import Group, Member, Session
+from kohort.coordinator.history import GroupHistory
+from kohort.coordinator.settings import Settings
+from kohort.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kohort.coordinator.shard import Shard
+
+
+@dataclass(slots=True)
+class Write:
+    """Records on their way to the log, and who is answered once they are durable."""
+
+    records: tuple[RecordToWrite, ...]
+    answers: list[tuple[Request, Response]]
+
+    def settled(self, turn: Turn, error: ErrorCode) -> None:
+        """The records are durable and replayed (NONE), or were not written."""
+
+    def release(self, turn: Turn, error: ErrorCode) -> None:
+        self.settled(turn, error)
+        for request, response in self.answers:
+            turn.reply(request.request, response if not error else refusal(request, error))
+
+
+class Turn:
+    __slots__ = ("effects", "now_ms", "shard")
+
+    def __init__(self, shard: Shard, now_ms: int) -> None:
+        self.shard = shard
+        self.now_ms = now_ms
+        self.effects: list[Effect] = []
+
+    @property
+    def settings(self) -> Settings:
+        return self.shard.settings
+
+    def reply(self, request: Token, response: Response) -> None:
+        self.effects.append(Reply(request, response))
+
+    def refuse(self, request: Request, error: ErrorCode) -> None:
+        self.effects.append(Reply(request.request, refusal(request, error)))
+
+    def append(self, write: Write, producer_id: int = -1, producer_epoch: int = -1) -> None:
+        token = self.shard.next_token
+        self.shard.next_token += 1
+        self.shard.writes[token] = (write, producer_id)
+        self.effects.append(Append(token, write.records, producer_id, producer_epoch))
+
+    def reply_when_written(self, request: Request, response: Response, *, before: int) -> None:
+        """Answers with the last write of this turn if there was one since token `before`, else at once."""
+        if self.shard.next_token > before:
+            self.shard.writes[self.shard.next_token - 1][0].answers.append((request, response))
+        else:
+            self.reply(request.request, response)
+
+    # ---- timers
+
+    def set_join_timer(self, group: Group, delay_ms: int) -> None:
+        group.join_deadline_ms = self.now_ms + delay_ms
+        self.effects.append(SetTimer(TimerKind.JOIN, group.group_id, "", group.join_deadline_ms))
+
+    def set_sync_timer(self, group: Group) -> None:
+        group.sync_deadline_ms = self.now_ms + group.rebalance_timeout_ms
+        self.effects.append(SetTimer(TimerKind.SYNC, group.group_id, "", group.sync_deadline_ms))
+
+    def renew(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
+        """The member was heard of: its session starts anew."""
+        self.renew_session(group, member.member_id, member.session, timeout_ms or member.session_timeout_ms)
+
+    def renew_session(self, group: Group, member_id: str, session: Session, timeout_ms: int) -> None:
+        session.heard_ms = self.now_ms
+        session.deadline_ms = deadline_ms = self.now_ms + timeout_ms
+        if session.timer_ms is None or deadline_ms < session.timer_ms:
+            self.set_session_timer(group, member_id, session)
+
+    def set_session_timer(self, group: Group, member_id: str, session: Session) -> None:
+        session.timer_ms = session.deadline_ms
+        self.effects.append(SetTimer(TimerKind.SESSION, group.group_id, member_id, session.deadline_ms))
+
+    # ---- who waits
+
+    def park_join(self, group: Group, member: Member, request: Token) -> None:
+        """A second join of the same member takes the place of the first, which is told to come again."""
+        self.answer_join(group, member, JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        member.awaiting_join = request
+        group.awaiting_joins += 1
+
+    def answer_join(self, group: Group, member: Member, response: JoinResponse) -> bool:
+        if member.awaiting_join is None:
+            return False
+        self.reply(member.awaiting_join, response)
+        member.awaiting_join = None
+        group.awaiting_joins -= 1
+        return True
+
+    def answer_sync(self, member: Member, response: SyncResponse) -> bool:
+        if member.awaiting_sync is None:
+            return False
+        self.reply(member.awaiting_sync, response)
+        member.awaiting_sync = None
+        return True
+
+    # ---- history
+
+    def history(self, group: Group) -> GroupHistory:
+        found = self.shard.histories.get(group.group_id)
+        if found is None:
+            found = GroupHistory(self.settings.history_length)
+            self.shard.histories[group.group_id] = found
+        return found
+
+    def tell(self, group: Group) -> None:
+        """Passes the newest version of the group's current rebalance on."""
+        rebalance = self.history(group).latest
+        if rebalance is not None:
+            self.effects.append(HistoryChanged(group.group_id, rebalance))
