@@ -160,3 +160,6 @@ class MemoryDirectory:
 
     def remove(self) -> None:
         self._files = self._children = None
+
+
+EMPTY = Slice(MemoryFile(MemoryDirectory(), "empty"), 0, 0)

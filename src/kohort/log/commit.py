@@ -1,0 +1,196 @@
+"""What one partition owes the disk: unsynced files, who waits for them, and when a state file is due.
+
+Partitions that live in memory have none of this; others get it with their first use.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kohort.log.epochs import FILE_NAME as EPOCHS_FILE
+from kohort.log.files import File
+from kohort.log.recovery import STATE, STATES_KEPT, State
+from kohort.log.segment import INDEX, NO_TIMESTAMP, TIME_INDEX, Segment, file_name
+from kohort.log.sync import Job, Syncer
+from kohort.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kohort.log.partition import Partition
+
+STATE_EVERY_BYTES = 64 << 20
+STATE_EVERY_BATCHES = 50_000
+
+
+class Commit:
+    __slots__ = (
+        "_batches_since_state",
+        "_bytes_since_state",
+        "_partition",
+        "_states",
+        "_syncer",
+        "_unsynced",
+        "_waiting",
+        "busy",
+        "epochs_changed",
+        "failed",
+        "new_names",
+        "state_wanted",
+        "waits_for_disk",
+    )
+
+    def __init__(
+        self, partition: Partition, syncer: Syncer, waits_for_disk: bool, states: list[int], walked_bytes: int
+    ) -> None:
+        self._partition = partition
+        self._syncer = syncer
+        self.waits_for_disk = waits_for_disk
+        self._states = states
+        self._bytes_since_state = walked_bytes
+        self._batches_since_state = 0
+        self._unsynced: list[File] = []
+        self._waiting: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
+        self.busy = False  # submitted, and not done yet
+        self.failed = False
+        self.state_wanted = False
+        self.epochs_changed = False
+        self.new_names = False  # files were created since the directory was synced
+
+    def appended(self, size: int) -> None:
+        self._bytes_since_state += size
+        self._batches_since_state += 1
+        if self._bytes_since_state > STATE_EVERY_BYTES or self._batches_since_state > STATE_EVERY_BATCHES:
+            self.state_wanted = True
+        if not self.busy and (self.waits_for_disk or self.state_wanted):
+            self.busy = True
+            self._syncer.submit(self)
+
+    def sealed(self, file: File) -> None:
+        self._unsynced.append(file)
+        self.state_wanted = True
+
+    def dropped(self, file: File) -> None:
+        if file in self._unsynced:
+            self._unsynced.remove(file)
+
+    def when_durable(self, end_offset: int, done: Callable[[ErrorCode], None]) -> None:
+        if self.failed:
+            done(ErrorCode.KAFKA_STORAGE_ERROR)
+        else:
+            self._waiting.append((end_offset, done))
+
+    # Called by the Syncer
+
+    def begin_sync(self) -> Job:
+        """Everything that was appended until now."""
+        partition = self._partition
+        active = partition.segments[-1]
+        job = Job(self, [], [])
+        job.end_offset = partition.log_end_offset
+        job.segment_base, job.position = active.base_offset, active.size
+        files, self._unsynced = self._unsynced, []
+        if self.waits_for_disk:
+            files.append(active.file)
+        try:
+            for file in files:
+                file.pin()
+                job.files.append(file)
+            if self.new_names:
+                job.steps += (partition.directory.sync, partition.directory.sync_parent)
+                self.new_names = False
+            if self.state_wanted:
+                job.steps += self._state_steps(active)
+        except OSError as problem:
+            job.error = problem
+        return job
+
+    def end_sync(self, job: Job) -> None:
+        for file in job.files:
+            file.unpin()
+        self.busy = False
+        partition = self._partition
+        if partition.deleted:
+            self.abandon()
+            return
+        if job.error is not None:
+            self._fail(job.error)
+            return
+        if self.waits_for_disk:
+            waiting = self._waiting
+            partition.advance(job.end_offset, job.segment_base, job.position)
+            while waiting and waiting[0][0] <= job.end_offset:
+                waiting.popleft()[1](ErrorCode.NONE)
+        behind = self.waits_for_disk and job.end_offset < partition.log_end_offset
+        if (behind or self.state_wanted) and not self.busy:
+            self.busy = True
+            self._syncer.submit(self)
+
+    def _fail(self, problem: Exception) -> None:
+        """After a failed fdatasync nobody knows what is on disk, and to ask again would lie: it ends here."""
+        self.failed = True
+        reason = f"a sync failed: {problem}"
+        self._answer_all(ErrorCode.KAFKA_STORAGE_ERROR)
+        self._partition.stop(reason)
+        self._syncer.fatal(f"{self._partition.topic}-{self._partition.index}: {reason}")
+
+    def abandon(self) -> None:
+        self._answer_all(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _answer_all(self, code: ErrorCode) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for _, done in waiting:
+            done(code)
+
+    # State files
+
+    def _state_steps(self, active: Segment) -> list[Callable[[], None]]:
+        """A state file for this moment, written after the indexes and epochs that it counts on."""
+        directory = self._partition.directory
+        active.flush_indexes()
+        steps: list[Callable[[], None]] = [
+            directory.open(file_name(active.base_offset, suffix), private=True).sync
+            for suffix in (INDEX, TIME_INDEX)
+        ]
+        if self.epochs_changed:
+            steps.append(partial(directory.replace, EPOCHS_FILE, self._partition.epochs.encode()))
+            self.epochs_changed = False
+        state = self._state(active)
+        steps.append(partial(directory.replace, state.name, state.encode()))
+        states = [offset for offset in self._states if offset != state.end_offset] + [state.end_offset]
+        steps += (partial(directory.delete, file_name(offset, STATE)) for offset in states[:-STATES_KEPT])
+        self._states = states[-STATES_KEPT:]
+        self._bytes_since_state = self._batches_since_state = 0
+        self.state_wanted = False
+        return steps
+
+    def _state(self, active: Segment) -> State:
+        return State(
+            segment_base=active.base_offset,
+            position=active.size,
+            end_offset=self._partition.log_end_offset,
+            last_batch_position=active.last_position,
+            max_timestamp=active.largest_timestamp(),
+            max_timestamp_offset=active.max_timestamp_offset,
+            first_timestamp=NO_TIMESTAMP if active.first_timestamp is None else active.first_timestamp,
+            bytes_since_entry=active.bytes_since_entry,
+            offset_entries=len(active.offset_index),
+            time_entries=len(active.time_index),
+            producers=self._partition.producers.encode(),
+        )
+
+    def close(self) -> None:
+        """The clean stop: all is synced and a state file says so. Blocks."""
+        if self.busy:
+            self._syncer.drain()
+        active = self._partition.segments[-1]
+        self._unsynced.append(active.file)
+        self.state_wanted = True
+        active.close_time_index()
+        job = self.begin_sync()
+        job.run()
+        for file in job.files:
+            file.unpin()
+        if job.error is not None:
+            raise job.error

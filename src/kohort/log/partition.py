@@ -1,0 +1,444 @@
+"""Segments in order: append, fetch, high watermark, waiters, delete records.
+
+Nothing is read or created before the first use, and a partition that was never used has no files. With durability
+`disk` the high watermark is what is on disk; with `os` and `memory` it is the end of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Literal
+
+from kohort.log import recovery
+from kohort.log.commit import Commit
+from kohort.log.config import TopicConfig
+from kohort.log.epochs import Epochs
+from kohort.log.files import Directory, Slice
+from kohort.log.memory import EMPTY
+from kohort.log.producers import ProducerStates
+from kohort.log.recovery import START_FILE, CleanState, storage_error
+from kohort.log.segment import Segment
+from kohort.log.segments import Segments
+from kohort.log.sync import Syncer
+from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.records import BatchHeader
+
+log = logging.getLogger(__name__)
+
+Durability = Literal["disk", "os", "memory"]
+
+
+_patch = Struct(">qii").pack_into
+
+
+class Partition:
+    __slots__ = (
+        "_active", "_clean", "_commit", "_config", "_directory", "_durability", "_durable_base",
+        "_durable_position", "_epoch", "_epochs", "_parent", "_producers", "_roll_after_ms",
+        "_segment_size", "_segments", "_syncer", "_touched", "_waiters", "deleted", "high_watermark",
+        "index", "leader_epoch", "log_end_offset", "log_start_offset", "stopped", "topic",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        parent: Directory,
+        topic: str,
+        index: int,
+        config: TopicConfig,
+        *,
+        durability: Durability,
+        syncer: Syncer,
+        clean: CleanState | None,
+        leader_epoch: int = 0,
+    ) -> None:
+        """`parent` is the node's directory. With `clean` nothing is read now; without, the log is recovered.
+
+        `CleanState()` is the state of a partition that is new.
+        """
+        self._parent = parent
+        self._directory: Directory | None = None
+        self.topic = topic
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.stopped: str | None = None
+        self.deleted = False
+        self.config = config
+        self._durability = durability
+        self._syncer = syncer
+        self._clean = clean
+        self._segments: Segments | None = None
+        self._active: Segment | None = None
+        self._producers: ProducerStates | None = None
+        self._epochs: Epochs | None = None
+        self._epoch = -2  # of the last append since the start
+        self._commit: Commit | None = None
+        self._waiters: dict[Callable[[], None], None] | None = None
+        self._durable_base = self._durable_position = 0
+        self._touched = False  # something must be written at a clean stop
+        if clean is None:
+            self._load()
+        else:
+            self.log_start_offset = clean.log_start_offset
+            self.log_end_offset = self.high_watermark = clean.log_end_offset
+
+    def __repr__(self) -> str:
+        return f"Partition({self.topic}-{self.index}, {self.log_start_offset}..{self.log_end_offset})"
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: TopicConfig) -> None:
+        self._config = config
+        self._segment_size = config.segment_size
+        self._roll_after_ms = config.max_segment_ms
+        if config.segment_jitter_ms:
+            seed = zlib.crc32(f"{self.topic}-{self.index}".encode())
+            self._roll_after_ms -= seed % (min(config.segment_jitter_ms, config.max_segment_ms) + 1)
+
+    @property
+    def directory(self) -> Directory:
+        if self._directory is None:
+            self._directory = self._parent.child(f"{self.topic}-{self.index}")
+        return self._directory
+
+    @property
+    def segments(self) -> list[Segment]:
+        """In order; the last one is active. Empty before the first append. Do not change it."""
+        return self._loaded().items
+
+    def _loaded(self) -> Segments:
+        if self._segments is None:
+            self._load()
+            assert self._segments is not None
+        return self._segments
+
+    @property
+    def size(self) -> int:
+        if self._segments is None:
+            assert self._clean is not None
+            return self._clean.size
+        return self._segments.size
+
+    @property
+    def producers(self) -> ProducerStates:
+        if self._producers is None:
+            self._load()
+        assert self._producers is not None
+        return self._producers
+
+    @property
+    def epochs(self) -> Epochs:
+        if self._epochs is None:
+            self._load()
+        assert self._epochs is not None
+        return self._epochs
+
+    def _load(self) -> None:
+        """Look at the directory, at last."""
+        interval = self._config.index_interval_bytes
+        opened = (
+            recovery.open_clean(self.directory, self._clean, interval) if self._clean is not None else None
+        )
+        if opened is None:
+            if self._clean is not None:
+                log.warning("%s-%d is not as the clean stop left it: recovering", self.topic, self.index)
+            opened = recovery.recover(self.directory, self.topic, self.index, interval)
+            if self._durability == "disk":  # what is served as durable must be
+                for segment in opened.walked:
+                    if segment in opened.segments:
+                        segment.file.sync()
+        self._segments = Segments(opened.segments)
+        self._active = active = self._segments.active
+        if active is not None:
+            self._durable_base, self._durable_position = active.base_offset, active.size
+        self._producers, self._epochs = opened.producers, opened.epochs
+        if self._durability != "memory":
+            self._commit = Commit(
+                self, self._syncer, self._durability == "disk", opened.states, opened.walked_bytes
+            )
+        self.log_start_offset = opened.log_start_offset
+        self.log_end_offset = self.high_watermark = opened.log_end_offset
+        self._touched = bool(opened.walked)
+
+    # Append
+
+    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
+        """Write one checked batch under the next offsets and the leader epoch, patched in place.
+
+        Returns its base offset. `batch` must be writable, and `header` its header as it is now.
+        """
+        if self._segments is None:
+            self._load()
+        base_offset = self.log_end_offset
+        _patch(batch, 0, base_offset, header.batch_length, self.leader_epoch)
+        self._write(batch, header, base_offset, self.leader_epoch, now_ms)
+        return base_offset
+
+    def append_as_is(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        """Keeps the batch's own offsets, which must not go back."""
+        if self._segments is None:
+            self._load()
+        assert header.base_offset >= self.log_end_offset, f"{header.base_offset} < {self.log_end_offset}"
+        if header.base_offset > self.log_end_offset and self._active is not None:
+            self._active.forget_recent()
+        self._write(batch, header, header.base_offset, header.partition_leader_epoch, now_ms)
+
+    def _write(
+        self, batch: memoryview, header: BatchHeader, base_offset: int, epoch: int, now_ms: int
+    ) -> None:
+        if self.stopped is not None:
+            raise storage_error(self.topic, self.index, self.stopped)
+        size = len(batch)
+        last_offset = base_offset + header.last_offset_delta
+        timestamp = header.max_timestamp
+        try:
+            active = self._active
+            if active is None:
+                active = self._begin_segment(base_offset, now_ms)
+            elif active.file.size and (
+                active.file.size + size > self._segment_size
+                or active.must_roll(
+                    last_offset, timestamp, now_ms, self._roll_after_ms, self._config.segment_index_bytes
+                )
+            ):
+                self._seal(active)
+                active = self._begin_segment(base_offset, now_ms)
+            active.append(batch, base_offset, last_offset, timestamp)
+        except OSError as problem:
+            self._cut_and_stop(problem)
+            raise storage_error(self.topic, self.index, str(problem)) from problem
+        self.log_end_offset = last_offset + 1
+        if header.producer_id >= 0:
+            assert self._producers is not None
+            self._producers.update(header, base_offset)
+        if epoch != self._epoch:
+            self._begin_epoch(epoch, base_offset)
+        commit = self._commit
+        if commit is not None:
+            commit.appended(size)
+            if commit.waits_for_disk:
+                return
+        self.high_watermark = last_offset + 1
+        if self._waiters:
+            self._notify()
+
+    def _begin_segment(self, base_offset: int, now_ms: int) -> Segment:
+        self.directory.make()
+        interval = self._config.index_interval_bytes
+        self._active = segment = self._loaded().begin(self.directory, base_offset, interval, now_ms)
+        self._touched = True
+        if self._commit is not None:
+            self._commit.new_names = True
+        return segment
+
+    def _begin_epoch(self, epoch: int, start_offset: int) -> None:
+        if epoch >= 0 and self.epochs.assign(epoch, start_offset) and self._commit is not None:
+            self._commit.epochs_changed = True
+        self._epoch = epoch
+
+    def _seal(self, active: Segment) -> None:
+        active.seal()
+        if self._commit is not None:
+            self._commit.sealed(active.file)
+        self._loaded().keep_loaded(active)
+
+    def _cut_and_stop(self, problem: OSError) -> None:
+        reason = f"a write failed: {problem}"
+        if self._active is not None:
+            try:
+                self._active.file.cut_back()
+            except OSError as worse:
+                reason += f"; what it left at the end of {self._active.file.path} could not be cut: {worse}"
+        self.stop(reason)
+
+    # High watermark
+
+    def when_durable(self, end_offset: int, done: Callable[[ErrorCode], None]) -> None:
+        """`done(NONE)` once all before `end_offset` is durable; KAFKA_STORAGE_ERROR if it never will be."""
+        if self.high_watermark >= end_offset:
+            done(ErrorCode.NONE)
+        elif self._commit is None or end_offset > self.log_end_offset:
+            done(ErrorCode.KAFKA_STORAGE_ERROR)
+        else:
+            self._commit.when_durable(end_offset, done)
+
+    def advance(self, end_offset: int, segment_base: int, position: int) -> None:
+        """All before `end_offset`, which is at that place in the log, is durable."""
+        if end_offset > self.high_watermark:
+            self.high_watermark = end_offset
+            self._durable_base, self._durable_position = segment_base, position
+            self._notify()
+
+    def stop(self, reason: str) -> None:
+        """No more appends. Reads go on."""
+        log.error("%s-%d takes no more appends: %s", self.topic, self.index, reason)
+        self.stopped = reason
+        self._notify()
+
+    def add_waiter(self, callback: Callable[[], None]) -> None:
+        """Called whenever the high watermark moves, and when the partition stops or is deleted."""
+        if self._waiters is None:
+            self._waiters = {}
+        self._waiters[callback] = None
+
+    def remove_waiter(self, callback: Callable[[], None]) -> None:
+        if self._waiters is not None:
+            self._waiters.pop(callback, None)
+            if not self._waiters:
+                self._waiters = None
+
+    def _notify(self) -> None:
+        for callback in list(self._waiters or ()):
+            callback()
+
+    # Read
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool, up_to: int | None = None) -> Slice:
+        """From the batch that holds `offset` (or the next one, if it was compacted away) to at most `max_bytes`.
+
+        Never past `up_to` or the high watermark, and never past the end of a segment. May end inside a batch;
+        `at_least_one` returns a first batch that is larger than `max_bytes` whole.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic}-{self.index} has {self.log_start_offset} to {self.log_end_offset}, not {offset}",
+            )
+        limit = self.high_watermark if up_to is None else min(up_to, self.high_watermark)
+        if offset >= limit:
+            return EMPTY
+        place = self._loaded().locate(offset)
+        if place is None:
+            return EMPTY
+        segment, position, size = place
+        available = self._end_in(segment, limit) - position
+        if available <= 0:
+            return EMPTY
+        wanted = max(max_bytes, size) if at_least_one else max_bytes
+        return segment.file.slice(position, min(wanted, available))
+
+    def bytes_from(self, offset: int) -> int:
+        """How many bytes reads from there could give."""
+        if offset >= self.high_watermark or offset < self.log_start_offset:
+            return 0
+        place = self._loaded().locate(offset)
+        if place is None:
+            return 0
+        segment, position, _ = place
+        later = self._loaded().after(segment)
+        end = self.high_watermark
+        return max(self._end_in(segment, end) - position, 0) + sum(self._end_in(each, end) for each in later)
+
+    def _end_in(self, segment: Segment, end_offset: int) -> int:
+        """The position in `segment` before which all is below `end_offset`, a batch boundary or the watermark."""
+        if end_offset >= self.log_end_offset:
+            return segment.size
+        if end_offset == self.high_watermark:
+            base, position = self._durable_base, self._durable_position
+        else:
+            place = self._loaded().locate(end_offset)
+            if place is None:
+                return segment.size
+            base, position = place[0].base_offset, place[1]
+        if segment.base_offset == base:
+            return position
+        return segment.size if segment.base_offset < base else 0
+
+    def find_time(self, timestamp: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first readable record at or after that time; None if there is none."""
+        return self._if_readable(self._loaded().find_time(timestamp, self.log_start_offset))
+
+    def max_timestamp(self) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record with the largest timestamp; None if there is none."""
+        return self._if_readable(self._loaded().find_max_timestamp())
+
+    def _if_readable(self, found: tuple[int, int] | None) -> tuple[int, int] | None:
+        return found if found is not None and found[1] < self.high_watermark else None
+
+    def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) if it is not known."""
+        return self.epochs.end_of(leader_epoch, self.log_end_offset)
+
+    # Delete
+
+    def delete_records(self, offset: int) -> int:
+        """The log begins at `offset` (-1: the high watermark) from now on, durably. Returns where it begins."""
+        if offset == -1:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{offset} is not below the high watermark {self.high_watermark}",
+            )
+        if offset > self.log_start_offset:
+            if self._durability != "memory":
+                self.directory.replace(START_FILE, b"%d\n" % offset)
+            self._raise_start(offset)
+            self.drop_segments(self._loaded().wholly_below(offset))
+        return self.log_start_offset
+
+    def _raise_start(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self._touched = True
+        if self.epochs.truncate_from_start(offset) and self._commit is not None:
+            self._commit.epochs_changed = True
+
+    def drop_segments(self, count: int) -> list[Segment]:
+        """Delete the oldest segments (never the active one); the log begins at the next one."""
+        segments = self._loaded()
+        assert count < max(len(segments.items), 1), "the active segment stays: roll first"
+        if not count:
+            return []
+        active = segments.items[-1]
+        if not active.size:  # the last trace of the offsets on disk must not go before the new one is there
+            active.file.append(b"")
+            self.directory.sync()
+        dropped = segments.drop(count)
+        for segment in dropped:
+            if self._commit is not None:
+                self._commit.dropped(segment.file)
+            segment.delete()
+        start = segments.items[0].base_offset
+        if start > self.log_start_offset:
+            self._raise_start(start)
+        return dropped
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment | None) -> None:
+        """Compaction has put the files of `new` in the place of those of `old`."""
+        self._loaded().replace(old, new)
+        if self._commit is not None:
+            for segment in old:
+                self._commit.dropped(segment.file)
+
+    def roll(self, now_ms: int) -> None:
+        """Seal the active segment, if it has anything, and begin a new one."""
+        active = self._loaded().active
+        if active is not None and active.size and self.stopped is None:
+            self._seal(active)
+            self._begin_segment(self.log_end_offset, now_ms)
+
+    # End
+
+    def close(self) -> CleanState:
+        """The clean stop. Blocks until all is on disk; what it returns makes the next start cheap."""
+        if self._commit is not None and self._touched and self._active is not None and self.stopped is None:
+            self._commit.close()
+        for segment in self._segments.items if self._segments is not None else ():
+            segment.file.close()
+        return CleanState(self.log_start_offset, self.log_end_offset, self.size)
+
+    def delete(self) -> None:
+        """The topic is gone: nobody waits any longer, and the files are deleted in the background."""
+        self.deleted = True
+        self.stopped = "the topic was deleted"
+        self._notify()
+        if self._commit is not None and not self._commit.busy:
+            self._commit.abandon()
+        for segment in self._segments.items if self._segments is not None else ():
+            segment.file.delete()
+        self._syncer.background(self.directory.remove)

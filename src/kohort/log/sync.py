@@ -1,0 +1,144 @@
+"""Group commit: one fdatasync for all who wait, off the event loop.
+
+A partition that has something to make durable calls `submit` once; it is asked for a `Job` when a worker is free, so
+one sync covers all that was appended until then. There is at most one job per partition in flight; who appends
+meanwhile is served by the next. `submit`, `drain` and the partitions' methods run on one thread, only the files and
+steps of a job run on the workers.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from kohort.log.files import File
+
+log = logging.getLogger(__name__)
+
+WORKERS = 4
+
+
+class Job:
+    """What a worker does: sync the files (pinned by the owner), then the steps in order."""
+
+    __slots__ = ("end_offset", "error", "files", "owner", "position", "segment_base", "steps")
+
+    def __init__(self, owner: Syncable | None, files: list[File], steps: list[Callable[[], None]]) -> None:
+        self.owner = owner
+        self.files = files
+        self.steps = steps
+        self.error: Exception | None = None
+        # What is durable when the job is done: everything before this offset, which is this place in the log.
+        self.end_offset = self.segment_base = self.position = 0
+
+    def run(self) -> None:
+        if self.error is not None:
+            return
+        try:
+            for file in self.files:
+                file.sync()
+            for step in self.steps:
+                step()
+        except Exception as problem:  # whatever it was: nobody may be told that it is durable
+            self.error = problem
+
+
+class Syncable(Protocol):
+    def begin_sync(self) -> Job: ...
+    def end_sync(self, job: Job) -> None: ...
+
+
+class Syncer:
+    """`call_soon` brings a function to the partitions' thread; `on_fatal` stops the node."""
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        on_fatal: Callable[[str], None],
+        workers: int = WORKERS,
+    ) -> None:
+        self._call_soon = call_soon
+        self._on_fatal = on_fatal
+        self._workers = workers
+        self._threads: list[threading.Thread] = []
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._done: SimpleQueue[Job] = SimpleQueue()
+        self._waiting: deque[Syncable] = deque()
+        self._in_flight = 0
+        self._in_background = 0
+
+    def submit(self, owner: Syncable) -> None:
+        """Not again before `end_sync`."""
+        if self._in_flight < self._workers:
+            self._start(owner)
+        else:
+            self._waiting.append(owner)
+
+    def background(self, work: Callable[[], None]) -> None:
+        """Something slow that nobody waits for, such as deleting large files."""
+        self._in_background += 1
+        self._put(Job(None, [], [work]))
+
+    def fatal(self, reason: str) -> None:
+        self._on_fatal(reason)
+
+    def _start(self, owner: Syncable) -> None:
+        self._in_flight += 1
+        self._put(owner.begin_sync())
+
+    def _put(self, job: Job) -> None:
+        if len(self._threads) < self._workers:
+            name = f"kohort-sync-{len(self._threads)}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job.run()
+            self._done.put(job)
+            try:
+                self._call_soon(self._collect)
+            except RuntimeError:  # the loop is closed; `drain` collects
+                pass
+
+    def _collect(self) -> None:
+        while True:
+            try:
+                job = self._done.get_nowait()
+            except Empty:
+                return
+            self._finish(job)
+
+    def _finish(self, job: Job) -> None:
+        if job.owner is None:
+            self._in_background -= 1
+            if job.error is not None:
+                log.warning("in the background: %s", job.error)
+            return
+        self._in_flight -= 1
+        # Who waits for a worker comes before the same partition's next turn.
+        if self._waiting:
+            self._start(self._waiting.popleft())
+        job.owner.end_sync(job)
+
+    def drain(self) -> None:
+        """Block until everything submitted is done, without the event loop."""
+        while self._in_flight or self._in_background:
+            try:
+                self._finish(self._done.get(timeout=0.1))
+            except Empty:  # an immediate `call_soon` has collected it
+                continue
+
+    def close(self) -> None:
+        self.drain()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
