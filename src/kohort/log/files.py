@@ -66,6 +66,9 @@ class File(Protocol):
     def delete(self) -> None:
         """Gone from the directory at once; who has it pinned may read on until unpin."""
 
+    def abandon(self) -> None:
+        """Its name is given up to others: never opened again, but read on by who has it pinned."""
+
 
 class Directory(Protocol):
     @property
@@ -236,13 +239,15 @@ class DiskFile:
             self._fd = -1
 
     def delete(self) -> None:
-        if self.deleted:
-            return
+        if not self.deleted:
+            try:
+                os.unlink(self._path)
+            except FileNotFoundError:
+                pass
+        self.abandon()
+
+    def abandon(self) -> None:
         self.deleted = True
-        try:
-            os.unlink(self._path)
-        except FileNotFoundError:
-            pass
         self.close()
 
 

@@ -90,6 +90,9 @@ class MemoryFile:
     def delete(self) -> None:
         self._directory.forget(self._name, self)
 
+    def abandon(self) -> None:
+        pass
+
 
 class MemoryDirectory:
     __slots__ = ("_children", "_files", "_path")

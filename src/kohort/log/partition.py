@@ -48,27 +48,22 @@ class Partition:
         topic: str,
         index: int,
         config: TopicConfig,
-        *,
         durability: Durability,
         syncer: Syncer,
-        clean: CleanState | None,
-        leader_epoch: int = 0,
     ) -> None:
-        """`parent` is the node's directory. With `clean` nothing is read now; without, the log is recovered.
-
-        `CleanState()` is the state of a partition that is new.
-        """
+        """For `open`."""
         self._parent = parent
         self._directory: Directory | None = None
         self.topic = topic
         self.index = index
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = 0
+        self.log_start_offset = self.log_end_offset = self.high_watermark = 0
         self.stopped: str | None = None
         self.deleted = False
         self.config = config
         self._durability = durability
         self._syncer = syncer
-        self._clean = clean
+        self._clean: CleanState | None = None
         self._segments: Segments | None = None
         self._active: Segment | None = None
         self._producers: ProducerStates | None = None
@@ -78,11 +73,33 @@ class Partition:
         self._waiters: dict[Callable[[], None], None] | None = None
         self._durable_base = self._durable_position = 0
         self._touched = False  # something must be written at a clean stop
+
+    @classmethod
+    def open(
+        cls,
+        parent: Directory,
+        topic: str,
+        index: int,
+        config: TopicConfig,
+        *,
+        durability: Durability,
+        syncer: Syncer,
+        clean: CleanState | None,
+        leader_epoch: int = 0,
+    ) -> Partition:
+        """`parent` is the node's directory. With `clean` nothing is read now; without, the log is recovered.
+
+        `CleanState()` is the state of a partition that is new.
+        """
+        partition = cls(parent, topic, index, config, durability, syncer)
+        partition.leader_epoch = leader_epoch
         if clean is None:
-            self._load()
+            partition._load()
         else:
-            self.log_start_offset = clean.log_start_offset
-            self.log_end_offset = self.high_watermark = clean.log_end_offset
+            partition._clean = clean
+            partition.log_start_offset = clean.log_start_offset
+            partition.log_end_offset = partition.high_watermark = clean.log_end_offset
+        return partition
 
     def __repr__(self) -> str:
         return f"Partition({self.topic}-{self.index}, {self.log_start_offset}..{self.log_end_offset})"
@@ -402,7 +419,7 @@ class Partition:
         for segment in dropped:
             if self._commit is not None:
                 self._commit.dropped(segment.file)
-            segment.delete()
+            self._syncer.background(segment.retire())
         start = segments.items[0].base_offset
         if start > self.log_start_offset:
             self._raise_start(start)
@@ -433,12 +450,11 @@ class Partition:
         return CleanState(self.log_start_offset, self.log_end_offset, self.size)
 
     def delete(self) -> None:
-        """The topic is gone: nobody waits any longer, and the files are deleted in the background."""
+        """The topic is gone: nobody waits any longer. The caller removes the directory."""
         self.deleted = True
         self.stopped = "the topic was deleted"
         self._notify()
         if self._commit is not None and not self._commit.busy:
             self._commit.abandon()
         for segment in self._segments.items if self._segments is not None else ():
-            segment.file.delete()
-        self._syncer.background(self.directory.remove)
+            segment.file.abandon()

@@ -197,6 +197,8 @@ def _adopt(segment: Segment, state: State) -> bool:
         return False
     offsets.truncate(state.offset_entries)
     times.truncate(state.time_entries)
+    if offsets and offsets.positions[-1] >= state.position:
+        return False
     segment.use_indexes(offsets, times)
     segment.max_timestamp = state.max_timestamp
     segment.max_timestamp_offset = state.max_timestamp_offset

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from kohort.log.files import Directory, File
 from kohort.log.index import TIME_ENTRY_SIZE, DamagedIndex, OffsetIndex, TimeIndex
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
 SUFFIXES = (LOG, INDEX, TIME_INDEX)
+DELETED = ".deleted"
 NO_TIMESTAMP = -1
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
@@ -206,7 +208,7 @@ class Segment:
         try:
             self._offset_index, self._time_index = self.read_indexes()
         except DamagedIndex as damage:
-            log.warning("%s: index is rebuilt: %s", self.file.path, damage)
+            log.info("%s: index is rebuilt: %s", self.file.path, damage)
             self.rebuild_indexes()
             return
         times = self._time_index
@@ -329,3 +331,12 @@ class Segment:
         self.file.delete()
         for suffix in (INDEX, TIME_INDEX):
             self.directory.delete(file_name(self.base_offset, suffix))
+
+    def retire(self) -> Callable[[], None]:
+        """Take the files out of the way at once; what is returned deletes them, which can be slow."""
+        name = file_name(self.base_offset, LOG)
+        self.file.abandon()
+        self.directory.rename(name, name + DELETED)
+        for suffix in (INDEX, TIME_INDEX):
+            self.directory.delete(file_name(self.base_offset, suffix))
+        return partial(self.directory.delete, name + DELETED)
