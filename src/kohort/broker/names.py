@@ -1,0 +1,64 @@
+"""Topic names and ids: what is allowed, what collides, what is internal."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable
+
+MAX_LENGTH = 249
+OFFSETS_TOPIC = "__consumer_offsets"
+METADATA_TOPIC = "__cluster_metadata"  # Kafka keeps its own state there; nobody may make it
+INTERNAL = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+
+_ALLOWED = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def what_is_wrong(name: str) -> str | None:
+    """Why this cannot be a topic's name, in Kafka's words; None if it can."""
+    reason = _reason(name)
+    return None if reason is None else f"Topic name is invalid: {reason}"
+
+
+def _reason(name: str) -> str | None:
+    if not name:
+        return "the empty string is not allowed"
+    if name in (".", ".."):
+        return f"'{name}' is not allowed"
+    if len(name) > MAX_LENGTH:
+        return f"the length of '{name}' is longer than the max allowed length {MAX_LENGTH}"
+    if not _ALLOWED.fullmatch(name):
+        return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    return None
+
+
+class Collisions:
+    """Which of the existing topics has the same name but for '.' and '_': both would share a metric's name.
+
+    The table is made when it is first needed, once for all topics of a request.
+    """
+
+    __slots__ = ("_names", "_unified")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = names
+        self._unified: dict[str, str] | None = None
+
+    def with_existing(self, name: str) -> str | None:
+        if "." not in name and "_" not in name:
+            return None
+        if self._unified is None:
+            self._unified = {_unify(other): other for other in self._names}
+        return self._unified.get(_unify(name))
+
+
+def _unify(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def new_topic_id() -> bytes:
+    """A random id; never one whose text begins with '-', which tools would take for an option."""
+    while True:
+        topic_id = uuid.uuid4().bytes
+        if topic_id[0] >> 2 != 62:
+            return topic_id
