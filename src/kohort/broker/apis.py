@@ -7,7 +7,7 @@ handler, add a row here, `make supported`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, TypeAlias
@@ -26,9 +26,9 @@ from kohort.broker import (
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.wire.compile import Codec, codec
-from kohort.wire.struct import Message
 
-Handler: TypeAlias = Callable[[Broker, Call], "Message | None | Awaitable[Message | None]"]
+# Any: an answer, None (it comes later), or a coroutine of an answer; `Row.is_async` tells which it can be.
+Handler: TypeAlias = Callable[[Broker, Call], Any]
 
 
 @dataclass(slots=True)
@@ -56,35 +56,31 @@ class Row:
         return found
 
 
-def _row(key: int, name: str, first: int, last: int, handler: Any, **more: Any) -> Row:
-    return Row(key, name, first, last, handler, **more)
-
-
 _OLD_PRODUCE = "0–2 are advertised because old librdkafka looks for them, and refused"
 
 TABLE: dict[int, Row] = {
     row.key: row
     for row in (
-        _row(0, "Produce", 3, 13, produce.produce, advertised_first=0, note=_OLD_PRODUCE),
-        _row(1, "Fetch", 4, 18, fetch.fetch),
-        _row(2, "ListOffsets", 1, 11, offsets.list_offsets),
-        _row(3, "Metadata", 0, 13, metadata.metadata),
-        _row(18, "ApiVersions", 0, 4, versions.api_versions),
-        _row(19, "CreateTopics", 2, 7, topics.create_topics),
-        _row(20, "DeleteTopics", 1, 6, topics.delete_topics),
-        _row(21, "DeleteRecords", 0, 2, offsets.delete_records),
-        _row(22, "InitProducerId", 0, 5, producers.init_producer_id, note="without a transactional id"),
-        _row(23, "OffsetForLeaderEpoch", 2, 4, offsets.offset_for_leader_epoch),
-        _row(32, "DescribeConfigs", 1, 4, configs.describe_configs),
-        _row(33, "AlterConfigs", 0, 2, configs.alter_configs),
-        _row(35, "DescribeLogDirs", 1, 5, cluster.describe_log_dirs),
-        _row(37, "CreatePartitions", 0, 3, topics.create_partitions),
-        _row(43, "ElectLeaders", 0, 2, cluster.elect_leaders, note="one node: no election is needed"),
-        _row(44, "IncrementalAlterConfigs", 0, 1, configs.incremental_alter_configs),
-        _row(46, "ListPartitionReassignments", 0, 0, cluster.list_partition_reassignments, note="none move"),
-        _row(60, "DescribeCluster", 0, 2, cluster.describe_cluster),
-        _row(61, "DescribeProducers", 0, 0, producers.describe_producers),
-        _row(74, "ListConfigResources", 0, 1, configs.list_config_resources),
-        _row(75, "DescribeTopicPartitions", 0, 0, metadata.describe_topic_partitions),
+        Row(0, "Produce", 3, 13, produce.produce, advertised_first=0, note=_OLD_PRODUCE),
+        Row(1, "Fetch", 4, 18, fetch.fetch),
+        Row(2, "ListOffsets", 1, 11, offsets.list_offsets),
+        Row(3, "Metadata", 0, 13, metadata.metadata),
+        Row(18, "ApiVersions", 0, 4, versions.api_versions),
+        Row(19, "CreateTopics", 2, 7, topics.create_topics),
+        Row(20, "DeleteTopics", 1, 6, topics.delete_topics),
+        Row(21, "DeleteRecords", 0, 2, offsets.delete_records),
+        Row(22, "InitProducerId", 0, 5, producers.init_producer_id, note="without a transactional id"),
+        Row(23, "OffsetForLeaderEpoch", 2, 4, offsets.offset_for_leader_epoch),
+        Row(32, "DescribeConfigs", 1, 4, configs.describe_configs),
+        Row(33, "AlterConfigs", 0, 2, configs.alter_configs),
+        Row(35, "DescribeLogDirs", 1, 5, cluster.describe_log_dirs),
+        Row(37, "CreatePartitions", 0, 3, topics.create_partitions),
+        Row(43, "ElectLeaders", 0, 2, cluster.elect_leaders, note="one node: no election is needed"),
+        Row(44, "IncrementalAlterConfigs", 0, 1, configs.incremental_alter_configs),
+        Row(46, "ListPartitionReassignments", 0, 0, cluster.list_partition_reassignments, note="none move"),
+        Row(60, "DescribeCluster", 0, 2, cluster.describe_cluster),
+        Row(61, "DescribeProducers", 0, 0, producers.describe_producers),
+        Row(74, "ListConfigResources", 0, 1, configs.list_config_resources),
+        Row(75, "DescribeTopicPartitions", 0, 0, metadata.describe_topic_partitions),
     )
 }

@@ -85,7 +85,8 @@ async def start(
         store = Store.open(
             directory,
             durability=config.durability,
-            config=config.store_config,
+            defaults=config.topic_defaults,
+            node_id=config.node_id,
             now_ms=time.time_ns() // 1_000_000,
             call_soon=loop.call_soon_threadsafe,
             on_fatal=on_fatal,

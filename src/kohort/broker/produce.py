@@ -49,7 +49,8 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
             outcome = _append(broker, call, topic, unknown, part, now_ms, waiting)
             result.partition_responses.append(outcome)
     if request.acks == 0:
-        return _no_answer(call, answer)
+        _answer_nothing(call, answer)
+        return None
     return waiting.answer_or_wait()
 
 
@@ -212,7 +213,7 @@ def _record_errors(config: TopicConfig, part: PartitionProduceData) -> list[Batc
     return [BatchIndexAndErrorMessage(i, "a compacted topic takes no record without a key") for i in at_fault]
 
 
-def _no_answer(call: Call, answer: ProduceResponse) -> None:
+def _answer_nothing(call: Call, answer: ProduceResponse) -> None:
     """acks=0: the client hears nothing; if something failed Kafka closes the connection, so that it notices."""
     failed = [p.error_code for topic in answer.responses for p in topic.partition_responses if p.error_code]
     call.reply_nothing()

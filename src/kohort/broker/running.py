@@ -88,14 +88,18 @@ class running:
         if self._thread is not None:
             raise RuntimeError("this broker runs already")
         self._ready.clear()
-        self._failure = None
-        self._thread = threading.Thread(target=self._main, name="kohort-broker", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._main, name="kohort-broker", daemon=True)
+        thread.start()
         self._ready.wait()
-        if self._failure is not None:
-            self._thread.join()
-            self._thread = None
-            raise self._failure
+        failure = self._take_failure()
+        if failure is not None:
+            thread.join()
+            raise failure
+        self._thread = thread
+
+    def _take_failure(self) -> BaseException | None:
+        failure, self._failure = self._failure, None
+        return failure
 
     def stop(self) -> None:
         """Stops it gracefully; does nothing if it does not run."""

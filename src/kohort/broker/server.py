@@ -63,6 +63,10 @@ class Server:
             return False
         return not self.is_stopping
 
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
         self._addresses[connection.address] -= 1

@@ -17,7 +17,8 @@ from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kohort.wire.records import Record, encode_batch, iter_batches, iter_records
+from kohort.wire.payload import Record
+from kohort.wire.records import encode_batch, iter_batches, iter_records
 
 TOPIC = "orders"
 PARTITIONS = 3

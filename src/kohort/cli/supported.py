@@ -8,6 +8,7 @@ from importlib.resources import files
 from kohort.broker.apis import TABLE
 from kohort.broker.config import BROKER_SETTINGS
 from kohort.log.config import TOPIC_SETTINGS
+from kohort.settings import as_text
 from kohort.wire.notation import all_apis
 
 
@@ -32,7 +33,10 @@ def page() -> str:
     for title, table in (("Broker settings", BROKER_SETTINGS), ("Topic settings", TOPIC_SETTINGS)):
         lines += ["", f"## {title}", "", "| name | default | meaning |", "|---|---|---|"]
         for setting in sorted(table, key=lambda s: s.name):
-            lines.append(f"| `{setting.name}` | {setting.shown_default} | {setting.doc} |")
+            if not setting.internal:
+                default = as_text(setting.default)
+                shown = "–" if default is None else f"`{default}`" if default else "empty"
+                lines.append(f"| `{setting.name}` | {shown} | {setting.doc} |")
     behaviours = files("kohort.cli").joinpath("supported.md").read_text("utf-8")
     return "\n".join(lines) + "\n\n" + behaviours
 

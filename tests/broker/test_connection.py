@@ -1,0 +1,253 @@
+"""Connections: order, pipelining, bad input, clients that do not read, limits."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import threading
+
+import pytest
+
+from kohort.broker import running
+from kohort.client.connection import Connection
+from kohort.wire.compile import codec
+from kohort.wire.errors import ErrorCode
+from kohort.wire.frame import request_frame
+from kohort.wire.messages.api_versions import ApiVersionsRequest
+from kohort.wire.messages.fetch import FetchRequest
+from kohort.wire.messages.metadata import MetadataRequest
+from tests.broker.peer import batch_of, create_topic, fetch_request, produce, produce_request, values_in
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with running(settings={"socket.request.max.bytes": 1_000_000}) as started:
+        yield started
+
+
+@pytest.fixture
+def client(broker):
+    with Connection(broker.bootstrap_servers) as connection:
+        yield connection
+
+
+def api_versions(client: Connection, version: int = 3):
+    return client.call(ApiVersionsRequest("pytest", "1.0"), version=version)
+
+
+def is_closed(client: Connection) -> bool:
+    try:
+        client.receive_frame()
+    except (ConnectionError, OSError):
+        return True
+    return False
+
+
+def test_answers_come_in_the_order_of_the_requests(client):
+    create_topic(client, "ordered")
+    for number in range(50):
+        client.send(produce_request("ordered", batch_of(b"%d" % number)), version=7)
+        client.send(MetadataRequest(None), version=5)
+    offsets = []
+    for _ in range(50):
+        offsets.append(client.receive().responses[0].partition_responses[0].base_offset)
+        assert client.receive().cluster_id
+    assert offsets == list(range(50))
+
+
+def test_a_parked_fetch_holds_back_what_the_connection_sent_after_it(broker, client):
+    create_topic(client, "parked")
+    client.send(fetch_request("parked", 0, max_wait_ms=20_000), version=11)
+    client.send(MetadataRequest(None), version=5)
+    with Connection(broker.bootstrap_servers) as other:
+        produce(other, "parked", batch_of(b"now"))
+    assert values_in(client.receive().responses[0].partitions[0]) == [b"now"]
+    assert client.receive().cluster_id
+
+
+def test_a_frame_may_arrive_in_pieces_of_any_size(broker, client):
+    create_topic(client, "pieces")
+    whole = request_frame(codec(0, 7), 1, "c", codec(0, 7).encode_request(produce_request("pieces", batch_of(b"x" * 99))))
+    for size in (1, 2, 3, 5, 64):
+        with Connection(broker.bootstrap_servers) as slow:
+            for start in range(0, len(whole), size):
+                slow.send_bytes(whole[start : start + size])
+            assert len(slow.receive_frame()) > 10
+
+
+def test_many_frames_in_one_write_with_a_large_one_in_the_middle(client):
+    create_topic(client, "mixed", max_message_bytes=900_000)
+    small, large = batch_of(b"s"), batch_of(b"L" * 800_000)
+    for batch in (small, small, large, small, large, small):
+        client.send(produce_request("mixed", batch), version=7)
+    codes = [client.receive().responses[0].partition_responses[0].error_code for _ in range(6)]
+    assert codes == [0] * 6
+
+
+BAD_FRAMES = {
+    "negative length": struct.pack(">i", -5),
+    "above socket.request.max.bytes": struct.pack(">i", 1_000_001),
+    "shorter than a header": struct.pack(">i", 3) + b"abc",
+    "unknown API key": struct.pack(">ihhih", 10, 9999, 0, 1, -1),
+    "unknown version": struct.pack(">ihhih", 10, 3, 99, 1, -1),
+    "produce 0 is advertised, not served": struct.pack(">ihhih", 10, 0, 0, 1, -1),
+    "client_id beyond the frame": struct.pack(">ihhih", 10, 3, 5, 1, 500),
+    "client_id not UTF-8": struct.pack(">ihhih", 12, 3, 5, 1, 2) + b"\xff\xfe",
+    "body beyond the frame": struct.pack(">ihhihi", 14, 3, 5, 1, -1, 2**31 - 1),
+    "negative count": struct.pack(">ihhihi", 14, 3, 1, 1, -1, -7),
+    "trailing bytes": struct.pack(">ihhihi", 18, 3, 1, 1, -1, 0) + b"more",
+}
+
+
+@pytest.mark.parametrize("name", BAD_FRAMES)
+def test_bad_input_closes_that_connection_alone_and_says_who_and_why(broker, client, caplog, name):
+    with caplog.at_level(logging.WARNING, "kohort.broker"), Connection(broker.bootstrap_servers) as bad:
+        bad.send_bytes(BAD_FRAMES[name])
+        assert is_closed(bad)
+    lines = [record.getMessage() for record in caplog.records if "closing the connection" in record.getMessage()]
+    assert len(lines) == 1
+    assert "127.0.0.1:" in lines[0]
+    assert api_versions(client).error_code == 0, "others never notice"
+
+
+def test_what_was_asked_before_bad_input_is_still_answered(broker):
+    with Connection(broker.bootstrap_servers) as client:
+        client.send(MetadataRequest(None), version=5)
+        client.send_bytes(struct.pack(">i", -1))
+        assert client.receive().cluster_id
+        assert is_closed(client)
+
+
+def test_random_bytes_never_hurt_the_others(broker, client):
+    import random
+
+    dice = random.Random(20261115)
+    for _ in range(60):
+        with Connection(broker.bootstrap_servers, timeout_s=0.2) as noisy:
+            size = dice.randrange(4, 300)
+            payload = dice.randbytes(size)
+            noisy.send_bytes(struct.pack(">i", dice.choice((size, size // 2))) + payload)
+    assert api_versions(client).error_code == 0
+
+
+def test_an_api_versions_newer_than_ours_is_answered_in_version_0_with_key_18_alone(broker):
+    with Connection(broker.bootstrap_servers) as client:
+        client.send_bytes(struct.pack(">ihhih", 11, 18, 5, 77, -1) + b"\0")
+        frame = client.receive_frame()
+        correlation_id, error, count, key, first, last = struct.unpack(">ihihhh", frame)
+        assert (correlation_id, error, count, key) == (77, ErrorCode.UNSUPPORTED_VERSION, 1, 18)
+        assert (first, last) == (0, 4)
+        assert api_versions(client).error_code == 0, "the client asks again on the same connection"
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("x", ""), ("-x", "1"), ("a b", "1")])
+def test_api_versions_3_without_a_software_name_or_version_is_an_invalid_request(client, name, version):
+    answer = client.call(ApiVersionsRequest(name, version), version=3)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_api_versions_advertises_produce_from_0_because_old_librdkafka_looks_for_it(client):
+    ranges = {key.api_key: (key.min_version, key.max_version) for key in api_versions(client).api_keys}
+    assert ranges[0] == (0, 13)
+    assert ranges[1] == (4, 18)
+
+
+def test_a_client_that_does_not_read_stops_being_read_and_others_go_on(broker, client):
+    create_topic(client, "unread", max_message_bytes=900_000)
+    for _ in range(8):
+        produce(client, "unread", batch_of(b"z" * 700_000), version=7)
+    deaf = socket.create_connection(("127.0.0.1", int(broker.bootstrap_servers.rpartition(":")[2])))
+    deaf.settimeout(1.0)
+    body = codec(1, 11).encode_request(fetch_request("unread", 0, partition_max_bytes=1 << 26))
+    frame = request_frame(codec(1, 11), 1, None, body)
+    sent = 0
+    try:
+        # Answers of 5.6 MB each: far more than the socket buffers hold, were they all produced.
+        for _ in range(200_000):
+            sent += deaf.send(frame)
+    except TimeoutError:
+        pass
+    else:
+        pytest.fail("the broker went on reading from a client that does not read")
+    finally:
+        assert api_versions(client).error_code == 0
+        deaf.close()
+
+
+def test_a_client_that_goes_away_during_a_long_poll_leaves_nothing_behind(broker, client):
+    create_topic(client, "gone")
+    partition = broker.server.broker.store.topics["gone"].partitions[0]
+    with Connection(broker.bootstrap_servers) as leaver:
+        leaver.send(fetch_request("gone", 0, max_wait_ms=60_000), version=11)
+        assert api_versions(client).error_code == 0
+        _until(lambda: partition.has_waiters)
+    _until(lambda: not partition.has_waiters)
+    assert produce(client, "gone", batch_of(b"x")).error_code == 0
+
+
+def _until(condition, seconds: float = 5.0) -> None:
+    done = threading.Event()
+    for _ in range(int(seconds / 0.005)):
+        if condition():
+            return
+        done.wait(0.005)
+    raise AssertionError("it did not come")
+
+
+def test_max_connections_refuses_the_next_one():
+    with running(settings={"max.connections": 2}) as small:
+        with Connection(small.bootstrap_servers) as one, Connection(small.bootstrap_servers) as two:
+            assert api_versions(one).error_code == api_versions(two).error_code == 0
+            with Connection(small.bootstrap_servers) as three:
+                assert is_closed(three)
+        _until(lambda: not small.server.connection_count)
+        with Connection(small.bootstrap_servers) as again:
+            assert api_versions(again).error_code == 0
+
+
+def test_max_connections_per_ip():
+    with running(settings={"max.connections.per.ip": 1}) as small, Connection(small.bootstrap_servers) as one:
+        assert api_versions(one).error_code == 0
+        with Connection(small.bootstrap_servers) as two:
+            assert is_closed(two)
+
+
+def test_an_idle_connection_is_closed():
+    with running(settings={"connections.max.idle.ms": 100}) as quick, Connection(quick.bootstrap_servers) as idle:
+        assert api_versions(idle).error_code == 0
+        assert is_closed(idle)
+
+
+def test_a_waiting_fetch_is_not_idle():
+    with running(settings={"connections.max.idle.ms": 50}) as quick, Connection(quick.bootstrap_servers) as client:
+        create_topic(client, "t")
+        assert client.call(fetch_request("t", 0, max_wait_ms=400), version=11).error_code == 0
+
+
+def test_stopping_answers_what_was_sent_before(tmp_path):
+    """A produce that waits for the disk is answered before the broker goes."""
+    broker = running(tmp_path)
+    broker.start()
+    with Connection(broker.bootstrap_servers) as client:
+        create_topic(client, "last")
+        for _ in range(20):
+            client.send(produce_request("last", batch_of(b"x")), version=7)
+        offsets = [client.receive().responses[0].partition_responses[0].base_offset]
+        broker.stop()
+        try:
+            while True:
+                offsets.append(client.receive().responses[0].partition_responses[0].base_offset)
+        except (ConnectionError, IndexError):
+            pass
+    with running(tmp_path) as again, Connection(again.bootstrap_servers) as client:
+        data = client.call(fetch_request("last", 0), version=11).responses[0].partitions[0]
+        assert data.high_watermark >= len(offsets)
+        assert offsets == list(range(len(offsets)))
+
+
+async def test_a_broker_starts_inside_an_event_loop_too():
+    async with running() as one, running() as two:
+        assert one.bootstrap_servers != two.bootstrap_servers
+        with Connection(one.bootstrap_servers) as client:
+            assert client.call(FetchRequest(session_epoch=-1), version=11).error_code == 0
