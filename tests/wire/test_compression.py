@@ -128,6 +128,14 @@ def test_a_stream_cut_anywhere_is_refused_or_is_a_beginning(codec: Compression) 
             assert error.code is ErrorCode.INVALID_RECORD  # noqa: PT017
 
 
+def test_a_snappy_stream_that_is_shorter_than_it_says_is_refused() -> None:
+    block = bytes(cramjam.snappy.compress_raw(b"whole"))
+    for packed in (XERIAL_HEADER[:-1], XERIAL_HEADER + (len(block) + 1).to_bytes(4, "big") + block):
+        with pytest.raises(BadBatch, match="cut short") as refused:
+            decompress(Compression.SNAPPY, packed)
+        assert refused.value.code is ErrorCode.INVALID_RECORD
+
+
 @given(codec=st.sampled_from(CODECS), data=st.binary(max_size=200))
 def test_noise_is_refused_or_read_but_never_breaks(codec: Compression, data: bytes) -> None:
     prefix = {Compression.GZIP: b"\x1f\x8b\x08\0", Compression.SNAPPY: XERIAL_HEADER}

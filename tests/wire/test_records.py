@@ -270,7 +270,10 @@ def test_append_time_is_the_time_of_every_record(codec: Compression) -> None:
         bytes.fromhex("10 00 00 00 01 01 02 01 01"),  # a header without a name
         bytes.fromhex("1a 00 00 00 01 01 02 02 61 08 62"),  # a last header value longer than the batch
         bytes.fromhex("14 00 00 00 01 01 80 80 80 80 80"),  # a number without an end
-        bytes.fromhex("14 00 00 00 01 01 ff ff ff ff 7f"),  # a number of more than 32 bits
+        bytes.fromhex("0e 00 00 00 01 01 02 01"),  # another one
+        bytes.fromhex("81 01 00 00 00 01 74") + bytes(59),  # the record says -65 bytes
+        bytes.fromhex("14 00 00 ff ff ff ff 7f 01 01 00"),  # an offset of more than 32 bits
+        bytes.fromhex("16 00 00 80 80 80 80 80 00 01 01 00"),  # an offset of more than 5 bytes
         bytes.fromhex("20 00 ff ff ff ff ff ff ff ff ff 02 00 01 01 00"),  # a timestamp of more than 64 bits
     ],
     ids=bytes.hex,

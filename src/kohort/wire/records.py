@@ -329,7 +329,7 @@ def rebuild(
         base_timestamp = header.base_timestamp
     else:
         base_timestamp = wrap64(records[0].timestamp)
-    if records and not header.uses_append_time:
+    if records:
         max_timestamp = wrap64(max(record.timestamp for record in records))
     new_header = header._replace(
         attributes=attributes,
