@@ -6,6 +6,7 @@ KOHORT_INTEROP_TARGET=kafka runs the same tests against an Apache Kafka, to tell
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -44,17 +45,29 @@ def broker(start_broker: StartBroker) -> targets.Target:
     return start_broker()
 
 
-def run(command: list[str], *, stdin: str | bytes = "", timeout_s: float = 60, cwd: Path | None = None) -> str:
-    """Standard output of a process that ended well in time; else the test fails with all that it said."""
+def run(
+    command: list[str],
+    *,
+    stdin: str | bytes = "",
+    timeout_s: float = 60,
+    cwd: Path | None = None,
+    silent: bool = False,
+) -> str:
+    """Standard output of a process that ended well in time; else the test fails with all that it said.
+
+    `silent`: it must not write to standard error either.
+    """
     raw = stdin.encode() if isinstance(stdin, str) else stdin
     shown = " ".join(command[:1] + command[-8:])
     try:
-        done = subprocess.run(command, input=raw, capture_output=True, timeout=timeout_s, cwd=cwd, check=False)
+        done = subprocess.run(
+            command, input=raw, capture_output=True, timeout=timeout_s, cwd=cwd, check=False
+        )
     except subprocess.TimeoutExpired as late:
         said = ((late.stdout or b"") + (late.stderr or b"")).decode(errors="replace")
         pytest.fail(f"{shown}: not done after {timeout_s:.0f} s; it said:\n{said[-3000:]}", pytrace=False)
     out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-    if done.returncode:
+    if done.returncode or (silent and err):
         pytest.fail(f"{shown}: exit code {done.returncode}\n{out[-3000:]}\n{err[-3000:]}", pytrace=False)
     return out
 
@@ -72,9 +85,23 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def java(classes: Path) -> Run:
     """Runs a class of ours or of Kafka's."""
 
-    def call(main_class: str, *arguments: str, stdin: str = "", timeout_s: float = 60) -> str:
+    def call(
+        main_class: str, *arguments: str, stdin: str = "", timeout_s: float = 60, silent: bool = False
+    ) -> str:
         options = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
         command = outside.java(main_class, *arguments, options=options, extra=classes)
-        return run(command, stdin=stdin, timeout_s=timeout_s)
+        return run(command, stdin=stdin, timeout_s=timeout_s, silent=silent)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def kafkajs() -> Run:
+    """Runs node/client.js with kafkajs from npm."""
+    folder = outside.node_modules({"kafkajs": "2.2.4", "kafkajs-snappy": "1.1.0"})
+
+    def call(*arguments: str, timeout_s: float = 60) -> str:
+        shutil.copy(HERE / "node" / "client.js", folder)  # require() looks beside the script
+        return run([outside.program("node"), "client.js", *arguments], cwd=folder, timeout_s=timeout_s)
 
     return call

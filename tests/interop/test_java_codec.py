@@ -10,6 +10,7 @@ import pytest
 
 from kohort.wire.compile import codec
 from kohort.wire.notation import all_apis
+
 from . import random_messages
 from .conftest import Run
 
@@ -26,14 +27,19 @@ CASES = [
 
 def made(key: int, version: int, which: str, seed: int) -> tuple[Any, bytes]:
     """A message and our bytes of it; the same for the same arguments."""
-    message = random_messages.message(all_apis()[key], which, version, random.Random(f"{key} {version} {which} {seed}"))
+    message = random_messages.message(
+        all_apis()[key], which, version, random.Random(f"{key} {version} {which} {seed}")
+    )
     return message, b"".join(map(bytes, getattr(codec(key, version), f"encode_{which}")(message)))
 
 
 @pytest.fixture(scope="module")
 def answers(java: Run) -> dict[tuple[int, int, str, int], str]:
     """What Kafka says to each case, from one run of the oracle."""
-    lines = [f"{key} {version} {which} {made(key, version, which, seed)[1].hex()}\n" for key, version, which, seed in CASES]
+    lines = [
+        f"{key} {version} {which} {made(key, version, which, seed)[1].hex()}\n"
+        for key, version, which, seed in CASES
+    ]
     said = java("CodecOracle", stdin="".join(lines), timeout_s=120).splitlines()
     return dict(zip(CASES, said, strict=True))
 
@@ -58,7 +64,11 @@ def test_kafka_reads_the_same_values_and_writes_the_same_bytes(
 def test_the_oracle_says_no(java: Run) -> None:
     message, ours = made(12, 4, "request", 0)
     other, theirs = made(12, 4, "request", 1)
-    lines = [f"12 4 request {ours.hex()}00\n", f"12 4 request {ours[:-3].hex()}\n", f"12 4 request {theirs.hex()}\n"]
+    lines = [
+        f"12 4 request {ours.hex()}00\n",
+        f"12 4 request {ours[:-3].hex()}\n",
+        f"12 4 request {theirs.hex()}\n",
+    ]
     left_over, cut, changed = java("CodecOracle", stdin="".join(lines)).splitlines()
     assert left_over.startswith("error")
     assert cut.startswith("error")

@@ -171,17 +171,17 @@ public class Client {
         return result;
     }
 
-    /** A waiting fetch is answered when a record arrives, long before its 10 s are over. */
+    /** A waiting fetch is answered when a record arrives, long before its 5 s are over. */
     static Object longPoll() throws Exception {
         var partition = new TopicPartition("java-none", 2);
-        try (var consumer = consumer("fetch.max.wait.ms", "10000"); var producer = producer()) {
+        try (var consumer = consumer("fetch.max.wait.ms", "5000"); var producer = producer()) {
             consumer.assign(List.of(partition));
             consumer.seekToEnd(List.of(partition));
             consumer.position(partition);
             consumer.poll(Duration.ofMillis(500));
             get(producer.send(new ProducerRecord<>("java-none", 2, null, bytes("now"))));
             long sent = System.nanoTime();
-            int got = consumer.poll(Duration.ofSeconds(9)).count();
+            int got = consumer.poll(Duration.ofSeconds(8)).count();
             return Map.of("got", got, "soon", System.nanoTime() - sent < 3_000_000_000L);
         }
     }
