@@ -1,0 +1,202 @@
+"""Keeps the rules of ARCHITECTURE.md: who may import whom, and what the sans-IO rooms must not touch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kohort
+
+SOURCE = Path(kohort.__file__).parent
+
+# A room and the rooms that it may import besides itself. `kohort` is the package's own __init__.py.
+MAY_IMPORT = {
+    "kohort": set[str](),
+    "settings": set[str](),
+    "wire": set[str](),
+    "log": {"wire", "settings"},
+    "coordinator": {"wire", "settings"},
+    "broker": {"wire", "log", "coordinator", "settings"},
+    "client": {"wire", "settings"},
+    "cli": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "sim"},
+    "sim": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "cli"},
+}
+
+# Bytes in, bytes out; messages in, messages and records out. Time and chance come in as arguments.
+SANS_IO = ("wire", "coordinator")
+CLOCKS_AND_OUTSIDE = {
+    "asyncio",
+    "concurrent",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+    "uuid",
+    "uvloop",
+}
+# A build tool that writes wire/messages/; nothing imports it.
+MAY_USE_ANYWAY = {"kohort.wire.generate": {"pathlib"}}
+
+LONGEST_FILE = 450
+GENERATED = "kohort.wire.messages."
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    """`kohort.log.segment` is in `log`; the package itself is a room too."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def imports_of(module: str, source: str, *, is_package: bool = False) -> Iterator[tuple[int, str]]:
+    """Every module that a source imports, wherever in it, with its line."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module or ""
+            if node.level:
+                package = module.split(".") if is_package else module.split(".")[:-1]
+                base = package[: len(package) - node.level + 1]
+                origin = ".".join([*base, origin]) if origin else ".".join(base)
+            for alias in node.names:
+                # `from kohort import log` names a room in its second half.
+                yield node.lineno, f"kohort.{alias.name}" if origin == "kohort" else origin
+        elif isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("import_module", "__import__") and node.args:
+                yield node.lineno, beginning_of(node.args[0])
+
+
+def beginning_of(text: ast.expr) -> str:
+    """A string, or as much of an f-string as stands before the first brace."""
+    first = text.values[0] if isinstance(text, ast.JoinedStr) and text.values else text
+    return str(first.value).rstrip(".") if isinstance(first, ast.Constant) else ""
+
+
+def violations(module: str, source: str, *, is_package: bool = False) -> list[str]:
+    """What a source does against the rules, one sentence each."""
+    room, found = room_of(module), []
+    if room not in MAY_IMPORT:
+        return [f"{module}: the room {room!r} is not in ARCHITECTURE.md"]
+    for line, imported in imports_of(module, source, is_package=is_package):
+        top = imported.split(".")[0]
+        if top == "kohort":
+            other = room_of(imported)
+            # `from kohort import __version__` is the package's own; a name in it is not a room.
+            other = other if other in MAY_IMPORT else "kohort"
+            if other != room and other not in MAY_IMPORT[room]:
+                found.append(f"{module} line {line}: {room} must not import {other}")
+        elif room in SANS_IO and top in CLOCKS_AND_OUTSIDE - MAY_USE_ANYWAY.get(module, set()):
+            found.append(f"{module} line {line}: {room} must not use {top}")
+    if re.search(r"\b(TODO|FIXME)\b", source):
+        found.append(f"{module}: something is left to do")
+    lines = source.count("\n")
+    if lines > LONGEST_FILE and not module.startswith(GENERATED):
+        found.append(f"{module}: {lines} lines, more than {LONGEST_FILE}")
+    return found
+
+
+def source_files() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def test_the_sources_keep_the_rules() -> None:
+    paths = source_files()
+    assert len(paths) > 40  # that they are looked at at all
+    found = []
+    for path in paths:
+        name, is_package = module_name(path), path.name == "__init__.py"
+        found += violations(name, path.read_text("utf-8"), is_package=is_package)
+    assert not found, "\n".join(found)
+
+
+def test_nothing_imports_the_build_tool() -> None:
+    for path in source_files():
+        imported = {name for _, name in imports_of(module_name(path), path.read_text("utf-8"))}
+        assert "kohort.wire.generate" not in imported, path
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "complaint"),
+    [
+        ("kohort.wire.frame", "from kohort.log import files", "wire must not import log"),
+        ("kohort.wire.frame", "import kohort.settings", "wire must not import settings"),
+        ("kohort.wire.frame", "from ..log.files import File", "wire must not import log"),
+        ("kohort.wire.frame", "from .. import coordinator", "wire must not import coordinator"),
+        ("kohort.settings", "from kohort.wire import errors", "settings must not import wire"),
+        ("kohort.log.store", "from kohort.coordinator import groups", "log must not import coordinator"),
+        ("kohort.log.store", "import kohort.broker.server as s", "log must not import broker"),
+        ("kohort.coordinator.join", "from kohort import log", "coordinator must not import log"),
+        (
+            "kohort.coordinator.join",
+            "def f():\n    import kohort.log",
+            "line 2: coordinator must not import log",
+        ),
+        ("kohort.coordinator.join", "import_module('kohort.log.store')", "coordinator must not import log"),
+        ("kohort.coordinator.join", "importlib.import_module(f'kohort.log.{x}')", "must not import log"),
+        ("kohort.broker.server", "from kohort.cli import main", "broker must not import cli"),
+        ("kohort.broker.server", "from kohort.sim import world", "broker must not import sim"),
+        ("kohort.broker.server", "from kohort.client import connection", "broker must not import client"),
+        ("kohort.client.connection", "from kohort.broker import apis", "client must not import broker"),
+        ("kohort.wire.frame", "import asyncio", "wire must not use asyncio"),
+        ("kohort.wire.records", "import os", "wire must not use os"),
+        ("kohort.wire.records", "from os import urandom", "wire must not use os"),
+        ("kohort.wire.notation", "from pathlib import Path", "wire must not use pathlib"),
+        (
+            "kohort.coordinator.join",
+            "if TYPE_CHECKING:\n    from uuid import UUID",
+            "line 2: coordinator must not",
+        ),
+        ("kohort.coordinator.join", "from time import monotonic", "coordinator must not use time"),
+        ("kohort.coordinator.join", "import os.path", "coordinator must not use os"),
+        ("kohort.attic.box", "", "the room 'attic' is not in ARCHITECTURE.md"),
+        ("kohort.log.store", "x = 1  # TODO: more", "something is left to do"),
+        ("kohort.log.store", "x = 1\n" * 451, "451 lines, more than 450"),
+    ],
+)
+def test_the_checker_sees(module: str, source: str, complaint: str) -> None:
+    found = violations(module, source)
+    assert len(found) == 1
+    assert complaint in found[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("kohort.wire.frame", "import struct\nfrom kohort.wire import errors\nfrom . import varint"),
+        ("kohort.wire.generate", "from pathlib import Path"),
+        ("kohort.log.sync", "import os, threading, time\nfrom kohort.wire.errors import ErrorCode"),
+        ("kohort.coordinator.join", "from kohort import settings\nfrom kohort.wire import errors"),
+        ("kohort.broker.server", "import asyncio\nfrom kohort import log, coordinator, wire"),
+        ("kohort.cli.main", "from kohort import __version__\nfrom kohort.broker import server"),
+        ("kohort.sim.world", "import random\nfrom kohort.coordinator import groups"),
+        ("kohort.wire.messages.fetch", "x = 1\n" * 451),
+    ],
+)
+def test_the_checker_lets_pass(module: str, source: str) -> None:
+    assert violations(module, source) == []
+
+
+def test_the_rules_that_are_written_down_are_those_that_are_checked() -> None:
+    text = (SOURCE.parent.parent / "ARCHITECTURE.md").read_text("utf-8")
+    rules = text.split("## Who may import whom")[1].split("\n## ")[0]
+    words = {word for word in re.findall(r"`([^`]+)`", rules) if "/" not in word}
+    assert {"wire", "log", "asyncio", "time"} <= words  # that the section was found
+    assert words <= set(MAY_IMPORT) | CLOCKS_AND_OUTSIDE
