@@ -142,13 +142,11 @@ def _decompress_snappy(data: Buffer, max_size: int) -> bytes:
             pos += 16
             continue
         end = pos + 4 + int.from_bytes(view[pos : pos + 4], "big")
-        if end > len(view):
-            raise BadBatch(ErrorCode.INVALID_RECORD, "damaged snappy data: a block is cut short")
         parts.append(_decompress_snappy_block(view[pos + 4 : end], max_size, size))
         size += len(parts[-1])
         pos = end
     if pos > len(view):
-        raise BadBatch(ErrorCode.INVALID_RECORD, "damaged snappy data: a stream header is cut short")
+        raise BadBatch(ErrorCode.INVALID_RECORD, "damaged snappy data: a block or a header is cut short")
     return b"".join(parts)
 
 
