@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kohort.coordinator.events import (
     DeleteGroup,
@@ -21,10 +21,8 @@ from kohort.coordinator.events import (
     Token,
     TxnOffsetCommit,
 )
+from kohort.coordinator.history import Rebalance
 from kohort.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from kohort.coordinator.history import Rebalance
 
 NONE = ErrorCode.NONE
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from kohort.coordinator.history import Rebalance
 from kohort.wire.errors import ErrorCode
 
 Token = Hashable
@@ -186,6 +187,15 @@ class LoadRecords:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreHistory:
+    """What `HistoryChanged` said about a group before a restart; between BeginLoad and EndLoad."""
+
+    epoch: int
+    group_id: str
+    rebalances: tuple[Rebalance, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EndLoad:
     epoch: int
 
@@ -247,6 +257,7 @@ Event = (
     | TopicsDeleted
     | BeginLoad
     | LoadRecords
+    | RestoreHistory
     | EndLoad
     | Resign
     | TimerFired

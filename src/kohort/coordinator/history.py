@@ -107,12 +107,17 @@ class GroupHistory:
         self._members = frozenset(assignments)
 
     def began(self, now_ms: int, generation_id: int, member_id: str, reason: str) -> None:
-        current = self.latest
-        if current is not None and current.outcome == RUNNING:
-            self.entries[-1] = replace(current, outcome=INTERRUPTED)
         self.entries.append(Rebalance(self.total, now_ms, generation_id, member_id, reason))
         self.total += 1
-        self._last_to_join = self._last_to_sync = ""
+        self._last_to_sync = ""
+
+    def interrupted(self) -> bool:
+        """The group starts over before it was Stable; False if nothing was under way."""
+        current = self.latest
+        if current is None or current.outcome != RUNNING:
+            return False
+        self.entries[-1] = replace(current, outcome=INTERRUPTED)
+        return True
 
     def joined(self, member_id: str) -> None:
         self._last_to_join = member_id
@@ -141,6 +146,7 @@ class GroupHistory:
         )
         self._members = now
         self._went = {}
+        self._last_to_join = ""
 
     def stable(self, now_ms: int, assignments: dict[str, bytes]) -> None:
         """`assignments` by instance id where there is one, else by member id."""

@@ -38,6 +38,8 @@ def begin(turn: Turn, group: Group, cause: Cause) -> None:
     group.sync_deadline_ms = None
     from_empty = group.state is State.EMPTY
     group.move_to(State.PREPARING_REBALANCE, turn.now_ms)
+    if turn.history(group).interrupted():
+        turn.tell(group)
     turn.history(group).began(turn.now_ms, group.generation_id, cause.member_id, cause.reason)
     turn.tell(group)
     if from_empty:
@@ -173,7 +175,7 @@ def _expire(turn: Turn, group: Group, member: Member) -> None:
     if group.state is State.PREPARING_REBALANCE:
         complete_if_members_joined(turn, group)
     elif group.state in CAN_REBALANCE:
-        begin(turn, group, Cause(member.member_id, why))
+        begin(turn, group, Cause(member.member_id, f"{member.member_id}: {why}"))
 
 
 def complete_if_members_joined(turn: Turn, group: Group) -> None:

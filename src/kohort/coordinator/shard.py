@@ -39,6 +39,7 @@ from kohort.coordinator.events import (
     OffsetFetch,
     Request,
     Resign,
+    RestoreHistory,
     SyncGroup,
     TimerFired,
     TimerKind,
@@ -148,6 +149,9 @@ class Shard:
                 self.epoch, self.status = epoch, Status.LOADING
             case LoadRecords(epoch, records) if epoch == self.epoch and self.status is Status.LOADING:
                 self._load(turn, epoch, records)
+            case RestoreHistory(epoch) if epoch == self.epoch and self.status is Status.LOADING:
+                history = self.histories[event.group_id] = GroupHistory(self.settings.history_length)
+                history.restore(event.rebalances)
             case EndLoad(epoch) if epoch == self.epoch and self.status is Status.LOADING:
                 self._loaded(turn)
             case Resign(epoch) if epoch is None or epoch > self.epoch:
@@ -205,6 +209,7 @@ class Shard:
         self.status = Status.ACTIVE
         self.groups = {g: from_record(g, record) for g, record in self.durable.groups.items()}
         self._add_simple_groups()
+        self.histories = {g: history for g, history in self.histories.items() if g in self.groups}
         for group in self.groups.values():
             for member in group.members.values():
                 turn.renew(group, member)
