@@ -21,7 +21,8 @@ from crc32c import crc32c
 
 from kohort.wire.compression import MAX_DECOMPRESSED, Buffer, Compression, compress, decompress
 from kohort.wire.errors import BadBatch, ErrorCode
-from kohort.wire.payload import Record, damaged, decode_records, encode_records, wrap64
+from kohort.wire.payload import Record as Record  # part of the interface
+from kohort.wire.payload import damaged, decode_records, encode_records, wrap64
 
 HEADER_SIZE = 61
 LENGTH_END = 12  # batch_length counts what follows itself
