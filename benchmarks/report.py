@@ -189,13 +189,12 @@ def draw(found: list[Line], path: Path) -> None:
         ratio = line.ratio
         assert ratio is not None
         axes.barh(at, ratio - 1, left=1, height=0.62, color=colours[line.met])
-        edge, side = max(ratio, 1), "left"
-        axes.text(edge * 1.06, at, f"{ratio:.2g}×", va="center", ha=side, fontsize=8)
+        goal = 1.0 if line.figure.goal is None or line.figure.absolute else line.figure.goal
+        axes.text(max(ratio, goal, 1) * 1.06, at, f"{ratio:.2g}×", va="center", fontsize=8)
         if line.figure.goal is not None and not line.figure.absolute:
             axes.plot([line.figure.goal] * 2, [at - 0.42, at + 0.42], color="black", linewidth=2)
-    axes.set_yticks(
-        range(len(found)), [f"{line.figure.label}  [{line.figure.unit}]" for line in found], fontsize=8
-    )
+    labels = [f"{x.figure.label}  [{x.figure.unit} {'↑' if x.figure.at_least else '↓'}]" for x in found]
+    axes.set_yticks(range(len(found)), labels, fontsize=8)
     axes.invert_yaxis()
     axes.set_xscale("log")
     ratios = [line.ratio or 1.0 for line in found]
@@ -210,7 +209,7 @@ def draw(found: list[Line], path: Path) -> None:
     axes.axvline(1, color="black", linewidth=0.8)
     axes.grid(axis="x", alpha=0.25)
     axes.set_title(
-        "Kohort / Apache Kafka 4.3.1, same machine, same run (time, memory, CPU: less is better)", fontsize=9
+        "Kohort / Apache Kafka 4.3.1, same machine, same run (↑ more is better, ↓ less is better)", fontsize=9
     )
     key = [
         Patch(color=colours[True], label="goal met"),
@@ -219,7 +218,7 @@ def draw(found: list[Line], path: Path) -> None:
         Line2D([], [], color="black", linewidth=2, label="goal"),
     ]
     axes.legend(
-        handles=key, fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.4, -0.06), frameon=False
+        handles=key, fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.4, -0.05), frameon=False
     )
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
