@@ -101,7 +101,7 @@ class Commit:
                 job.steps += (partition.directory.sync, partition.directory.sync_parent)
                 self.new_names = False
             if self.state_wanted:
-                job.steps += self._state_steps(active)
+                job.afterwards = self._state_steps(active)
         except OSError as problem:
             job.error = problem
         return job
@@ -148,7 +148,10 @@ class Commit:
     def _state_steps(self, active: Segment) -> list[Callable[[], None]]:
         """A state file for this moment, written after the indexes and epochs that it counts on."""
         directory = self._partition.directory
-        active.flush_indexes()
+        self._bytes_since_state = self._batches_since_state = 0
+        self.state_wanted = False
+        if not active.flush_indexes():
+            return []
         steps: list[Callable[[], None]] = [
             directory.open(file_name(active.base_offset, suffix), private=True).sync
             for suffix in (INDEX, TIME_INDEX)
@@ -161,8 +164,6 @@ class Commit:
         states = [offset for offset in self._states if offset != state.end_offset] + [state.end_offset]
         steps += (partial(directory.delete, file_name(offset, STATE)) for offset in states[:-STATES_KEPT])
         self._states = states[-STATES_KEPT:]
-        self._bytes_since_state = self._batches_since_state = 0
-        self.state_wanted = False
         return steps
 
     def _state(self, active: Segment) -> State:
@@ -185,7 +186,8 @@ class Commit:
         if self.busy:
             self._syncer.drain()
         active = self._partition.segments[-1]
-        self._unsynced.append(active.file)
+        if not self.waits_for_disk:
+            self._unsynced.append(active.file)
         self.state_wanted = True
         active.close_time_index()
         job = self.begin_sync()

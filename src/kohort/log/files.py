@@ -101,7 +101,8 @@ class Directory(Protocol):
 class FilePool:
     """Keeps at most `limit` descriptors open, and closes what was not used lately.
 
-    Second chance instead of exact LRU: a use costs one attribute store. Pinned files are never closed.
+    Second chance instead of exact LRU: a use (but the first after opening) costs one attribute store. Pinned files
+    are never closed.
     """
 
     __slots__ = ("_files", "limit")
@@ -177,7 +178,8 @@ class DiskFile:
         fd = self._fd
         if fd < 0:
             fd = self._open()
-        self.used = True
+        else:
+            self.used = True
         length = len(data)
         written = os.pwrite(fd, data, self.size)
         while written < length:  # the next write tells why this one was short
@@ -194,12 +196,12 @@ class DiskFile:
         fd = self._fd
         if fd < 0:
             fd = self._open()
-        self.used = True
+        else:
+            self.used = True
         return os.pread(fd, length, position)
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         fd = self._fd if self._fd >= 0 else self._open()
-        self.used = True
         return os.preadv(fd, [buffer], position)
 
     def chunks(self, position: int, length: int) -> list[bytes | memoryview]:

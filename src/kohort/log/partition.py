@@ -19,7 +19,7 @@ from kohort.log.epochs import Epochs
 from kohort.log.files import Directory, Slice
 from kohort.log.memory import EMPTY
 from kohort.log.producers import ProducerStates
-from kohort.log.recovery import START_FILE, CleanState, storage_error
+from kohort.log.recovery import START_FILE, CleanState, Opened, storage_error
 from kohort.log.segment import Segment
 from kohort.log.segments import Segments
 from kohort.log.sync import Syncer
@@ -157,30 +157,35 @@ class Partition:
 
     def _load(self) -> None:
         """Look at the directory, at last."""
-        interval = self._config.index_interval_bytes
-        opened = (
-            recovery.open_clean(self.directory, self._clean, interval) if self._clean is not None else None
-        )
-        if opened is None:
-            if self._clean is not None:
-                log.warning("%s-%d is not as the clean stop left it: recovering", self.topic, self.index)
-            opened = recovery.recover(self.directory, self.topic, self.index, interval)
-            if self._durability == "disk":  # what is served as durable must be
-                for segment in opened.walked:
-                    if segment in opened.segments:
-                        segment.file.sync()
+        try:
+            opened = self._open_directory()
+        except OSError as problem:
+            raise storage_error(self.topic, self.index, str(problem)) from problem
         self._segments = Segments(opened.segments)
         self._active = active = self._segments.active
         if active is not None:
             self._durable_base, self._durable_position = active.base_offset, active.size
         self._producers, self._epochs = opened.producers, opened.epochs
         if self._durability != "memory":
-            self._commit = Commit(
-                self, self._syncer, self._durability == "disk", opened.states, opened.walked_bytes
-            )
+            waits_for_disk = self._durability == "disk"
+            self._commit = Commit(self, self._syncer, waits_for_disk, opened.states, opened.walked_bytes)
+            self._commit.epochs_changed = bool(opened.walked)
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = self.high_watermark = opened.log_end_offset
         self._touched = bool(opened.walked)
+
+    def _open_directory(self) -> Opened:
+        interval = self._config.index_interval_bytes
+        if self._clean is not None:
+            opened = recovery.open_clean(self.directory, self._clean, interval)
+            if opened is not None:
+                return opened
+            log.warning("%s-%d is not as the clean stop left it: recovering", self.topic, self.index)
+        opened = recovery.recover(self.directory, self.topic, self.index, interval)
+        if self._durability == "disk":  # what is served as durable must be
+            for segment in opened.walked:
+                segment.file.sync()
+        return opened
 
     # Append
 
@@ -417,9 +422,11 @@ class Partition:
             self.directory.sync()
         dropped = segments.drop(count)
         for segment in dropped:
-            if self._commit is not None:
+            if self._commit is None:
+                segment.delete()
+            else:
                 self._commit.dropped(segment.file)
-            self._syncer.background(segment.retire())
+                self._syncer.background(segment.retire())
         start = segments.items[0].base_offset
         if start > self.log_start_offset:
             self._raise_start(start)

@@ -246,8 +246,9 @@ class Segment:
     def use_indexes(self, offsets: OffsetIndex, times: TimeIndex) -> None:
         self._offset_index, self._time_index = offsets, times
 
-    def flush_indexes(self) -> None:
-        """Entries that the files lack. A failure costs a rebuild later, no data."""
+    def flush_indexes(self) -> bool:
+        """Write the entries that the files lack. A failure (False) costs a rebuild later, no data."""
+        good = True
         offsets, times = self.offset_index, self.time_index
         for suffix, index, entry_size in ((INDEX, offsets, 8), (TIME_INDEX, times, TIME_ENTRY_SIZE)):
             if index.flushed == len(index) and index.flushed:
@@ -263,9 +264,11 @@ class Segment:
             except OSError as problem:
                 log.warning("%s: index not written: %s", file.path, problem)
                 index.flushed = 0
+                good = False
                 self.directory.delete(name)
             finally:
                 file.close()
+        return good
 
     def largest_timestamp(self) -> int:
         """-1 if no record has one."""

@@ -23,14 +23,15 @@ WORKERS = 4
 
 
 class Job:
-    """What a worker does: sync the files (pinned by the owner), then the steps in order."""
+    """What a worker does: sync the files (pinned by the owner), then the steps, then what may fail."""
 
-    __slots__ = ("end_offset", "error", "files", "owner", "position", "segment_base", "steps")
+    __slots__ = ("afterwards", "end_offset", "error", "files", "owner", "position", "segment_base", "steps")
 
     def __init__(self, owner: Syncable | None, files: list[File], steps: list[Callable[[], None]]) -> None:
         self.owner = owner
         self.files = files
         self.steps = steps
+        self.afterwards: list[Callable[[], None]] = []  # the first that fails ends them; a warning is enough
         self.error: Exception | None = None
         # What is durable when the job is done: everything before this offset, which is this place in the log.
         self.end_offset = self.segment_base = self.position = 0
@@ -45,6 +46,12 @@ class Job:
                 step()
         except Exception as problem:  # whatever it was: nobody may be told that it is durable
             self.error = problem
+            return
+        try:
+            for step in self.afterwards:
+                step()
+        except OSError as problem:
+            log.warning("after a sync: %s", problem)
 
 
 class Syncable(Protocol):

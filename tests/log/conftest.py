@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kohort.log.files import Directory, DiskDirectory
+from kohort.log.memory import MemoryDirectory
+
+
+@pytest.fixture(params=["disk", "memory"])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
+    """Every test that takes it runs twice: both kinds must behave the same."""
+    return DiskDirectory(tmp_path) if request.param == "disk" else MemoryDirectory()

@@ -1,0 +1,107 @@
+"""Batches, a loop of one queue, and partitions over any directory."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from kohort.log.config import TopicConfig
+from kohort.log.files import Directory
+from kohort.log.partition import Durability, Partition
+from kohort.log.recovery import CleanState
+from kohort.log.sync import Syncer
+from kohort.wire.records import BatchHeader, Record, check_batch, encode_batch, iter_batches
+
+
+def make_batch(
+    count: int = 1,
+    *,
+    timestamp: int = 1_000,
+    step_ms: int = 1,
+    size: int = 10,
+    producer_id: int = -1,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+) -> tuple[memoryview, BatchHeader]:
+    records = [Record(n, timestamp + n * step_ms, b"k", b"v" * size, []) for n in range(count)]
+    who = (producer_id, producer_epoch, base_sequence) if producer_id >= 0 else (-1, -1, -1)
+    batch = encode_batch(records, producer_id=who[0], producer_epoch=who[1], base_sequence=who[2])
+    return memoryview(batch), check_batch(batch)
+
+
+class Inbox:
+    """The event loop of a test: what workers hand back runs when the test says so."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def __call__(self, fn: Callable[[], None]) -> None:
+        self._calls.put(fn)
+
+    def run_one(self) -> None:
+        self._calls.get(timeout=10)()
+
+    def run_until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            self.run_one()
+
+
+class Node:
+    """A syncer with its loop, and partitions of one topic `t`."""
+
+    def __init__(self, directory: Directory, durability: Durability = "os", **config: int) -> None:
+        self.directory = directory
+        self.durability: Durability = durability
+        self.config = replace(TopicConfig(), **config)
+        self.inbox = Inbox()
+        self.fatal: list[str] = []
+        self.syncer = Syncer(self.inbox, self.fatal.append)
+
+    def open(self, index: int = 0, *, clean: CleanState | None = None) -> Partition:
+        """Recovers, unless told how the partition was left."""
+        return Partition.open(
+            self.directory,
+            "t",
+            index,
+            self.config,
+            durability=self.durability,
+            syncer=self.syncer,
+            clean=clean,
+        )
+
+    def crash(self) -> Node:
+        """The same directory under a new process, as far as a test can have one."""
+        self.syncer.close()
+        self.inbox = Inbox()
+        self.syncer = Syncer(self.inbox, self.fatal.append)
+        return self
+
+
+@contextmanager
+def node_on(directory: Directory, durability: Durability = "os", **config: int) -> Iterator[Node]:
+    node = Node(directory, durability, **config)
+    try:
+        yield node
+    finally:
+        node.syncer.close()
+
+
+def append(partition: Partition, count: int = 1, *, now_ms: int = 0, **batch: int) -> int:
+    data, header = make_batch(count, **batch)
+    return partition.append(data, header, now_ms)
+
+
+def headers_of(data: bytes) -> list[BatchHeader]:
+    return [header for _, header in iter_batches(data)]
+
+
+def content(partition: Partition) -> bytes:
+    """Everything that can be read, as a consumer would."""
+    found = b""
+    offset = partition.log_start_offset
+    while piece := b"".join(partition.read(offset, 1 << 20, at_least_one=True).chunks()):
+        found += piece
+        offset = headers_of(piece)[-1].last_offset + 1
+    return found
