@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kohort.broker.config import BrokerConfig
+from kohort.broker.groups import Groups
 from kohort.broker.sessions import FetchSessions
+from kohort.log.datadir import new_uuid
 from kohort.log.partition import Partition
-from kohort.log.store import Store, Topic
+from kohort.log.store import Store
+from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode
 
 T = TypeVar("T")
@@ -28,10 +31,19 @@ class Broker:
     sessions: FetchSessions
     # Changes of the registry happen one after the other: plan, journal (durable, off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
+    groups: Groups = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.groups = Groups(self)
 
     @property
     def node_id(self) -> int:
         return self.config.node_id
+
+    @staticmethod
+    def fresh_uuid() -> bytes:
+        """The id of a new topic."""
+        return new_uuid()
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -6,7 +6,7 @@ import shutil
 
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
-from kohort.log.store import Topic
+from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_cluster import (
     DescribeClusterBroker,

@@ -20,6 +20,7 @@ from kohort.broker.config import BROKER_SETTINGS, BrokerConfig
 from kohort.broker.topics import commit
 from kohort.log.config import TOPIC_SETTINGS, TopicConfig
 from kohort.log.registry import BrokerConfigSet, TopicConfigSet
+from kohort.log.store import Store
 from kohort.settings import Described, Kind, Setting, SettingError, as_text
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages import alter_configs as legacy
@@ -59,6 +60,15 @@ class Operation(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
+
+
+def restore(config: BrokerConfig, store: Store) -> BrokerConfig:
+    """The settings of a node with what was changed while it ran, put in force; for its start."""
+    own, of_all = store.broker_configs(config.node_id), store.broker_configs(None)
+    if own or of_all:
+        config = BrokerConfig.parse(config.static_values, dynamic=own, dynamic_defaults=of_all)
+        store.set_defaults(config.topic_defaults)
+    return config
 
 
 # --- DescribeConfigs -------------------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from kohort.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kohort.wire.records import check_batch, check_keys, recompress, stamp_append_time
+from kohort.wire.records import check_batch, check_keys, read_header, recompress, stamp_append_time
 
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
     from kohort.log.config import TopicConfig
-    from kohort.log.store import Topic
+    from kohort.log.topic import Topic
 
 ALL = -1
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -119,6 +119,8 @@ def _append(
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "a produce request holds one record batch per partition"
             )
+        if call.version < 7 and read_header(batch).compression == Compression.ZSTD:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
         _append_batch(topic, part.index, batch, now_ms, outcome, waiting if acks == ALL else None)
     except KafkaError as error:
         _fail(outcome, error.code, error.message)

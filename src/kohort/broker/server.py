@@ -44,6 +44,7 @@ class Server:
         config = self.broker.config
         if config.connections_max_idle_ms > 0:
             self._every(min(config.connections_max_idle_ms / 2, 30_000), self._close_idle)
+        self.broker.groups.begin_load()
         self._every(config.log_retention_check_interval_ms, self._housekeeping)
 
     # --- connections -------------------------------------------------------------------------------
@@ -122,4 +123,5 @@ class Server:
         await asyncio.sleep(0)  # lets connection_lost run before the files are closed
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LONGEST_GOODBYE_S)
+        await self.broker.groups.close()
         self.broker.store.close()

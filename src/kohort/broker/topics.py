@@ -54,8 +54,11 @@ async def commit(broker: Broker, entries: Sequence[Entry]) -> KafkaError | None:
         await broker.off_loop(partial(_journal, broker.store, entries))
     except KafkaError as error:
         return error
+    deleted = [broker.store.topics_by_id[e.topic_id].name for e in entries if isinstance(e, TopicDeleted)]
     for entry in entries:
         broker.store.apply(entry)
+    if deleted:
+        broker.groups.topics_deleted(tuple(deleted))
     return None
 
 

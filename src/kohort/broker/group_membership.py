@@ -1,0 +1,169 @@
+"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup: from messages to the coordinator and back."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from kohort.broker.broker import Broker
+from kohort.broker.call import Call
+from kohort.coordinator.effects import (
+    HeartbeatResponse,
+    JoinResponse,
+    LeaveResponse,
+    SyncResponse,
+)
+from kohort.coordinator.events import Heartbeat, JoinGroup, LeaveGroup, Leaver, SyncGroup
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages import find_coordinator as find
+from kohort.wire.messages import heartbeat as beat
+from kohort.wire.messages import join_group as join
+from kohort.wire.messages import leave_group as leave
+from kohort.wire.messages import sync_group as sync
+from kohort.wire.struct import Message
+
+GROUP = 0
+
+
+class Answer:
+    """Turns the coordinator's response into the call's; the token that travels with a request."""
+
+    __slots__ = ("call", "convert")
+
+    def __init__(self, call: Call, convert: Callable[[Any], Message]) -> None:
+        self.call, self.convert = call, convert
+
+    def __call__(self, response: Any) -> None:
+        self.call.reply(self.convert(response))
+
+
+def fresh_uuid() -> str:
+    return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
+
+
+async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorResponse:
+    request: find.FindCoordinatorRequest = call.request
+    keys = request.coordinator_keys if call.version >= 4 else [request.key]
+    found = []
+    for key in keys:
+        error, message = await _coordinator_error(broker, request.key_type, key)
+        if error:
+            found.append(find.Coordinator(key, -1, "", -1, error, message))
+        else:
+            found.append(find.Coordinator(key, broker.node_id, broker.host, broker.port))
+    if call.version >= 4:
+        return find.FindCoordinatorResponse(coordinators=found)
+    only = found[0]
+    return find.FindCoordinatorResponse(
+        0, only.error_code, only.error_message, only.node_id, only.host, only.port
+    )
+
+
+async def _coordinator_error(broker: Broker, key_type: int, key: str) -> tuple[ErrorCode, str | None]:
+    if key_type != GROUP:
+        return ErrorCode.INVALID_REQUEST, "this broker coordinates consumer groups only (key type 0)"
+    if not await broker.groups.ensure_topic():
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+    return ErrorCode.NONE, None
+
+
+def join_group(broker: Broker, call: Call) -> None:
+    request: join.JoinGroupRequest = call.request
+    version = call.version
+    call.park()
+    broker.groups.submit(
+        JoinGroup(
+            Answer(call, _joined),
+            request.group_id,
+            request.member_id,
+            request.protocol_type,
+            tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
+            fresh_uuid(),
+            request.group_instance_id,
+            call.client_id or "",
+            f"/{call.connection.address}",
+            requires_member_id=version >= 4,
+            can_skip_assignment=version >= 9,
+            reason=request.reason,
+        )
+    )
+
+
+def _joined(response: JoinResponse) -> join.JoinGroupResponse:
+    return join.JoinGroupResponse(
+        0,
+        response.error,
+        response.generation_id,
+        response.protocol_type,
+        response.protocol_name,
+        response.leader,
+        response.skip_assignment,
+        response.member_id,
+        [join.JoinGroupResponseMember(*member) for member in response.members],
+    )
+
+
+def sync_group(broker: Broker, call: Call) -> None:
+    request: sync.SyncGroupRequest = call.request
+    call.park()
+    broker.groups.submit(
+        SyncGroup(
+            Answer(call, _synced),
+            request.group_id,
+            request.member_id,
+            request.generation_id,
+            tuple((each.member_id, each.assignment) for each in request.assignments),
+            request.group_instance_id,
+            request.protocol_type,
+            request.protocol_name,
+        )
+    )
+
+
+def _synced(response: SyncResponse) -> sync.SyncGroupResponse:
+    return sync.SyncGroupResponse(
+        0, response.error, response.protocol_type, response.protocol_name, response.assignment
+    )
+
+
+def heartbeat(broker: Broker, call: Call) -> None:
+    request: beat.HeartbeatRequest = call.request
+    broker.groups.submit(
+        Heartbeat(
+            Answer(call, _beaten),
+            request.group_id,
+            request.member_id,
+            request.generation_id,
+            request.group_instance_id,
+        )
+    )
+
+
+def _beaten(response: HeartbeatResponse) -> beat.HeartbeatResponse:
+    return beat.HeartbeatResponse(0, response.error)
+
+
+def leave_group(broker: Broker, call: Call) -> None:
+    request: leave.LeaveGroupRequest = call.request
+    if call.version >= 3:
+        leavers = tuple(Leaver(m.member_id, m.group_instance_id, m.reason) for m in request.members)
+    else:
+        leavers = (Leaver(request.member_id),)
+    call.park()
+    answer = Answer(call, _left if call.version >= 3 else _left_alone)
+    broker.groups.submit(LeaveGroup(answer, request.group_id, leavers))
+
+
+def _left(response: LeaveResponse) -> leave.LeaveGroupResponse:
+    members = [leave.MemberResponse(*member) for member in response.members]
+    return leave.LeaveGroupResponse(0, response.error, members)
+
+
+def _left_alone(response: LeaveResponse) -> leave.LeaveGroupResponse:
+    """Before v3 the one member's error is the answer."""
+    only = response.members[0].error if response.members else ErrorCode.NONE
+    return leave.LeaveGroupResponse(0, response.error or only)

@@ -1,0 +1,260 @@
+"""The group coordinator on this node: the sans-IO runtime, with a log, a clock and a way to answer.
+
+Each partition of `__consumer_offsets` is a shard that is loaded on its own. Records are appended to the topic as
+any others, and a shard hears of them when they are durable; only then does anybody get an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from kohort.coordinator.effects import Append, LoadFailed, Response
+from kohort.coordinator.events import (
+    BeginLoad,
+    EndLoad,
+    GroupRequest,
+    ListGroups,
+    LoadRecords,
+    LogRecord,
+    TopicsDeleted,
+)
+from kohort.coordinator.runtime import Done, Runtime
+from kohort.coordinator.settings import Settings
+from kohort.log.partition import Partition
+from kohort.log.registry import TopicCreated
+from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.payload import Record
+from kohort.wire.records import check_batch, encode_batch, iter_batches, iter_records
+
+if TYPE_CHECKING:
+    from kohort.broker.broker import Broker
+    from kohort.broker.config import BrokerConfig
+    from kohort.log.topic import Topic
+
+log = logging.getLogger("kohort.groups")
+
+OFFSETS_TOPIC = "__consumer_offsets"
+_READ_BYTES = 1 << 20
+_SLICE_S = 0.005  # how long loading may keep the event loop from others
+
+OnReply = Callable[[Response], None]
+
+
+class Groups:
+    """All groups of this node. Belongs to the event loop's thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._runtime = Runtime(
+            settings_of(broker.config),
+            self,
+            _on_reply,
+            on_load_failed=_on_load_failed,
+        )
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        # Sessions are timed by a clock that nobody sets back; commits carry the time of day. One clock for both:
+        # the time of day at the start, and from then on what the monotonic clock adds.
+        self._clock_offset_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+        self._load_task: asyncio.Task[None] | None = None
+        self._creation = asyncio.Lock()
+
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000 + self._clock_offset_ms
+
+    @property
+    def runtime(self) -> Runtime:
+        return self._runtime
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def submit(self, request: GroupRequest) -> None:
+        """A request about one group. Its `request` is an OnReply; it may be called before this returns."""
+        self._runtime.submit(request, self.now_ms())
+        self._arm()
+
+    def ask_shard(self, partition: int, request: ListGroups) -> None:
+        self._runtime.handle(partition, request, self.now_ms())
+
+    def topics_deleted(self, names: tuple[str, ...]) -> None:
+        """Their committed offsets go, in every group."""
+        now_ms = self.now_ms()
+        for partition in range(len(self._runtime.shards)):
+            self._runtime.handle(partition, TopicsDeleted(names), now_ms)
+        self._arm()
+
+    def _arm(self) -> None:
+        """One timer of the loop for the earliest deadline of all shards."""
+        deadline_ms = self._runtime.next_deadline_ms()
+        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        delay_s = max(deadline_ms - self.now_ms(), 0) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._runtime.fire_due(self.now_ms())
+        self._arm()
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def append(self, partition: int, write: Append, done: Done) -> None:
+        """Writes what a shard asks for; `done` when it is durable. Part of the runtime's `Log`."""
+        topic = self._broker.store.topics.get(OFFSETS_TOPIC)
+        now_ms = self.now_ms()
+        if topic is None or partition >= len(topic.partitions):
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, now_ms)
+            return
+        log_partition = topic.partitions[partition]
+        records = [Record(i, now_ms, r.key, r.value, []) for i, r in enumerate(write.records)]
+        batch = memoryview(encode_batch(records))
+        if len(batch) > topic.config.max_message_bytes:
+            done(ErrorCode.MESSAGE_TOO_LARGE, -1, now_ms)
+            return
+        try:
+            base_offset = log_partition.append(batch, check_batch(batch), now_ms)
+        except KafkaError as error:
+            done(error.code, -1, now_ms)
+            return
+
+        def durable(error: ErrorCode) -> None:
+            done(error, base_offset, self.now_ms())
+            self._arm()
+
+        log_partition.when_durable(base_offset + len(records), durable)
+
+    # --- the topic --------------------------------------------------------------------------------
+
+    async def ensure_topic(self) -> bool:
+        """Creates `__consumer_offsets` when it is first asked for, as Kafka does; False if that failed."""
+        if OFFSETS_TOPIC in self._broker.store.topics:
+            return True
+        async with self._creation, self._broker.changes:
+            store = self._broker.store
+            if OFFSETS_TOPIC in store.topics:
+                return True
+            entry = TopicCreated(
+                OFFSETS_TOPIC,
+                self._broker.fresh_uuid(),
+                self._broker.config.offsets_topic_num_partitions,
+                {
+                    "cleanup.policy": "compact",
+                    "compression.type": "producer",
+                    "segment.bytes": str(self._broker.config.offsets_topic_segment_bytes),
+                },
+            )
+            try:
+                await self._broker.off_loop(lambda: store.journal(entry))
+            except OSError as error:
+                log.error("%s could not be created: %s", OFFSETS_TOPIC, error)
+                return False
+            store.apply(entry)
+            self.begin_load()
+        if self._load_task is not None:
+            await self._load_task
+        return True
+
+    # --- loading ----------------------------------------------------------------------------------
+
+    def begin_load(self) -> None:
+        """Loads all shards from the log, if the topic exists; meanwhile they say that they are loading."""
+        topic = self._broker.store.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            return
+        if len(topic.partitions) != len(self._runtime.shards):
+            # The topic was made with another offsets.topic.num.partitions; groups live where the topic says.
+            self._runtime = Runtime(
+                settings_of(self._broker.config, len(topic.partitions)),
+                self,
+                _on_reply,
+                on_load_failed=_on_load_failed,
+            )
+        epoch = self._broker.store.leader_epoch
+        full = []
+        for index, partition in enumerate(topic.partitions):
+            self._runtime.handle(index, BeginLoad(epoch), self.now_ms())
+            if partition.log_end_offset == partition.log_start_offset:
+                self._runtime.handle(index, EndLoad(epoch), self.now_ms())
+            else:
+                full.append(index)
+        self._arm()
+        if full:
+            self._load_task = asyncio.get_running_loop().create_task(self._load(topic, full, epoch))
+
+    async def _load(self, topic: Topic, indexes: list[int], epoch: int) -> None:
+        began = time.perf_counter()
+        records = 0
+        slice_began = began
+        for index in indexes:
+            try:
+                for chunk in _records_of(topic.partitions[index]):
+                    records += len(chunk)
+                    self._runtime.handle(index, LoadRecords(epoch, chunk), self.now_ms())
+                    if time.perf_counter() - slice_began > _SLICE_S:
+                        await asyncio.sleep(0)
+                        slice_began = time.perf_counter()
+                self._runtime.handle(index, EndLoad(epoch), self.now_ms())
+            except KafkaError as error:
+                log.error(
+                    "%s-%d cannot be loaded, its groups are not served: %s", OFFSETS_TOPIC, index, error
+                )
+        self._arm()
+        groups = sum(len(shard.groups) for shard in self._runtime.shards)
+        took_ms = (time.perf_counter() - began) * 1000
+        log.info("loaded %d groups from %d records of %s in %.0f ms", groups, records, OFFSETS_TOPIC, took_ms)
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._load_task is not None:
+            self._load_task.cancel()
+            await asyncio.gather(self._load_task, return_exceptions=True)
+
+
+def settings_of(config: BrokerConfig, partitions: int | None = None) -> Settings:
+    return Settings(
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        offsets_retention_minutes=config.offsets_retention_minutes,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_topic_num_partitions=partitions or config.offsets_topic_num_partitions,
+    )
+
+
+def _on_reply(waiter: object, response: Response) -> None:
+    assert callable(waiter)
+    waiter(response)
+
+
+def _on_load_failed(partition: int, failed: LoadFailed) -> None:
+    log.error(
+        "%s-%d cannot be loaded, its groups are not served: %s", OFFSETS_TOPIC, partition, failed.message
+    )
+
+
+def _records_of(partition: Partition) -> Iterator[list[LogRecord]]:
+    """All records of a partition in order, some batches at a time."""
+    offset = partition.log_start_offset
+    while offset < partition.high_watermark:
+        data = memoryview(b"".join(partition.read(offset, _READ_BYTES, at_least_one=True).chunks()))
+        if not data:
+            return
+        chunk: list[LogRecord] = []
+        for position, header in iter_batches(data):
+            batch = data[position : position + header.size]
+            offset = header.last_offset + 1
+            if header.is_control:
+                continue
+            chunk += [LogRecord(r.offset, r.key, r.value, header.producer_id) for r in iter_records(batch)]
+        yield chunk
