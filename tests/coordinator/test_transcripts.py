@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tests.coordinator.transcript import replay
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))

@@ -190,6 +190,7 @@ def _replace(turn: Turn, group: Group, request: JoinGroup, member: Member, new_i
         new_id,
         old_leader,
         (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms),
+        [],
     )
     turn.answer_join(group, member, JoinResponse(ErrorCode.FENCED_INSTANCE_ID, old_id))
     turn.answer_sync(member, SyncResponse(ErrorCode.FENCED_INSTANCE_ID))
@@ -221,14 +222,21 @@ class Replacement(Write):
     new_id: str
     old_leader: str | None
     before: tuple[Protocols, int, int]
+    earlier: list[Replacement]
+    """Failed ones whose change is in these records too: they settle with this one."""
 
     def settled(self, turn: Turn, error: ErrorCode) -> None:
+        if error:
+            for later, _ in turn.shard.writes.values():
+                if isinstance(later, Replacement) and later.group is self.group:
+                    later.earlier.append(self)
+                    return
+        for replacement in (self, *reversed(self.earlier)):
+            replacement.settle_alone(turn, error)
+
+    def settle_alone(self, turn: Turn, error: ErrorCode) -> None:
         group, member = self.group, self.member
-        if (
-            group.state is not State.STABLE
-            or group.members.get(self.new_id) is not member
-            or member.awaiting_join != self.request.request
-        ):
+        if group.state is not State.STABLE or group.members.get(self.new_id) is not member:
             # The group moved on: the member waits with all the others, or has been answered.
             return
         if error:

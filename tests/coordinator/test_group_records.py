@@ -1,0 +1,155 @@
+"""Keys and values of `__consumer_offsets`: the bytes are Kafka's."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kohort.coordinator.records import (
+    BadRecord,
+    CommittedOffset,
+    GroupKey,
+    GroupMetadata,
+    MemberMetadata,
+    OffsetKey,
+    decode_group,
+    decode_key,
+    decode_offset,
+    group_key,
+    group_record,
+    group_tombstone,
+    offset_key,
+    offset_record,
+)
+
+
+def test_an_offset_commit_is_written_as_version_3() -> None:
+    key, value = offset_record("g", "t", 7, CommittedOffset(5, 2, "m", 9))
+    assert key == bytes.fromhex("0001 0001 67 0001 74 00000007")
+    assert value == bytes.fromhex("0003 0000000000000005 00000002 0001 6d 0000000000000009")
+
+
+def test_an_offset_commit_with_its_own_retention_is_written_as_version_1() -> None:
+    _, value = offset_record("g", "t", 7, CommittedOffset(5, 2, "m", 9, 10))
+    assert value == bytes.fromhex("0001 0000000000000005 0001 6d 0000000000000009 000000000000000a")
+
+
+def test_a_group_is_written_as_version_3() -> None:
+    member = MemberMetadata("a", None, "c", "/h", 60_000, 10_000, b"sub", b"")
+    key, value = group_record("g", GroupMetadata("consumer", 4, "range", "a", 8, (member,)))
+    assert key == bytes.fromhex("0002 0001 67")
+    assert value == (
+        bytes.fromhex("0003 0008") + b"consumer" + bytes.fromhex("00000004 0005") + b"range"
+        + bytes.fromhex("0001 61 0000000000000008 00000001")
+        + bytes.fromhex("0001 61 ffff 0001 63 0002 2f68 0000ea60 00002710 00000003 737562 00000000")
+    )  # fmt: skip
+
+
+def test_a_tombstone_has_the_key_alone() -> None:
+    assert group_tombstone("g") == (group_key("g"), None)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("0000 0000000000000005 0001 6d 0000000000000009", CommittedOffset(5, -1, "m", 9)),
+        (
+            "0001 0000000000000005 0001 6d 0000000000000009 000000000000000b",
+            CommittedOffset(5, -1, "m", 9, 11),
+        ),
+        ("0002 0000000000000005 0001 6d 0000000000000009", CommittedOffset(5, -1, "m", 9)),
+        ("0003 0000000000000005 00000002 0001 6d 0000000000000009", CommittedOffset(5, 2, "m", 9)),
+        # flexible, with the topic id as tag 0
+        (
+            "0004 0000000000000005 00000002 02 6d 0000000000000009 01 00 10" + "ab" * 16,
+            CommittedOffset(5, 2, "m", 9),
+        ),
+    ],
+)
+def test_every_version_of_an_offset_commit_is_read(value: str, expected: CommittedOffset) -> None:
+    assert decode_offset(bytes.fromhex(value)) == expected
+
+
+def test_every_version_of_a_group_is_read() -> None:
+    def text(s: str) -> bytes:
+        return struct.pack(">h", len(s)) + s.encode()
+
+    def data(b: bytes) -> bytes:
+        return struct.pack(">i", len(b)) + b
+
+    start = text("consumer") + struct.pack(">i", 4) + text("range") + text("a")
+    end = struct.pack(">i", 10_000) + data(b"sub") + data(b"ass")
+    count = struct.pack(">i", 1)
+    when, rebalance = struct.pack(">q", 8), struct.pack(">i", 60_000)
+    names = text("c") + text("/h")
+    v0 = b"\0\0" + start + count + text("a") + names + end
+    v1 = b"\0\1" + start + count + text("a") + names + rebalance + end
+    v2 = b"\0\2" + start + when + count + text("a") + names + rebalance + end
+    v3 = b"\0\3" + start + when + count + text("a") + text("i") + names + rebalance + end
+    v4 = (
+        b"\0\4\x09consumer" + struct.pack(">i", 4) + b"\x06range\x02a" + when + b"\x02"
+        + b"\x02a\x02i\x02c\x03/h" + rebalance + struct.pack(">i", 10_000) + b"\x04sub\x04ass\0\0"
+    )  # fmt: skip
+    member = MemberMetadata("a", None, "c", "/h", 60_000, 10_000, b"sub", b"ass")
+    static = member._replace(group_instance_id="i")
+    group = GroupMetadata("consumer", 4, "range", "a", 8, (static,))
+    assert decode_group(v4) == group
+    assert decode_group(v3) == group
+    assert decode_group(v2) == group._replace(members=(member,))
+    assert decode_group(v1) == group._replace(members=(member,), state_timestamp_ms=-1)
+    without = member._replace(rebalance_timeout_ms=10_000)
+    assert decode_group(v0) == group._replace(members=(without,), state_timestamp_ms=-1)
+
+
+def test_keys_of_other_kinds_are_told_by_their_version() -> None:
+    assert decode_key(bytes.fromhex("0003 0001 67")) == 3
+    assert decode_key(offset_key("g", "t", 1)) == OffsetKey("g", "t", 1)
+    assert decode_key(b"\0\0" + offset_key("g", "t", 1)[2:]) == OffsetKey("g", "t", 1)
+
+
+def test_a_newer_value_version_says_what_to_do() -> None:
+    with pytest.raises(BadRecord, match=r"value version 5, known are 0 to 4.*start that one"):
+        decode_offset(bytes.fromhex("0005") + bytes(30))
+
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+members = st.builds(
+    MemberMetadata, text, st.none() | text, text, text, int32.filter(lambda i: i != -1), int32,
+    st.binary(max_size=50), st.binary(max_size=50),
+)  # fmt: skip
+groups = st.builds(
+    GroupMetadata,
+    text,
+    int32,
+    st.none() | text,
+    st.none() | text,
+    int64,
+    st.lists(members, max_size=4).map(tuple),
+)
+
+
+@given(text, groups)
+def test_groups_come_back_as_they_were(group_id: str, group: GroupMetadata) -> None:
+    key, value = group_record(group_id, group)
+    assert decode_key(key) == GroupKey(group_id)
+    assert value is not None
+    assert decode_group(value) == group
+
+
+@given(st.builds(CommittedOffset, int64, int32, text, int64, st.just(-1)))
+def test_offsets_come_back_as_they_were(committed: CommittedOffset) -> None:
+    _, value = offset_record("g", "t", 0, committed)
+    assert value is not None
+    assert decode_offset(value) == committed
+
+
+@given(st.binary(max_size=60))
+def test_damaged_values_are_bad_records_and_nothing_else(value: bytes) -> None:
+    for decode in (decode_group, decode_offset, decode_key):
+        try:
+            decode(value)
+        except BadRecord:
+            pass
