@@ -163,7 +163,8 @@ class Connection(asyncio.BufferedProtocol):
             self._close_after_answers()
         self._consuming = False
         self._flush()
-        if not self._closing and self._is_blocked():
+        # During a long poll we listen on until something comes, so as to hear that the client went away.
+        if not self._closing and self._is_blocked() and (position < end or self._parked is None):
             self._pause()
         return position
 

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from kohort.broker.broker import Broker
 from kohort.broker.config import BrokerConfig
 from kohort.broker.server import Server
 from kohort.broker.sessions import FetchSessions
+from kohort.log.partition import Durability
 from kohort.log.store import Store
 from kohort.settings import SettingError
 
@@ -84,7 +86,7 @@ async def start(
         )
         store = Store.open(
             directory,
-            durability=config.durability,
+            durability=cast(Durability, config.durability),
             defaults=config.topic_defaults,
             node_id=config.node_id,
             now_ms=time.time_ns() // 1_000_000,

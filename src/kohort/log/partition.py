@@ -314,6 +314,10 @@ class Partition:
             if not self._waiters:
                 self._waiters = None
 
+    @property
+    def has_waiters(self) -> bool:
+        return bool(self._waiters)
+
     def _notify(self) -> None:
         for callback in list(self._waiters or ()):
             callback()

@@ -1,0 +1,40 @@
+"""`kohort verify DIR`: reads every batch of a data directory that no broker uses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from kohort.log.datadir import META, DataDirectory, partition_of
+from kohort.log.files import DiskDirectory
+from kohort.log.recovery import verify as damages_of
+from kohort.settings import SettingError
+
+
+def verify(directory: str) -> int:
+    """Prints one line per damaged batch; 0 if there is none."""
+    path = Path(directory)
+    if not (path / META).is_file():
+        raise SettingError(f"{directory} is not the data directory of a broker: it has no {META}")
+    found = partitions = 0
+    # The lock keeps a broker from starting meanwhile, and us from reading what one is writing.
+    data = DataDirectory.open(path, json.loads((path / META).read_bytes()).get("node_id", 1))
+    try:
+        names = sorted(data.subdirectories())
+        for number, name in enumerate(names, 1):
+            owner = partition_of(name)
+            if owner is None:
+                continue
+            if sys.stderr.isatty():
+                print(f"\r{number}/{len(names)} {name}".ljust(78)[:78], end="", file=sys.stderr, flush=True)
+            partitions += 1
+            for damage in damages_of(DiskDirectory(path / name), *owner):
+                found += 1
+                print(damage)
+    finally:
+        data.close()
+    if sys.stderr.isatty():
+        print("\r".ljust(79), end="\r", file=sys.stderr)
+    print(f"{partitions} partitions read, {found} damaged batches")
+    return 1 if found else 0
