@@ -62,7 +62,7 @@ class Log:
         self.sources.append(Source(base, len(data)))
 
     def job(self, **changes: object) -> Job:
-        job = Job(self.sources, 0, self.end, 5000, 100, 10**6, 250_000, {})
+        job = Job(self.sources, 0, self.end, 5000, 100, 10**6, 4096, 250_000, {})
         return replace(job, **changes)  # type: ignore[arg-type]
 
     def clean(self, **changes: object) -> list[Group | Covered | Spoiled]:

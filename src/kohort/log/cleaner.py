@@ -27,6 +27,7 @@ from hashlib import blake2b
 from typing import Any
 
 from kohort.log.files import Directory, DiskDirectory, File
+from kohort.log.segment import INDEX, LOG, TIME_INDEX, Segment, file_name
 from kohort.wire.errors import BadBatch, ErrorCode
 from kohort.wire.payload import Record
 from kohort.wire.records import (
@@ -41,6 +42,7 @@ from kohort.wire.records import (
     rebuild,
 )
 
+CLEANED = ".cleaned"
 CHUNK_BYTES = 1 << 20
 MAX_OFFSET_SPAN = 2**31 - 1  # what the offset index of one segment can hold
 
@@ -59,6 +61,7 @@ class Job:
     now_ms: int
     delete_retention_ms: int
     segment_size: int
+    index_interval: int
     max_keys: int
     producers: dict[int, int]  # producer id -> offset of the last record it wrote
 
@@ -102,11 +105,11 @@ Step = Group | Covered | Spoiled | None
 
 
 def log_name(base_offset: int) -> str:
-    return f"{base_offset:020d}.log"
+    return file_name(base_offset, LOG)
 
 
 def cleaned_name(base_offset: int) -> str:
-    return log_name(base_offset) + ".cleaned"
+    return log_name(base_offset) + CLEANED
 
 
 def clean(directory: Directory, job: Job) -> Iterator[Step]:
@@ -260,9 +263,28 @@ def _records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
         raise _Unreadable(header.base_offset, bad.message) from bad
 
 
+class _ReadOnly:
+    """A file that is read if it is there: a `File` would create it, and a start would take that for a segment."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def pread(self, position: int, length: int) -> bytes:
+        return os.pread(self._fd, length, position)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _open_source(directory: Directory, name: str) -> File | _ReadOnly:
+    if isinstance(directory, DiskDirectory):
+        return _ReadOnly(f"{directory.path}/{name}")
+    return directory.open(name, private=True)
+
+
 def _batches(directory: Directory, source: Source) -> Iterator[tuple[memoryview, BatchHeader]]:
     """Every batch of a sealed segment, its CRC checked."""
-    file = directory.open(log_name(source.base_offset), private=True)
+    file = _open_source(directory, log_name(source.base_offset))
     next_offset = source.base_offset
     try:
         position = 0
@@ -281,7 +303,7 @@ def _batches(directory: Directory, source: Source) -> Iterator[tuple[memoryview,
         file.close()
 
 
-def _read_chunk(file: File, position: int, end: int, offset: int) -> bytes:
+def _read_chunk(file: File | _ReadOnly, position: int, end: int, offset: int) -> bytes:
     """At least one whole batch from `position` on."""
     chunk = file.pread(position, min(CHUNK_BYTES, end - position))
     if len(chunk) < HEADER_SIZE:
@@ -306,13 +328,35 @@ def step_from_json(line: str) -> Group | Covered | Spoiled:
     return step
 
 
+class _CleanedNames(DiskDirectory):
+    """A directory in which every file has `.cleaned` behind its name."""
+
+    __slots__ = ()
+
+    def _join(self, name: str) -> str:
+        return super()._join(name) + CLEANED
+
+
+def index_cleaned(directory: DiskDirectory, base_offset: int, interval: int) -> None:
+    """The indexes of a cleaned segment, so that the loop does not have to make them."""
+    cleaned = _CleanedNames(directory.path)
+    segment = Segment(cleaned, base_offset, interval, sealed=True)
+    segment.rebuild_indexes()
+    segment.file.close()
+    for suffix in (INDEX, TIME_INDEX):
+        cleaned.open(file_name(base_offset, suffix), private=True).sync()
+
+
 def main() -> None:
     """The child process: the directory and the job on stdin, a line each; steps on stdout."""
     path = sys.stdin.readline().rstrip("\n")
     job = Job.from_json(sys.stdin.readline())
     os.nice(10)  # produce and fetch come first
     parent = os.getppid()
-    for step in clean(DiskDirectory(path), job):
+    directory = DiskDirectory(path)
+    for step in clean(directory, job):
+        if isinstance(step, Group):
+            index_cleaned(directory, step.sources[0], job.index_interval)
         if step is not None:
             sys.stdout.write(step_to_json(step) + "\n")
             sys.stdout.flush()

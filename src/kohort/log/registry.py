@@ -130,6 +130,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.topics: dict[bytes, TopicRow] = {}
+        self.deleted: set[bytes] = set()  # ids that the journal still remembers
         self.broker_configs: dict[int | None, dict[str, str]] = {}
         self.next_producer_id = 0  # the first one that is not reserved
         self.leader_epoch = 0
@@ -183,6 +184,7 @@ class Registry:
                 self.topics[topic_id] = TopicRow(name, topic_id, partitions, dict(overrides))
             case TopicDeleted(topic_id):
                 self.topics.pop(topic_id, None)
+                self.deleted.add(topic_id)
             case PartitionsAdded(topic_id, partitions):
                 if topic_id in self.topics:
                     self.topics[topic_id].partitions = partitions

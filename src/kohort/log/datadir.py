@@ -1,0 +1,260 @@
+"""The data directory of a node: who owns it, whose it is, and how it was left. In it are
+
+    .lock             held by the running process, which writes its id into it
+    meta.json         format, cluster id, node id
+    topics.journal    the registry
+    clean-stop        how every partition was left; a start reads and removes it, so a crash leaves none
+    <topic>-<n>/      a partition, with Kafka's partition.metadata
+    <topic>-<n>.<id>-delete/    a partition of a deleted topic, on its way out
+
+A partition finds its directory by name, so a deleted topic's directories are renamed before anybody can make a
+topic of the same name.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import re
+import secrets
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from kohort.log.files import DiskDirectory, FilePool
+from kohort.log.recovery import CleanState
+from kohort.wire.errors import KohortError
+
+FORMAT = 1
+META, LOCK, CLEAN_STOP, PARTITION_METADATA = "meta.json", ".lock", "clean-stop", "partition.metadata"
+DELETED = "-delete"
+MAX_NAME = 255  # of a file, in bytes
+RESERVED_IDS = (bytes(16), bytes(15) + b"\1")
+
+_PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<index>[0-9]+)")
+
+
+class DirectoryRefused(KohortError):
+    """The data directory cannot be used; the text says why and what to do."""
+
+
+def uuid_text(uuid: bytes) -> str:
+    """As Kafka writes it: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(uuid)[:22].decode()
+
+
+def uuid_bytes(text: str) -> bytes | None:
+    try:
+        uuid = base64.urlsafe_b64decode(text + "==")
+    except ValueError:
+        return None
+    return uuid if len(uuid) == 16 else None
+
+
+def new_uuid() -> bytes:
+    """Random, and never one that begins with a dash: Kafka's tools would take it for an option."""
+    while True:
+        uuid = secrets.token_bytes(16)
+        if uuid not in RESERVED_IDS and not uuid_text(uuid).startswith("-"):
+            return uuid
+
+
+def partition_of(name: str) -> tuple[str, int] | None:
+    """Topic and partition that a directory is named after."""
+    found = _PARTITION_NAME.fullmatch(name)
+    return (found["topic"], int(found["index"])) if found else None
+
+
+def name_of_deleted(name: str, topic_id: bytes) -> str:
+    suffix = f".{topic_id.hex()}{DELETED}"
+    return name[: MAX_NAME - len(suffix)] + suffix
+
+
+class TopicHome(DiskDirectory):
+    """The data directory as the partitions of one topic see it: directories they make get the topic's id."""
+
+    __slots__ = ("topic_id",)
+
+    def __init__(self, path: str | Path, pool: FilePool, topic_id: bytes) -> None:
+        super().__init__(path, pool)
+        self.topic_id = topic_id
+
+    def child(self, name: str) -> PartitionHome:
+        return PartitionHome(f"{self.path}/{name}", self.pool, self.topic_id)
+
+
+class PartitionHome(DiskDirectory):
+    __slots__ = ("_to_sync", "topic_id")
+
+    def __init__(self, path: str | Path, pool: FilePool, topic_id: bytes) -> None:
+        super().__init__(path, pool)
+        self.topic_id = topic_id
+        self._to_sync = False
+
+    def make(self) -> None:
+        try:
+            os.mkdir(self.path)
+        except FileExistsError:
+            return
+        with open(f"{self.path}/{PARTITION_METADATA}", "w") as file:
+            file.write(f"version: 0\ntopic_id: {uuid_text(self.topic_id)}")
+        self._to_sync = True
+
+    def sync(self) -> None:
+        """The first sync, which a worker does, takes the id along: it must not be lost before the data."""
+        if self._to_sync:
+            self.open(PARTITION_METADATA, private=True).sync()
+            self._to_sync = False
+        super().sync()
+
+    def retire(self) -> None:
+        """The topic is deleted: the name is free, and this is the directory under its new name."""
+        parent, name = os.path.split(self.path)
+        to = f"{parent}/{name_of_deleted(name, self.topic_id)}"
+        try:
+            os.rename(self.path, to)
+        except FileNotFoundError:
+            pass  # never used
+        self._path = to
+
+
+def topic_id_in(directory: Path) -> bytes | None:
+    """The topic that a partition's directory was made for; None if it does not say."""
+    try:
+        text = (directory / PARTITION_METADATA).read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+    found = re.fullmatch(r"version: 0\ntopic_id: (\S{22})\s*", text)
+    return uuid_bytes(found[1]) if found else None
+
+
+@dataclass(slots=True)
+class Left:
+    """How a clean stop left a partition, and when there may be something to delete or compact in it."""
+
+    clean: CleanState
+    due_ms: int
+
+
+CleanStop = dict[bytes, list[Left | None]]
+"""Topic id -> its partitions; None for one that must be recovered."""
+
+
+class DataDirectory:
+    """Locked while it is open."""
+
+    def __init__(self, path: Path, lock_fd: int) -> None:
+        self.path = path
+        self.pool = FilePool()
+        self.root = DiskDirectory(path, self.pool)
+        self.is_new = False
+        self.cluster_id = ""
+        self._lock_fd = lock_fd
+
+    @staticmethod
+    def open(path: Path, node_id: int) -> DataDirectory:
+        """Created if it is not there. DirectoryRefused if it is not ours to use."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise DirectoryRefused(f"{path} is a file; name a directory") from None
+        found = DataDirectory(path, _lock(path))
+        try:
+            found._read_meta(node_id)
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+    def _read_meta(self, node_id: int) -> None:
+        data = self.root.read(META)
+        if data is None:
+            self._write_meta(node_id)
+            return
+        try:
+            meta = json.loads(data)
+            version, self.cluster_id, owner = meta["version"], meta["cluster_id"], meta["node_id"]
+        except (ValueError, KeyError, TypeError):
+            raise DirectoryRefused(f"{self.path / META} is damaged; restore it from a backup") from None
+        if version > FORMAT:
+            raise DirectoryRefused(
+                f"{self.path} has format {version}, this version knows {FORMAT}; start the one that wrote it"
+            )
+        if owner != node_id:
+            raise DirectoryRefused(
+                f"{self.path} belongs to node {owner}, this is node {node_id}; "
+                f"set node.id={owner} or name another directory"
+            )
+
+    def _write_meta(self, node_id: int) -> None:
+        others = [name for name in self.root.names() if not name.startswith(".") and name != "lost+found"]
+        if [name for name in others if name != META + ".tmp"]:
+            raise DirectoryRefused(
+                f"{self.path} is not empty and has no {META}; name an empty directory or one that Kohort made"
+            )
+        self.is_new = True
+        self.cluster_id = uuid_text(new_uuid())
+        meta = {"version": FORMAT, "cluster_id": self.cluster_id, "node_id": node_id}
+        self.root.replace(META, json.dumps(meta).encode() + b"\n")
+        self.root.sync_parent()
+
+    def take_clean_stop(self) -> CleanStop | None:
+        """What `write_clean_stop` wrote, once: it is gone from the disk when this returns."""
+        data = self.root.read(CLEAN_STOP)
+        if data is None:
+            return None
+        self.root.delete(CLEAN_STOP)
+        self.root.sync()
+        crc, _, text = data.partition(b" ")
+        if crc != b"%08x" % zlib.crc32(text):
+            return None
+        return {
+            bytes.fromhex(topic_id): [left and Left(CleanState(*left[:3]), left[3]) for left in partitions]
+            for topic_id, partitions in json.loads(text).items()
+        }
+
+    def write_clean_stop(self, stop: CleanStop) -> None:
+        fields = {
+            topic_id.hex(): [
+                left
+                and [left.clean.log_start_offset, left.clean.log_end_offset, left.clean.size, left.due_ms]
+                for left in partitions
+            ]
+            for topic_id, partitions in stop.items()
+        }
+        text = json.dumps(fields, separators=(",", ":")).encode()
+        self.root.replace(CLEAN_STOP, b"%08x %s" % (zlib.crc32(text), text))
+
+    def subdirectories(self) -> set[str]:
+        with os.scandir(self.path) as entries:
+            return {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
+
+    def retire(self, name: str) -> PartitionHome:
+        """Take the directory of a deleted topic's partition out of the way; the caller removes it."""
+        topic_id = topic_id_in(self.path / name) or new_uuid()
+        gone = PartitionHome(self.path / name, self.pool, topic_id)
+        gone.retire()
+        return gone
+
+    def close(self) -> None:
+        self.pool.close()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+
+def _lock(path: Path) -> int:
+    fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(fd, 20, 0).decode(errors="replace").strip()
+        os.close(fd)
+        raise DirectoryRefused(
+            f"{path} is in use by process {owner or '(unknown)'}; stop it or name another directory"
+        ) from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd

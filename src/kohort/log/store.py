@@ -1,0 +1,329 @@
+"""All partitions of a node.
+
+Changes of topics and settings go two ways at once: `journal(entry)` makes them durable (it blocks: call it from a
+worker thread), then `apply(entry)` makes them true, on the loop. A start applies the same entries from the journal.
+
+After a clean stop a start reads three small files, whatever the number of partitions; each partition looks at its
+directory when it is first used. After a crash every partition that has a directory is recovered, and the leader epoch
+of the node goes up, so that consumers can find out what was cut (KIP-320).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from kohort.log import datadir
+from kohort.log.config import TopicConfig
+from kohort.log.datadir import (
+    DataDirectory,
+    Left,
+    PartitionHome,
+    TopicHome,
+    new_uuid,
+    partition_of,
+    uuid_text,
+)
+from kohort.log.files import Directory
+from kohort.log.memory import MemoryDirectory
+from kohort.log.partition import Durability, Partition
+from kohort.log.recovery import CleanState
+from kohort.log.registry import (
+    Entry,
+    EpochBumped,
+    PartitionsAdded,
+    ProducerIdsReserved,
+    Registry,
+    TopicConfigSet,
+    TopicCreated,
+    TopicDeleted,
+    TopicRow,
+)
+from kohort.log.sync import Syncer
+from kohort.log.topic import Topic
+from kohort.log.upkeep import Upkeep
+from kohort.settings import SettingError
+from kohort.wire.errors import KohortError
+
+log = logging.getLogger(__name__)
+
+PRODUCER_ID_BLOCK = 1000
+
+CallSoon = Callable[[Callable[[], None]], object]
+
+
+class Store:
+    """Made by `open`. All methods belong to the loop's thread, unless they say otherwise."""
+
+    def __init__(
+        self,
+        data: DataDirectory | None,
+        registry: Registry,
+        *,
+        node_id: int,
+        durability: Durability,
+        defaults: TopicConfig,
+        syncer: Syncer,
+        call_soon: CallSoon,
+    ) -> None:
+        self.node_id = node_id
+        self.durability: Durability = durability
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[bytes, Topic] = {}
+        self.cluster_id = data.cluster_id if data is not None else uuid_text(new_uuid())
+        self.unowned: list[str] = []  # directories that look like partitions of no topic
+        self._data = data
+        self._registry = registry
+        self._defaults = defaults
+        self._syncer = syncer
+        self._ids_lock = threading.Lock()
+        self._next_id = self._ids_end = 0
+        self._closed = False
+        self.upkeep = Upkeep(data.root if data is not None else None, call_soon, syncer.background)
+
+    @staticmethod
+    def open(
+        directory: Path | None,
+        *,
+        durability: Durability,
+        defaults: TopicConfig,
+        now_ms: int,
+        call_soon: CallSoon,
+        node_id: int = 1,
+        on_fatal: Callable[[str], None] = log.critical,
+    ) -> Store:
+        """Replays the registry and opens all partitions. `directory` is not used with durability `memory`.
+
+        DirectoryRefused, DamagedRegistry or SettingError say what is wrong. `on_fatal` is told, on the loop, why the
+        node must stop: after a failed sync nothing can be promised any more.
+        """
+        syncer = Syncer(call_soon, on_fatal)
+        if durability == "memory":
+            return Store(
+                None,
+                Registry.open(None),
+                node_id=node_id,
+                durability=durability,
+                defaults=defaults,
+                syncer=syncer,
+                call_soon=call_soon,
+            )
+        if directory is None:
+            raise KohortError(f"durability={durability} needs a directory")
+        data = DataDirectory.open(directory, node_id)
+        try:
+            registry = Registry.open(data.root, sync=durability == "disk")
+            store = Store(
+                data,
+                registry,
+                node_id=node_id,
+                durability=durability,
+                defaults=defaults,
+                syncer=syncer,
+                call_soon=call_soon,
+            )
+            store._open_partitions(data)
+        except BaseException:
+            syncer.close()
+            data.close()
+            raise
+        return store
+
+    @property
+    def directory(self) -> Path | None:
+        return self._data.path if self._data is not None else None
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._registry.leader_epoch
+
+    def broker_configs(self, node_id: int | None) -> dict[str, str]:
+        """The dynamic settings of a broker, or those for all brokers (None)."""
+        return dict(self._registry.broker_configs.get(node_id, {}))
+
+    # Start
+
+    def _open_partitions(self, data: DataDirectory) -> None:
+        stop = data.take_clean_stop()
+        crashed = stop is None and not data.is_new
+        if crashed:
+            bump = EpochBumped(self._registry.leader_epoch + 1)
+            self._registry.append(bump)
+            self._registry.apply(bump)
+        names = data.subdirectories()
+        self._remove_leftovers(data, names)
+        for row in self._registry.topics.values():
+            topic = self._make_topic(row)
+            lefts = (stop or {}).get(row.topic_id, [])
+            for index in range(row.partitions):
+                left = lefts[index] if index < len(lefts) else None
+                name = f"{row.name}-{index}"
+                if left is None and name in names and not self._is_of(data, name, topic):
+                    self._retire(data, name, names)
+                self._add_partition(topic, left, has_directory=name in names)
+                names.discard(name)
+        self._report_unowned(data, names)
+
+    @staticmethod
+    def _is_of(data: DataDirectory, name: str, topic: Topic) -> bool:
+        """Whether a directory was made for this topic, or at least not for another one."""
+        return datadir.topic_id_in(data.path / name) in (topic.topic_id, None)
+
+    def _retire(self, data: DataDirectory, name: str, names: set[str]) -> None:
+        """The directory of a topic of the same name that was deleted."""
+        names.discard(name)
+        self._syncer.background(data.retire(name).remove)
+
+    def _remove_leftovers(self, data: DataDirectory, names: set[str]) -> None:
+        for name in [name for name in names if name.endswith(datadir.DELETED)]:
+            names.discard(name)
+            self._syncer.background(data.root.child(name).remove)
+        for name in list(names):
+            found = partition_of(name)
+            if found is None:
+                names.discard(name)  # not one of ours
+            elif self._registry.deleted and datadir.topic_id_in(data.path / name) in self._registry.deleted:
+                self._retire(data, name, names)
+
+    def _report_unowned(self, data: DataDirectory, names: set[str]) -> None:
+        self.unowned = sorted(names)
+        for name in self.unowned:
+            log.warning("%s belongs to no topic and is left alone", data.path / name)
+
+    # Topics
+
+    def journal(self, entry: Entry) -> None:
+        """Durable when it returns. Blocks; any thread may call it. Then `apply` it."""
+        self._registry.append(entry)
+
+    def apply(self, entry: Entry) -> None:
+        self._registry.apply(entry)
+        match entry:
+            case TopicCreated():
+                self._create(self._registry.topics[entry.topic_id])
+            case TopicDeleted(topic_id):
+                self._delete(self.topics_by_id[topic_id])
+            case PartitionsAdded(topic_id, partitions):
+                topic = self.topics_by_id[topic_id]
+                for _ in range(len(topic.partitions), partitions):
+                    self._add_partition(topic, None, has_directory=False)
+            case TopicConfigSet(topic_id, overrides):
+                topic = self.topics_by_id[topic_id]
+                topic.overrides = dict(overrides)
+                self._configure(topic)
+
+    def _create(self, row: TopicRow) -> None:
+        topic = self._make_topic(row)
+        for index in range(row.partitions):
+            self._add_partition(topic, None, has_directory=False)
+            if self.unowned and self._data is not None and f"{row.name}-{index}" in self.unowned:
+                self.unowned.remove(f"{row.name}-{index}")
+                self._retire(self._data, f"{row.name}-{index}", set())
+
+    def _make_topic(self, row: TopicRow) -> Topic:
+        try:
+            config = TopicConfig.parse(row.overrides, self._defaults)
+        except SettingError as wrong:
+            raise SettingError(f"topic {row.name}: {wrong}") from None
+        home: Directory
+        if self._data is None:
+            home = MemoryDirectory(f"memory:{row.name}")
+        else:
+            home = TopicHome(self._data.path, self._data.pool, row.topic_id)
+        topic = Topic(row.name, row.topic_id, config, row.overrides, home)
+        self.topics[row.name] = self.topics_by_id[row.topic_id] = topic
+        return topic
+
+    def _add_partition(self, topic: Topic, left: Left | None, *, has_directory: bool) -> None:
+        """As a clean stop left it; else recovered if it has a directory, or new."""
+        clean = left.clean if left is not None else None if has_directory else CleanState()
+        partition = Partition.open(
+            topic.home,
+            topic.name,
+            len(topic.partitions),
+            topic.config,
+            durability=self.durability,
+            syncer=self._syncer,
+            clean=clean,
+            leader_epoch=self._registry.leader_epoch,
+        )
+        topic.partitions.append(partition)
+        topic.due_ms.append(left.due_ms if left is not None else 0)
+        topic.seen_end.append(left.clean.log_end_offset if left is not None else -1)
+
+    def _delete(self, topic: Topic) -> None:
+        topic.deleted = True
+        del self.topics[topic.name], self.topics_by_id[topic.topic_id]
+        self.upkeep.forget(topic)
+        for partition in topic.partitions:
+            directory = partition.directory
+            if isinstance(directory, PartitionHome):
+                directory.retire()
+            partition.delete()
+            self._syncer.background(directory.remove)
+
+    def _configure(self, topic: Topic) -> None:
+        topic.config = TopicConfig.parse(topic.overrides, self._defaults)
+        for index, partition in enumerate(topic.partitions):
+            partition.config = topic.config
+            topic.due_ms[index] = 0
+
+    def set_defaults(self, defaults: TopicConfig) -> None:
+        """What topics have where they say nothing; after a dynamic change of the broker's settings."""
+        self._defaults = defaults
+        for topic in self.topics.values():
+            self._configure(topic)
+
+    # Producers
+
+    def allocate_producer_id(self) -> int:
+        """Never given before, not even before a crash. May block; any thread may call it."""
+        with self._ids_lock:
+            if self._next_id == self._ids_end:
+                start = self._registry.next_producer_id
+                reserved = ProducerIdsReserved(start + PRODUCER_ID_BLOCK)
+                self._registry.append(reserved)
+                self._registry.apply(reserved)
+                self._next_id, self._ids_end = start, reserved.up_to
+            self._next_id += 1
+            return self._next_id - 1
+
+    # Background work and end
+
+    def housekeeping(self, now_ms: int) -> None:
+        """One round of retention and compaction, in short slices; nothing if the last round is not over."""
+        self.upkeep.start(list(self.topics.values()), now_ms)
+
+    def close(self) -> None:
+        """Blocks until all is durable, and leaves the clean-stop file."""
+        if self._closed:
+            return
+        self._closed = True
+        self.upkeep.close()
+        self._syncer.drain()
+        stop = {topic.topic_id: self._close_partitions(topic) for topic in self.topics.values()}
+        self._syncer.close()
+        self._registry.close()
+        if self._data is not None:
+            self._data.write_clean_stop(stop)
+            self._data.close()
+
+    def _close_partitions(self, topic: Topic) -> list[Left | None]:
+        lefts: list[Left | None] = []
+        for index, partition in enumerate(topic.partitions):
+            clean = self._close_partition(partition)
+            seen = clean is not None and topic.seen_end[index] == clean.log_end_offset
+            lefts.append(Left(clean, topic.due_ms[index] if seen else 0) if clean is not None else None)
+        return lefts
+
+    @staticmethod
+    def _close_partition(partition: Partition) -> CleanState | None:
+        """None: the next start must recover it."""
+        try:
+            clean = partition.close()
+        except OSError as problem:
+            log.error("%s-%d could not be closed cleanly: %s", partition.topic, partition.index, problem)
+            return None
+        return clean if partition.stopped is None else None

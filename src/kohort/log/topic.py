@@ -1,0 +1,24 @@
+"""A topic and its partitions."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+from kohort.log.config import TopicConfig
+from kohort.log.files import Directory
+from kohort.log.partition import Partition
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    name: str
+    topic_id: bytes
+    config: TopicConfig
+    overrides: dict[str, str]
+    home: Directory
+    partitions: list[Partition] = field(default_factory=list)
+    # When housekeeping has to look at a partition again, unless its end has moved since it did.
+    due_ms: array[int] = field(default_factory=lambda: array("q"))
+    seen_end: array[int] = field(default_factory=lambda: array("q"))
+    deleted: bool = False
