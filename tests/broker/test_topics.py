@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker import names
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -250,12 +249,6 @@ def test_one_bad_topic_does_not_keep_the_others_from_being_created(node):
     assert set(node.store.topics) == {"one", "two"}
 
 
-def test_topic_ids_are_no_options_for_the_tools():
-    ids = {names.new_topic_id() for _ in range(2000)}
-    assert len(ids) == 2000
-    assert all(topic_id[0] >> 2 != 62 for topic_id in ids)
-
-
 def test_topics_settings_and_partition_counts_survive_a_restart(tmp_path):
     with Node(tmp_path) as node:
         kept = node.create("kept", 2, retention_ms=5)
@@ -398,6 +391,13 @@ def test_growth_that_cannot_be(node, wanted, code, text):
     assert found == code
     assert text in words
     assert len(node.store.topics["t"].partitions) == 3
+
+
+def test_the_offsets_topic_keeps_its_partitions_because_groups_are_found_by_their_number(node):
+    node.create("__consumer_offsets", 2)
+    ((code, _),) = grow(node, to("__consumer_offsets", 3))
+    assert code == ErrorCode.INVALID_PARTITIONS
+    assert len(node.store.topics["__consumer_offsets"].partitions) == 2
 
 
 def test_growth_is_only_validated_if_asked_so(node):

@@ -356,16 +356,17 @@ def _operate(values: dict[str, str], row: Setting | None, config: incremental.Al
             items = _items(values.get(config.name, as_text(row.default) or ""))
             given = _items(text)
             if config.config_operation == Operation.APPEND:
-                items += [item for item in dict.fromkeys(given) if item not in items]
+                after = {**items, **given}
             else:
-                items = [item for item in items if item not in given]
-            values[config.name] = ",".join(items)
+                after = {item: None for item in items if item not in given}
+            values[config.name] = ",".join(after)
         case _:
             raise _invalid(f"Unknown operations type {config.config_operation}")
 
 
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
+def _items(text: str) -> dict[str, None]:
+    """The parts of a list, each once and in order."""
+    return {item.strip(): None for item in text.split(",") if item.strip()}
 
 
 def _check_names(resource: _Resource, nulls: list[str]) -> None:

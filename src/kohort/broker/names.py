@@ -1,9 +1,8 @@
-"""Topic names and ids: what is allowed, what collides, what is internal."""
+"""Topic names: what is allowed, what collides, what is internal."""
 
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterable
 
 MAX_LENGTH = 249
@@ -54,11 +53,3 @@ class Collisions:
 
 def _unify(name: str) -> str:
     return name.replace(".", "_")
-
-
-def new_topic_id() -> bytes:
-    """A random id; never one whose text begins with '-', which tools would take for an option."""
-    while True:
-        topic_id = uuid.uuid4().bytes
-        if topic_id[0] >> 2 != 62:
-            return topic_id

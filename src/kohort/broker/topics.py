@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from typing import TypeAlias
 
 from kohort.broker import names
 from kohort.broker.broker import Broker
@@ -38,6 +39,8 @@ from kohort.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 from kohort.wire.struct import ZERO_UUID
+
+_Described: TypeAlias = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]]
 
 MOST_PARTITIONS_AT_ONCE = 10_000
 _TOO_MANY = "Excessively large number of partitions per request."
@@ -76,10 +79,12 @@ async def create_topics(broker: Broker, call: Call) -> CreateTopicsResponse:
         planned = _plan_topics(broker, request)
         entries = [plan for plan in planned.values() if isinstance(plan, TopicCreated)]
         failed = None if request.validate_only else await commit(broker, entries)
-    describe = call.version >= 5
+        if not request.validate_only and any(entry.name == names.OFFSETS_TOPIC for entry in entries):
+            broker.groups.begin_load()
+    described: _Described | None = {} if call.version >= 5 else None
     return CreateTopicsResponse(
         topics=[
-            _created(broker, plan, describe)
+            _created(broker, plan, described)
             if isinstance(plan, TopicCreated) and failed is None
             else _not_created(name, failed if isinstance(plan, TopicCreated) else plan)
             for name, plan in planned.items()
@@ -127,7 +132,7 @@ def _plan_topic(broker: Broker, topic: CreatableTopic, collisions: Collisions) -
     except SettingError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
     _check_layout(broker, topic)
-    return TopicCreated(topic.name, names.new_topic_id(), _how_many(broker, topic), overrides)
+    return TopicCreated(topic.name, broker.fresh_uuid(), _how_many(broker, topic), overrides)
 
 
 def _check_name(broker: Broker, name: str, collisions: Collisions) -> None:
@@ -199,14 +204,17 @@ def _check_replicas(broker: Broker, replicas: list[int]) -> None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
 
-def _created(broker: Broker, plan: TopicCreated, describe: bool) -> CreatableTopicResult:
+def _created(broker: Broker, plan: TopicCreated, described: _Described | None) -> CreatableTopicResult:
     result = CreatableTopicResult(name=plan.name, topic_id=plan.topic_id, error_message=None, configs=[])
-    if describe:
+    if described is not None:
         result.num_partitions, result.replication_factor = plan.partitions, 1
-        result.configs = [
-            CreatableTopicConfigs(row.name, row.value, row.read_only, row.source, row.sensitive)
-            for row in broker.config.describe_topic(plan.overrides)
-        ]
+        key = tuple(plan.overrides.items())  # a thousand topics of one request mostly have the same settings
+        if key not in described:
+            described[key] = [
+                CreatableTopicConfigs(row.name, row.value, row.read_only, row.source, row.sensitive)
+                for row in broker.config.describe_topic(plan.overrides)
+            ]
+        result.configs = described[key]
     return result
 
 
@@ -221,43 +229,27 @@ def _not_created(name: str, error: KafkaError | None) -> CreatableTopicResult:
 async def create_missing(broker: Broker, wanted: Sequence[str]) -> dict[str, ErrorCode]:
     """Creates those of these topics that do not exist; why one could not be, by name."""
     failed: dict[str, ErrorCode] = {}
-    entries: list[Entry] = []
+    entries: list[TopicCreated] = []
+    room = MOST_PARTITIONS_AT_ONCE
+    if names.OFFSETS_TOPIC in wanted:
+        await broker.groups.ensure_topic()
     async with broker.changes:
         collisions = Collisions(broker.store.topics)
-        total = 0
         for name in wanted:
             if name in broker.store.topics:
                 continue
-            partitions, overrides = _own_layout(broker, name)
             try:
                 _check_name(broker, name, collisions)
+                room -= broker.config.num_partitions
+                if room < 0 or name in names.INTERNAL or name == names.METADATA_TOPIC:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                entries.append(TopicCreated(name, broker.fresh_uuid(), broker.config.num_partitions))
             except KafkaError as error:
                 failed[name] = error.code
-                continue
-            total += partitions
-            if partitions == 0 or total > MOST_PARTITIONS_AT_ONCE:
-                failed[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            entries.append(TopicCreated(name, names.new_topic_id(), partitions, overrides))
         problem = await commit(broker, entries)
     if problem is not None:
-        failed.update({entry.name: problem.code for entry in entries if isinstance(entry, TopicCreated)})
+        failed.update({entry.name: problem.code for entry in entries})
     return failed
-
-
-def _own_layout(broker: Broker, name: str) -> tuple[int, dict[str, str]]:
-    """Partitions and settings of a topic that nobody described; no partitions: it does not appear by itself."""
-    config = broker.config
-    if name == names.OFFSETS_TOPIC:
-        segment_bytes = str(config.offsets_topic_segment_bytes)
-        return config.offsets_topic_num_partitions, {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": segment_bytes,
-        }
-    if name in names.INTERNAL or name == names.METADATA_TOPIC:
-        return 0, {}
-    return config.num_partitions, {}
 
 
 # --- DeleteTopics ----------------------------------------------------------------------------------------------
@@ -274,6 +266,8 @@ async def delete_topics(broker: Broker, call: Call) -> DeleteTopicsResponse:
         results = _plan_deletion(broker, asked)
         doomed = [result for result in results if result.error_code == ErrorCode.NONE]
         failed = await commit(broker, [TopicDeleted(result.topic_id) for result in doomed])
+        if failed is None and doomed:
+            broker.groups.topics_deleted(tuple(result.name or "" for result in doomed))
     if failed is not None:
         for result in doomed:
             result.error_code, result.error_message = failed.code, failed.message
@@ -352,6 +346,9 @@ def _check_growth(broker: Broker, topic: CreatePartitionsTopic, room: int) -> in
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
     if topic.count < now:
         text = f"The topic {topic.name} currently has {now} partition(s); {topic.count} would not be an increase."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+    if topic.name == names.OFFSETS_TOPIC:
+        text = f"Groups would not be found any more: the number of partitions of {topic.name} is fixed."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     added = topic.count - now
     if topic.assignments is not None:
