@@ -88,15 +88,15 @@ def _write(
     records: list[RecordToWrite] = []
     keys: list[TopicPartition] = []
     errors: list[ErrorCode] = []
+    group_id, now_ms = group.group_id, turn.now_ms
     for item in request.offsets:
-        error = _check_item(turn, item)
+        topic, partition, offset, leader_epoch, metadata, _ = item
+        error = _check_item(turn, item) if metadata or item.refused else NONE
         errors.append(error)
         if not error:
-            committed = CommittedOffset(
-                item.offset, item.leader_epoch, item.metadata or "", turn.now_ms, expires_ms
-            )
-            records.append(offset_record(group.group_id, item.topic, item.partition, committed))
-            keys.append((item.topic, item.partition))
+            committed = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires_ms)
+            records.append(offset_record(group_id, topic, partition, committed))
+            keys.append((topic, partition))
     response = CommitResponse(tuple(errors))
     if not records:
         turn.reply(request.request, response)

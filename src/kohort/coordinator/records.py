@@ -8,6 +8,7 @@ where an old client gave its own retention) and GroupMetadataValue v3, and read 
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 from kohort.coordinator.effects import RecordToWrite
@@ -22,6 +23,7 @@ _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _OFFSET_V3 = struct.Struct(">hqi")
+_OFFSET_V3_PLAIN = struct.Struct(">hqihq")  # without metadata, as nearly all are
 
 
 class BadRecord(KohortError):
@@ -82,8 +84,14 @@ def fits(text: str) -> bool:
     return len(text) * 3 <= MAX_STRING or len(text.encode()) <= MAX_STRING
 
 
+@lru_cache(maxsize=4096)
+def _offset_key_start(group_id: str, topic: str) -> bytes:
+    """Consumers commit the same topics again and again: what precedes the partition is kept."""
+    return _SHORT.pack(OFFSET_KEY) + _string(group_id) + _string(topic)
+
+
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    return b"".join((_SHORT.pack(OFFSET_KEY), _string(group_id), _string(topic), _INT.pack(partition)))
+    return _offset_key_start(group_id, topic) + _INT.pack(partition)
 
 
 def group_key(group_id: str) -> bytes:
@@ -92,6 +100,15 @@ def group_key(group_id: str) -> bytes:
 
 def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> RecordToWrite:
     if committed.expire_timestamp_ms == -1:
+        if not committed.metadata:
+            value = _OFFSET_V3_PLAIN.pack(
+                OFFSET_VALUE_VERSION,
+                committed.offset,
+                committed.leader_epoch,
+                0,
+                committed.commit_timestamp_ms,
+            )
+            return RecordToWrite(offset_key(group_id, topic, partition), value)
         start = _OFFSET_V3.pack(OFFSET_VALUE_VERSION, committed.offset, committed.leader_epoch)
         end = _LONG.pack(committed.commit_timestamp_ms)
     else:
@@ -186,10 +203,22 @@ class _Reader:
                 self._take(self.varint())
 
 
+@lru_cache(maxsize=4096)
+def _group_and_topic(start: bytes) -> tuple[str, str] | None:
+    """What `_offset_key_start` was made of; None if something else follows."""
+    read = _Reader(start, 2, flexible=False)
+    found = read.string(), read.string()
+    return found if read.pos == len(start) else None
+
+
 def decode_key(key: bytes) -> OffsetKey | GroupKey | int:
     """What the record is about; for kinds that are not served here only the key's version."""
     try:
         version: int = _SHORT.unpack_from(key)[0]
+        if version in (0, OFFSET_KEY):
+            found = _group_and_topic(bytes(key[:-4]))
+            if found is not None:
+                return OffsetKey(*found, _INT.unpack_from(key, len(key) - 4)[0])
         read = _Reader(key, 2, flexible=False)
         if version in (0, OFFSET_KEY):
             return OffsetKey(read.string(), read.string(), read.fixed(_INT))
@@ -211,6 +240,10 @@ def _start(value: bytes, what: str) -> tuple[int, _Reader]:
 
 
 def decode_offset(value: bytes) -> CommittedOffset:
+    if len(value) == _OFFSET_V3_PLAIN.size:
+        version, offset, leader_epoch, metadata_size, committed = _OFFSET_V3_PLAIN.unpack(value)
+        if version == OFFSET_VALUE_VERSION and not metadata_size:
+            return CommittedOffset(offset, leader_epoch, "", committed, -1)
     try:
         version, read = _start(value, "an offset commit")
         offset = read.fixed(_LONG)

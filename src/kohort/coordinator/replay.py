@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from kohort.coordinator.events import LogRecord
 from kohort.coordinator.records import (
     CommittedOffset,
-    GroupKey,
     GroupMetadata,
     OffsetKey,
     decode_group,
@@ -62,16 +61,14 @@ class Durable:
             self.end_transaction(record.producer_id, record.commit_marker)
             return
         key = decode_key(record.key)
-        match key:
-            case GroupKey(group_id):
-                if record.value is None:
-                    self.groups.pop(group_id, None)
-                else:
-                    self.groups[group_id] = decode_group(record.value)
-            case OffsetKey():
-                self._apply_offset(key, record)
-            case int(version):
-                self.skipped[version] = self.skipped.get(version, 0) + 1
+        if isinstance(key, OffsetKey):
+            self._apply_offset(key, record)
+        elif isinstance(key, int):
+            self.skipped[key] = self.skipped.get(key, 0) + 1
+        elif record.value is None:
+            self.groups.pop(key.group_id, None)
+        else:
+            self.groups[key.group_id] = decode_group(record.value)
 
     def _apply_offset(self, key: OffsetKey, record: LogRecord) -> None:
         if record.value is None:
@@ -84,7 +81,11 @@ class Durable:
             self.open_transactions.setdefault(record.producer_id, {})[key] = positioned
 
     def _remember(self, key: OffsetKey, positioned: Positioned) -> None:
-        self.offsets.setdefault(key.group_id, {})[key.topic, key.partition] = positioned
+        group_id, topic, partition = key
+        of_group = self.offsets.get(group_id)
+        if of_group is None:
+            of_group = self.offsets[group_id] = {}
+        of_group[topic, partition] = positioned
 
     def _forget(self, key: OffsetKey) -> None:
         of_group = self.offsets.get(key.group_id, {})

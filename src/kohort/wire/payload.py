@@ -188,6 +188,12 @@ def encode_records(records: list[Record], base_offset: int, base_timestamp: int)
 
     for offset, timestamp, key, value, headers in records:
         assert offset >= base_offset, "a record cannot lie before its batch"
+        if timestamp == base_timestamp and key is not None and value is not None and not headers:
+            # What the coordinator writes, and what many producers do: no list per record, no sum.
+            at, key_size, value_size = varint(offset - base_offset), varint(len(key)), varint(len(value))
+            size = 3 + len(at) + len(key_size) + len(key) + len(value_size) + len(value)
+            parts += (varint(size), b"\0\0", at, key_size, key, value_size, value, b"\0")
+            continue
         body = [b"\0", varint(wrap64(timestamp - base_timestamp)), varint(offset - base_offset)]
         body += (b"\1",) if key is None else (varint(len(key)), key)
         body += (b"\1",) if value is None else (varint(len(value)), value)
