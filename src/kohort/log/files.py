@@ -300,6 +300,9 @@ class DiskDirectory:
             while view:
                 view = view[os.write(fd, view) :]
             os.fsync(fd)
+        except OSError:
+            self.delete(name + ".tmp")
+            raise
         finally:
             os.close(fd)
         os.replace(path + ".tmp", path)

@@ -19,7 +19,7 @@ from kohort.log.epochs import Epochs
 from kohort.log.files import Directory, Slice
 from kohort.log.memory import EMPTY
 from kohort.log.producers import ProducerStates
-from kohort.log.recovery import START_FILE, CleanState, Opened, storage_error
+from kohort.log.recovery import CleanState, storage_error
 from kohort.log.segment import Segment
 from kohort.log.segments import Segments
 from kohort.log.sync import Syncer
@@ -143,22 +143,27 @@ class Partition:
 
     @property
     def producers(self) -> ProducerStates:
-        if self._producers is None:
-            self._load()
+        self._loaded()
         assert self._producers is not None
         return self._producers
 
     @property
     def epochs(self) -> Epochs:
-        if self._epochs is None:
-            self._load()
+        self._loaded()
         assert self._epochs is not None
         return self._epochs
 
     def _load(self) -> None:
         """Look at the directory, at last."""
         try:
-            opened = self._open_directory()
+            opened = recovery.open_log(
+                self.directory,
+                self.topic,
+                self.index,
+                self._config.index_interval_bytes,
+                clean=self._clean,
+                sync=self._durability == "disk",
+            )
         except OSError as problem:
             raise storage_error(self.topic, self.index, str(problem)) from problem
         self._segments = Segments(opened.segments)
@@ -173,19 +178,6 @@ class Partition:
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = self.high_watermark = opened.log_end_offset
         self._touched = bool(opened.walked)
-
-    def _open_directory(self) -> Opened:
-        interval = self._config.index_interval_bytes
-        if self._clean is not None:
-            opened = recovery.open_clean(self.directory, self._clean, interval)
-            if opened is not None:
-                return opened
-            log.warning("%s-%d is not as the clean stop left it: recovering", self.topic, self.index)
-        opened = recovery.recover(self.directory, self.topic, self.index, interval)
-        if self._durability == "disk":  # what is served as durable must be
-            for segment in opened.walked:
-                segment.file.sync()
-        return opened
 
     # Append
 
@@ -360,20 +352,14 @@ class Partition:
         end = self.high_watermark
         return max(self._end_in(segment, end) - position, 0) + sum(self._end_in(each, end) for each in later)
 
-    def _end_in(self, segment: Segment, end_offset: int) -> int:
-        """The position in `segment` before which all is below `end_offset`, a batch boundary or the watermark."""
-        if end_offset >= self.log_end_offset:
+    def _end_in(self, segment: Segment, limit: int) -> int:
+        """The position in `segment` before which all is below `limit`, which is the high watermark or before it."""
+        if limit == self.log_end_offset:
             return segment.size
-        if end_offset == self.high_watermark:
-            base, position = self._durable_base, self._durable_position
-        else:
-            place = self._loaded().locate(end_offset)
-            if place is None:
-                return segment.size
-            base, position = place[0].base_offset, place[1]
-        if segment.base_offset == base:
-            return position
-        return segment.size if segment.base_offset < base else 0
+        if limit == self.high_watermark:
+            return segment.end_before(self._durable_base, self._durable_position)
+        place = self._loaded().locate(limit)
+        return segment.end_before(place[0].base_offset, place[1]) if place is not None else segment.size
 
     def find_time(self, timestamp: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first readable record at or after that time; None if there is none."""
@@ -402,10 +388,14 @@ class Partition:
                 f"{offset} is not below the high watermark {self.high_watermark}",
             )
         if offset > self.log_start_offset:
-            if self._durability != "memory":
-                self.directory.replace(START_FILE, b"%d\n" % offset)
-            self._raise_start(offset)
+            # Whole segments first: on a full disk that is what makes room for the small file.
             self.drop_segments(self._loaded().wholly_below(offset))
+            if self._durability != "memory":
+                try:
+                    recovery.write_start_offset(self.directory, offset, make_room=self._syncer.drain)
+                except OSError as problem:
+                    raise storage_error(self.topic, self.index, str(problem)) from problem
+            self._raise_start(offset)
         return self.log_start_offset
 
     def _raise_start(self, offset: int) -> None:

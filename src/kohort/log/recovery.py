@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -100,6 +100,22 @@ def offsets_of(names: list[str], suffix: str) -> list[int]:
     )
 
 
+def open_log(
+    directory: Directory, topic: str, partition: int, interval: int, *, clean: CleanState | None, sync: bool
+) -> Opened:
+    """By what a clean stop left, if that is still true; else by looking. `sync`: what survived must be on disk."""
+    if clean is not None:
+        opened = open_clean(directory, clean, interval)
+        if opened is not None:
+            return opened
+        log.warning("%s-%d is not as the clean stop left it: recovering", topic, partition)
+    opened = recover(directory, topic, partition, interval)
+    if sync:
+        for segment in opened.walked:
+            segment.file.sync()
+    return opened
+
+
 def open_clean(directory: Directory, clean: CleanState, interval: int) -> Opened | None:
     """After a clean stop: nothing is walked. None if the directory is not what the clean stop left."""
     names = directory.names()
@@ -153,6 +169,16 @@ def read_start_offset(directory: Directory) -> int:
     except ValueError:
         log.error("%s/%s is damaged: records that were deleted may be seen again", directory.path, START_FILE)
         return 0
+
+
+def write_start_offset(directory: Directory, offset: int, *, make_room: Callable[[], None]) -> None:
+    """Durable when it returns."""
+    data = b"%d\n" % offset
+    try:
+        directory.replace(START_FILE, data)
+    except OSError:
+        make_room()
+        directory.replace(START_FILE, data)
 
 
 def _open_segments(directory: Directory, bases: list[int], interval: int) -> Opened:

@@ -299,6 +299,12 @@ class Segment:
                 return position, header.size
         return None
 
+    def end_before(self, base_offset: int, position: int) -> int:
+        """How much of this segment lies before that place in the log."""
+        if self.base_offset == base_offset:
+            return position
+        return self.size if self.base_offset < base_offset else 0
+
     def forget_recent(self) -> None:
         """The next offset does not follow the last: the short cut for readers would answer wrongly."""
         del self.recent_offsets[:]
