@@ -8,7 +8,7 @@ import pytest
 
 from kohort.log import commit
 from kohort.log.files import Directory
-from kohort.log.recovery import State, offsets_of, verify
+from kohort.log.recovery import CleanState, State, offsets_of, verify
 from kohort.log.segment import LOG
 from tests.log.support import Node, append, content, headers_of, node_on
 
@@ -170,6 +170,23 @@ def test_a_clean_stop_is_believed(directory: Directory) -> None:
         assert (again.log_start_offset, again.log_end_offset, again.size) == (0, 20, len(before))
         assert len(content(again)) == len(before)
         assert append(again) == 20
+
+
+def test_clean_stops_follow_each_other_without_a_recovery(
+    directory: Directory, caplog: pytest.LogCaptureFixture
+) -> None:
+    with node_on(directory) as node:
+        clean = CleanState()
+        for turn in range(4):
+            partition = node.crash().open(clean=clean)
+            assert append(partition, 2) == 2 * turn
+            clean = partition.close()
+        partition = node.crash().open(clean=clean)
+        assert len(headers_of(content(partition))) == 4, "only read"
+        assert partition.close() == clean
+        assert len(headers_of(content(node.crash().open(clean=clean)))) == 4
+        assert len(states_in(directory)) <= 2
+    assert caplog.messages == []
 
 
 def test_a_directory_that_changed_after_a_clean_stop_is_recovered(

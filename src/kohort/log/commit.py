@@ -91,7 +91,7 @@ class Commit:
         job.end_offset = partition.log_end_offset
         job.segment_base, job.position = active.base_offset, active.size
         files, self._unsynced = self._unsynced, []
-        if self.waits_for_disk:
+        if self.waits_for_disk and active.size:
             files.append(active.file)
         try:
             for file in files:

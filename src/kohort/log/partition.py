@@ -43,13 +43,7 @@ class Partition:
     )  # fmt: skip
 
     def __init__(
-        self,
-        parent: Directory,
-        topic: str,
-        index: int,
-        config: TopicConfig,
-        durability: Durability,
-        syncer: Syncer,
+        self, parent: Directory, topic: str, index: int, durability: Durability, syncer: Syncer
     ) -> None:
         """For `open`."""
         self._parent = parent
@@ -60,7 +54,6 @@ class Partition:
         self.log_start_offset = self.log_end_offset = self.high_watermark = 0
         self.stopped: str | None = None
         self.deleted = False
-        self.config = config
         self._durability = durability
         self._syncer = syncer
         self._clean: CleanState | None = None
@@ -91,7 +84,8 @@ class Partition:
 
         `CleanState()` is the state of a partition that is new.
         """
-        partition = cls(parent, topic, index, config, durability, syncer)
+        partition = cls(parent, topic, index, durability, syncer)
+        partition.config = config
         partition.leader_epoch = leader_epoch
         if clean is None:
             partition._load()
@@ -112,10 +106,9 @@ class Partition:
     def config(self, config: TopicConfig) -> None:
         self._config = config
         self._segment_size = config.segment_size
-        self._roll_after_ms = config.max_segment_ms
-        if config.segment_jitter_ms:
-            seed = zlib.crc32(f"{self.topic}-{self.index}".encode())
-            self._roll_after_ms -= seed % (min(config.segment_jitter_ms, config.max_segment_ms) + 1)
+        jitter_ms = min(config.segment_jitter_ms, config.max_segment_ms)
+        jitter_ms = zlib.crc32(f"{self.topic}-{self.index}".encode()) % (jitter_ms + 1) if jitter_ms else 0
+        self._roll_after_ms = config.max_segment_ms - jitter_ms
 
     @property
     def directory(self) -> Directory:
@@ -155,14 +148,10 @@ class Partition:
 
     def _load(self) -> None:
         """Look at the directory, at last."""
+        interval, must_sync = self._config.index_interval_bytes, self._durability == "disk"
         try:
             opened = recovery.open_log(
-                self.directory,
-                self.topic,
-                self.index,
-                self._config.index_interval_bytes,
-                clean=self._clean,
-                sync=self._durability == "disk",
+                self.directory, self.topic, self.index, interval, self._clean, must_sync
             )
         except OSError as problem:
             raise storage_error(self.topic, self.index, str(problem)) from problem
@@ -172,8 +161,7 @@ class Partition:
             self._durable_base, self._durable_position = active.base_offset, active.size
         self._producers, self._epochs = opened.producers, opened.epochs
         if self._durability != "memory":
-            waits_for_disk = self._durability == "disk"
-            self._commit = Commit(self, self._syncer, waits_for_disk, opened.states, opened.walked_bytes)
+            self._commit = Commit(self, self._syncer, must_sync, opened.states, opened.walked_bytes)
             self._commit.epochs_changed = bool(opened.walked)
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = self.high_watermark = opened.log_end_offset
@@ -444,7 +432,8 @@ class Partition:
 
     def close(self) -> CleanState:
         """The clean stop. Blocks until all is on disk; what it returns makes the next start cheap."""
-        if self._commit is not None and self._touched and self._active is not None and self.stopped is None:
+        changed = self._touched or self._clean is None or self.log_end_offset != self._clean.log_end_offset
+        if changed and self._commit is not None and self._active is not None and self.stopped is None:
             self._commit.close()
         for segment in self._segments.items if self._segments is not None else ():
             segment.file.close()

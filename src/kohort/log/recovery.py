@@ -101,7 +101,7 @@ def offsets_of(names: list[str], suffix: str) -> list[int]:
 
 
 def open_log(
-    directory: Directory, topic: str, partition: int, interval: int, *, clean: CleanState | None, sync: bool
+    directory: Directory, topic: str, partition: int, interval: int, clean: CleanState | None, sync: bool
 ) -> Opened:
     """By what a clean stop left, if that is still true; else by looking. `sync`: what survived must be on disk."""
     if clean is not None:

@@ -154,6 +154,7 @@ class Segment:
         if self.first_timestamp >= 0:
             waited_ms = max_timestamp - self.first_timestamp
         else:
+            self.created_ms = self.created_ms or now_ms  # after a start nobody knows when it was
             waited_ms = now_ms - self.created_ms
         return (
             waited_ms > segment_ms
