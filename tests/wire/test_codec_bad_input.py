@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.wire.strategies import Case, all_cases, filled, messages
 
 from kohort.wire.errors import BadFrame
 from kohort.wire.notation import FieldSpec, StructSpec
 from kohort.wire.struct import Message
 from kohort.wire.varint import read_uvarint, write_uvarint
+from tests.wire.strategies import Case, all_cases, filled, messages
 
 
 def by_api(wanted: Callable[[Case], bool]) -> dict[str, list[Case]]:

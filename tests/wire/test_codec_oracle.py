@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_writer
 from kio.serial._introspect import classify_field, get_schema_field_type
-from tests.wire.strategies import Case, Values, all_cases, filled, messages, nulled
 
 from kohort.wire.errors import ErrorCode
 from kohort.wire.notation import FieldSpec, StructSpec
+from tests.wire.strategies import Case, Values, all_cases, filled, messages, nulled
 
 CASES = list(all_cases())
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

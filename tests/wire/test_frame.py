@@ -12,7 +12,6 @@ from kio.schema.request_header.v1.header import RequestHeader as RequestHeader1
 from kio.schema.request_header.v2.header import RequestHeader as RequestHeader2
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
-from tests.wire.strategies import Case, all_cases, filled
 
 from kohort.wire.compile import codec
 from kohort.wire.errors import BadFrame
@@ -23,6 +22,7 @@ from kohort.wire.frame import (
     request_frame,
     response_chunks,
 )
+from tests.wire.strategies import Case, all_cases, filled
 
 HEARTBEAT, API_VERSIONS = 12, 18
 CLASSIC = codec(HEARTBEAT, 3)
