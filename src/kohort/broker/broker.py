@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from kohort.broker.config import BrokerConfig
@@ -13,9 +14,10 @@ from kohort.broker.groups import Groups
 from kohort.broker.sessions import FetchSessions
 from kohort.log.datadir import new_uuid
 from kohort.log.partition import Partition
+from kohort.log.registry import Entry, TopicDeleted
 from kohort.log.store import Store
 from kohort.log.topic import Topic
-from kohort.wire.errors import ErrorCode
+from kohort.wire.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
@@ -65,6 +67,22 @@ class Broker:
         if 0 <= index < len(topic.partitions):
             return topic.partitions[index]
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    async def commit(self, entries: Sequence[Entry]) -> KafkaError | None:
+        """Makes changes durable with one write, then true; what went wrong, if it did. Hold `changes`."""
+        if not entries:
+            return None
+        try:
+            await self.off_loop(partial(self.store.journal, *entries))
+        except KafkaError as error:
+            return error
+        topics = self.store.topics_by_id
+        deleted = tuple(topics[entry.topic_id].name for entry in entries if isinstance(entry, TopicDeleted))
+        for entry in entries:
+            self.store.apply(entry)
+        if deleted:
+            self.groups.topics_deleted(deleted)
+        return None
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Runs what blocks (a durable write) on a worker thread."""

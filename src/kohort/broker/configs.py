@@ -17,7 +17,6 @@ from kohort.broker import names
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.broker.config import BROKER_SETTINGS, BrokerConfig
-from kohort.broker.topics import commit
 from kohort.log.config import TOPIC_SETTINGS, TopicConfig
 from kohort.log.registry import BrokerConfigSet, TopicConfigSet
 from kohort.log.store import Store
@@ -252,7 +251,7 @@ async def _alter(broker: Broker, changes: Sequence[_Change], *, validate_only: b
             at.append(number)
         if validate_only:
             return outcomes
-        failed = await commit(broker, [plan.entry for plan in planned])
+        failed = await broker.commit([plan.entry for plan in planned])
         if failed is None and config is not broker.config:
             broker.config = config
             broker.store.set_defaults(config.topic_defaults)
@@ -406,5 +405,9 @@ def list_config_resources(broker: Broker, call: Call) -> ListConfigResourcesResp
         if kind in wanted
     ]
     if ResourceType.TOPIC in wanted:
-        found += [ConfigResource(name, ResourceType.TOPIC) for name in broker.store.topics]
+        found += [
+            ConfigResource(name, ResourceType.TOPIC)
+            for name in broker.store.topics
+            if name not in names.HIDDEN
+        ]
     return ListConfigResourcesResponse(config_resources=found)

@@ -12,6 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from kohort.broker import history
+from kohort.broker.history import HistoryLog
+from kohort.broker.names import HISTORY_TOPIC, OFFSETS_TOPIC
 from kohort.coordinator.effects import Append, LoadFailed, Response
 from kohort.coordinator.events import (
     BeginLoad,
@@ -20,10 +23,12 @@ from kohort.coordinator.events import (
     ListGroups,
     LoadRecords,
     LogRecord,
+    RestoreHistory,
     TopicsDeleted,
 )
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings
+from kohort.log.datadir import new_uuid
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -37,7 +42,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.groups")
 
-OFFSETS_TOPIC = "__consumer_offsets"
 _READ_BYTES = 1 << 20
 _SLICE_S = 0.005  # how long loading may keep the event loop from others
 
@@ -49,12 +53,9 @@ class Groups:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._runtime = Runtime(
-            settings_of(broker.config),
-            self,
-            _on_reply,
-            on_load_failed=_on_load_failed,
-        )
+        settings = settings_of(broker.config)
+        self._history = HistoryLog(broker.store, settings.history_length)
+        self._runtime = self._make_runtime(settings)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         # Sessions are timed by a clock that nobody sets back; commits carry the time of day. One clock for both:
@@ -62,6 +63,15 @@ class Groups:
         self._clock_offset_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
         self._load_task: asyncio.Task[None] | None = None
         self._creation = asyncio.Lock()
+
+    def _make_runtime(self, settings: Settings) -> Runtime:
+        return Runtime(
+            settings,
+            self,
+            _on_reply,
+            on_history=self._history.on_history,
+            on_load_failed=_on_load_failed,
+        )
 
     def now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000 + self._clock_offset_ms
@@ -140,22 +150,25 @@ class Groups:
             store = self._broker.store
             if OFFSETS_TOPIC in store.topics:
                 return True
-            entry = TopicCreated(
-                OFFSETS_TOPIC,
-                self._broker.fresh_uuid(),
-                self._broker.config.offsets_topic_num_partitions,
-                {
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    "segment.bytes": str(self._broker.config.offsets_topic_segment_bytes),
-                },
-            )
-            try:
-                await self._broker.off_loop(lambda: store.journal(entry))
-            except OSError as error:
+            partitions = self._broker.config.offsets_topic_num_partitions
+            segment_bytes = str(self._broker.config.offsets_topic_segment_bytes)
+            entries = [
+                TopicCreated(
+                    OFFSETS_TOPIC,
+                    new_uuid(),
+                    partitions,
+                    {
+                        "cleanup.policy": "compact",
+                        "compression.type": "producer",
+                        "segment.bytes": segment_bytes,
+                    },
+                ),
+                TopicCreated(HISTORY_TOPIC, new_uuid(), partitions, dict(history.SETTINGS)),
+            ]
+            error = await self._broker.commit(entries)
+            if error is not None:
                 log.error("%s could not be created: %s", OFFSETS_TOPIC, error)
                 return False
-            store.apply(entry)
             self.begin_load()
         if self._load_task is not None:
             await self._load_task
@@ -170,12 +183,7 @@ class Groups:
             return
         if len(topic.partitions) != len(self._runtime.shards):
             # The topic was made with another offsets.topic.num.partitions; groups live where the topic says.
-            self._runtime = Runtime(
-                settings_of(self._broker.config, len(topic.partitions)),
-                self,
-                _on_reply,
-                on_load_failed=_on_load_failed,
-            )
+            self._runtime = self._make_runtime(settings_of(self._broker.config, len(topic.partitions)))
         epoch = self._broker.store.leader_epoch
         full = []
         for index, partition in enumerate(topic.partitions):
@@ -200,6 +208,7 @@ class Groups:
                     if time.perf_counter() - slice_began > _SLICE_S:
                         await asyncio.sleep(0)
                         slice_began = time.perf_counter()
+                self._restore_history(index, epoch)
                 self._runtime.handle(index, EndLoad(epoch), self.now_ms())
             except KafkaError as error:
                 log.error(
@@ -210,7 +219,14 @@ class Groups:
         took_ms = (time.perf_counter() - began) * 1000
         log.info("loaded %d groups from %d records of %s in %.0f ms", groups, records, OFFSETS_TOPIC, took_ms)
 
+    def _restore_history(self, index: int, epoch: int) -> None:
+        topic = self._broker.store.topics.get(HISTORY_TOPIC)
+        if topic is not None and index < len(topic.partitions):
+            for group_id, rebalances in history.restored(topic.partitions[index]).items():
+                self._runtime.handle(index, RestoreHistory(epoch, group_id, tuple(rebalances)), self.now_ms())
+
     async def close(self) -> None:
+        self._history.flush()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

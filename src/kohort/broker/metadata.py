@@ -31,7 +31,9 @@ _IDS_SINCE = 12  # the field is in 10 and 11 too, and must be empty there
 async def metadata(broker: Broker, call: Call) -> MetadataResponse:
     request: MetadataRequest = call.request
     if request.topics is None or (call.version == 0 and not request.topics):
-        found = [_topic(broker, topic) for topic in broker.store.topics.values()]
+        found = [
+            _topic(broker, topic) for name, topic in broker.store.topics.items() if name not in names.HIDDEN
+        ]
     elif not _is_allowed(call.version, request.topics):
         return _invalid(request.topics)
     elif any(topic.topic_id != ZERO_UUID for topic in request.topics):
@@ -135,7 +137,9 @@ def describe_topic_partitions(broker: Broker, call: Call) -> DescribeTopicPartit
     cursor = request.cursor
     first_topic, first_partition = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)
     everything = not request.topics
-    asked = set(broker.store.topics) if everything else {topic.name for topic in request.topics}
+    asked = (
+        set(broker.store.topics) - names.HIDDEN if everything else {topic.name for topic in request.topics}
+    )
     if first_partition < 0 or (cursor and not everything and first_topic not in asked):
         code = ErrorCode.INVALID_REQUEST
         refused = [DescribeTopicPartitionsResponseTopic(code, topic.name) for topic in request.topics]

@@ -8,7 +8,10 @@ from collections.abc import Iterable
 MAX_LENGTH = 249
 OFFSETS_TOPIC = "__consumer_offsets"
 METADATA_TOPIC = "__cluster_metadata"  # Kafka keeps its own state there; nobody may make it
-INTERNAL = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+HISTORY_TOPIC = "__kohort_group_history"
+INTERNAL = frozenset({OFFSETS_TOPIC, HISTORY_TOPIC, "__transaction_state", "__share_group_state"})
+# Told of only when asked for by name: Kafka has no such topic, and nobody's list should change because of it.
+HIDDEN = frozenset({HISTORY_TOPIC})
 
 _ALLOWED = re.compile(r"[a-zA-Z0-9._-]+")
 

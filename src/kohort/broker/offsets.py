@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
-from collections import Counter
 
 from kohort.broker import names
 from kohort.broker.broker import Broker
@@ -56,25 +55,25 @@ _FROM_CONSUMERS = -1  # replica id
 
 def list_offsets(broker: Broker, call: Call) -> ListOffsetsResponse:
     request: ListOffsetsRequest = call.request
-    asked = Counter(
-        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
-    )
-    response = ListOffsetsResponse()
-    for name in dict.fromkeys(topic.name for topic in request.topics):
-        wanted = {
-            partition.partition_index: partition
-            for topic in request.topics
-            if topic.name == name
-            for partition in topic.partitions
-        }
-        answers = [
-            ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
-            if asked[name, index] > 1
-            else _list_one(broker, call.version, request.replica_id, name, partition)
-            for index, partition in wanted.items()
+    wanted: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
+    for topic in request.topics:
+        by_index = wanted.setdefault(topic.name, {})
+        for partition in topic.partitions:
+            by_index.setdefault(partition.partition_index, []).append(partition)
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=name,
+                partitions=[
+                    _list_one(broker, call.version, request.replica_id, name, asked[0])
+                    if len(asked) == 1
+                    else ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST)
+                    for index, asked in by_index.items()
+                ],
+            )
+            for name, by_index in wanted.items()
         ]
-        response.topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
-    return response
+    )
 
 
 def _list_one(

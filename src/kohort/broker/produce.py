@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kohort.broker.call import Call
+from kohort.broker.names import INTERNAL
 from kohort.wire.compression import Compression
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.produce import (
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from kohort.log.topic import Topic
 
 ALL = -1
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 _CODECS = {
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,
@@ -109,7 +109,7 @@ def _append(
             raise KafkaError(unknown)
         if not 0 <= part.index < len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if topic.name in INTERNAL_TOPICS and call.client_id != _ADMIN_CLIENT:
+        if topic.name in INTERNAL and call.client_id != _ADMIN_CLIENT:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot append to internal topic {topic.name}"
             )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from typing import TypeAlias
 
 from kohort.broker import names
@@ -15,8 +14,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.broker.names import Collisions
 from kohort.log.config import TopicConfig
-from kohort.log.registry import Entry, PartitionsAdded, TopicCreated, TopicDeleted
-from kohort.log.store import Store
+from kohort.log.registry import PartitionsAdded, TopicCreated, TopicDeleted
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.create_partitions import (
@@ -49,27 +47,6 @@ _UNKNOWN_NAME = "This server does not host this topic-partition."
 _UNKNOWN_ID = "This server does not host this topic ID."
 
 
-async def commit(broker: Broker, entries: Sequence[Entry]) -> KafkaError | None:
-    """Makes changes durable with one write, then true; what went wrong, if it did. Hold `broker.changes`."""
-    if not entries:
-        return None
-    try:
-        await broker.off_loop(partial(_journal, broker.store, entries))
-    except KafkaError as error:
-        return error
-    deleted = [broker.store.topics_by_id[e.topic_id].name for e in entries if isinstance(e, TopicDeleted)]
-    for entry in entries:
-        broker.store.apply(entry)
-    if deleted:
-        broker.groups.topics_deleted(tuple(deleted))
-    return None
-
-
-def _journal(store: Store, entries: Sequence[Entry]) -> None:
-    for entry in entries:
-        store.journal(entry)
-
-
 # --- CreateTopics ----------------------------------------------------------------------------------------------
 
 
@@ -78,7 +55,7 @@ async def create_topics(broker: Broker, call: Call) -> CreateTopicsResponse:
     async with broker.changes:
         planned = _plan_topics(broker, request)
         entries = [plan for plan in planned.values() if isinstance(plan, TopicCreated)]
-        failed = None if request.validate_only else await commit(broker, entries)
+        failed = None if request.validate_only else await broker.commit(entries)
         if not request.validate_only and any(entry.name == names.OFFSETS_TOPIC for entry in entries):
             broker.groups.begin_load()
     described: _Described | None = {} if call.version >= 5 else None
@@ -246,7 +223,7 @@ async def create_missing(broker: Broker, wanted: Sequence[str]) -> dict[str, Err
                 entries.append(TopicCreated(name, broker.fresh_uuid(), broker.config.num_partitions))
             except KafkaError as error:
                 failed[name] = error.code
-        problem = await commit(broker, entries)
+        problem = await broker.commit(entries)
     if problem is not None:
         failed.update({entry.name: problem.code for entry in entries})
     return failed
@@ -265,9 +242,7 @@ async def delete_topics(broker: Broker, call: Call) -> DeleteTopicsResponse:
     async with broker.changes:
         results = _plan_deletion(broker, asked)
         doomed = [result for result in results if result.error_code == ErrorCode.NONE]
-        failed = await commit(broker, [TopicDeleted(result.topic_id) for result in doomed])
-        if failed is None and doomed:
-            broker.groups.topics_deleted(tuple(result.name or "" for result in doomed))
+        failed = await broker.commit([TopicDeleted(result.topic_id) for result in doomed])
     if failed is not None:
         for result in doomed:
             result.error_code, result.error_message = failed.code, failed.message
@@ -329,7 +304,7 @@ async def create_partitions(broker: Broker, call: Call) -> CreatePartitionsRespo
                 entries[topic.name] = PartitionsAdded(broker.store.topics[topic.name].topic_id, topic.count)
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message or None
-        failed = None if request.validate_only else await commit(broker, list(entries.values()))
+        failed = None if request.validate_only else await broker.commit(list(entries.values()))
     if failed is not None:
         for name in entries:
             results[name].error_code, results[name].error_message = failed.code, failed.message

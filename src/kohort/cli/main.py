@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from kohort import __version__
 from kohort.settings import SettingError
@@ -62,7 +63,30 @@ def parser() -> argparse.ArgumentParser:
         epilog="example: kohort verify ./data",
     )
     verify.add_argument("directory", metavar="DIR")
+    _add_groups(commands)
     return top
+
+
+def _add_groups(commands: Any) -> None:
+    groups = commands.add_parser(
+        "groups",
+        help="consumer groups: list, describe, why did it rebalance",
+        epilog="example: kohort groups why orders --bootstrap 127.0.0.1:9092",
+    )
+    actions = groups.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, text, example in (
+        ("list", "the groups and their states", "kohort groups list"),
+        ("describe", "members and committed offsets with their lag", "kohort groups describe orders"),
+        ("why", "the last rebalances: when, how long, who and why", "kohort groups why orders --json"),
+        ("watch", "rebalances as they happen, until Ctrl-C", "kohort groups watch orders"),
+    ):
+        action = actions.add_parser(name, help=text, description=text, epilog=f"example: {example}")
+        if name != "list":
+            action.add_argument("group", metavar="GROUP")
+        action.add_argument("--bootstrap", default="127.0.0.1:9092", metavar="HOST:PORT")
+        action.add_argument("--json", action="store_true", help="for programs")
+        if name == "watch":
+            action.add_argument("--seconds", type=float, help="stop after this long")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,10 +101,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from kohort.cli.verify import verify
 
             return verify(options.directory)
+        if options.command == "groups":
+            from kohort.cli.groups import groups
+
+            return groups(options)
         from kohort.cli.demo import demo
 
         return demo()
     except (KohortError, SettingError) as error:
+        print(f"kohort: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
         print(f"kohort: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -133,6 +133,9 @@ class Commit(Write):
                 pending[key] -= 1
         if error:
             turn.shard.forget_if_unused(self.group)
+        elif self.group.group_id not in turn.shard.groups:
+            # The group was dissolved meanwhile, but its offsets are there.
+            turn.shard.groups[self.group.group_id] = Group(self.group.group_id)
 
     def release(self, turn: Turn, error: ErrorCode) -> None:
         self.settled(turn, error)

@@ -20,7 +20,7 @@ from kohort.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from kohort.log.partition import Partition
 
-STATE_EVERY_BYTES = 64 << 20
+STATE_EVERY_BYTES = 32 << 20
 STATE_EVERY_BATCHES = 50_000
 
 

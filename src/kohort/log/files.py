@@ -120,18 +120,16 @@ class FilePool:
         self._files.append(file)
 
     def _make_room(self) -> None:
+        """One file less; none, if all are pinned."""
         files = self._files
         for _ in range(2 * len(files)):
             file = files.popleft()
-            if not file.is_open:
-                continue
-            if file.pins or file.used:
+            if file.is_open and (file.pins or file.used):
                 file.used = False
                 files.append(file)
                 continue
             file.close()
-            if len(files) < self.limit:
-                return
+            return
 
     def close(self) -> None:
         for file in self._files:

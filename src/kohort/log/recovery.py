@@ -1,7 +1,7 @@
 """What a start finds in a partition's directory, after a clean stop or a crash.
 
 State files (`<end offset>.state`) say how far the log is known to be good and what the producers' state was there.
-They are written at a roll and every 64 MB, after that part of the log is on disk. A start after a crash takes the
+They are written at a roll and every 32 MB, after that part of the log is on disk. A start after a crash takes the
 newest one that fits the data and walks only what was appended after it, checking every CRC; the first bad or torn
 batch and all after it is cut. Sealed segments before it are not read.
 """

@@ -194,9 +194,9 @@ class Store:
 
     # Topics
 
-    def journal(self, entry: Entry) -> None:
-        """Durable when it returns. Blocks; any thread may call it. Then `apply` it."""
-        self._registry.append(entry)
+    def journal(self, *entries: Entry) -> None:
+        """Durable when it returns, with one write. Blocks; any thread may call it. Then `apply` each."""
+        self._registry.append(*entries)
 
     def apply(self, entry: Entry) -> None:
         self._registry.apply(entry)

@@ -1,0 +1,49 @@
+"""What may go wrong in a run, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Probabilities per message, per write or per member and second, all between 0 and 1."""
+
+    lost: float = 0.01
+    """A request or an answer is lost: the client notices by its timeout."""
+    delayed: float = 0.03
+    """Seconds late, and so after what was sent later."""
+    duplicated: float = 0.01
+    disconnected: float = 0.01
+    """The client learns at once that it will get no answer."""
+    slow_disk: float = 0.05
+    failed_write: float = 0.02
+    crash: float = 0.003
+    """Of the node, per second: what was on its way to the disk may or may not be there afterwards."""
+    resign: float = 0.005
+    """Of each partition, per second: it moves away and comes back."""
+    churn: float = 0.02
+    """Members that leave, die, restart, change what they subscribe to, or fall silent."""
+    stuck: float = 0.05
+    """Of new members: joins, sends heartbeats, never syncs."""
+
+    @classmethod
+    def none(cls) -> Faults:
+        return cls(**dict.fromkeys((f.name for f in fields(cls)), 0.0))
+
+    @classmethod
+    def named(cls, text: str) -> Faults:
+        """`all`, `none`, or names with or without a rate: `lost,crash=0.01`."""
+        if text == "all":
+            return cls()
+        chosen = cls.none()
+        for part in filter(None, text.split(",")):
+            name, _, rate = part.partition("=")
+            if name == "none":
+                continue
+            if name not in cls.__slots__:
+                known = ", ".join(f.name for f in fields(cls))
+                raise ValueError(f"there is no fault called {name!r}; there are {known}, all and none")
+            value = float(rate) if rate else getattr(cls(), name)
+            chosen = replace(chosen, **{name: value})
+        return chosen
