@@ -15,7 +15,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("rows", nargs="*", help=f"what to measure: {', '.join(rows.ROWS)} (default: all)")
     parser.add_argument(
-        "--rounds", type=int, default=3, help="every figure is the median of so many (default 3)"
+        "--rounds", type=int, default=5, help="every figure is a median of so many (default 5)"
     )
     parser.add_argument(
         "--quick", action="store_true", help="one short round, to see that it works; writes nothing"
@@ -44,7 +44,7 @@ def main() -> int:
                 rows=tuple(options.rows) or rows.ROWS,
                 rounds=1 if options.quick else options.rounds,
                 seconds=1 if options.quick else 3,
-                warm_up_s=1 if options.quick else 5,
+                warm_up_s=1 if options.quick else 10,
                 fill_mb=200 if options.quick else 1000,
                 who=(options.only,) if options.only else ("kafka", "kohort"),
                 say=say,

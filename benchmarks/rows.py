@@ -114,10 +114,11 @@ def driven(mode: str, target: Target, topic: str, seconds: float, **options: int
 
 def life(run: Run) -> None:
     """Start, rest, crash with data, start again; a fresh directory each time."""
-    for turn in range(run.rounds):
+    rounds = min(run.rounds, 3)  # Kafka takes half a minute for one
+    for turn in range(rounds):
         for who in run.who:
             with run.guarded(f"start and recovery of {who}"):
-                _one_life(run, who, run.work / f"life-{who}-{turn}", f"round {turn + 1}/{run.rounds} {who}")
+                _one_life(run, who, run.work / f"life-{who}-{turn}", f"round {turn + 1}/{rounds} {who}")
 
 
 def _one_life(run: Run, who: str, directory: Path, label: str) -> None:
@@ -149,40 +150,43 @@ def loads(run: Run) -> None:
         for name in subjects:
             with run.guarded(f"start of {name}"):
                 brokers[name] = stack.enter_context(running(start(name, run.work / f"load-{name}")))
-        for name, target in brokers.items():
-            run.say(f"warming up {name}")
-            with run.guarded(f"warm-up of {name}"):
-                _load_round(run, target, 0)
-        for turn in range(1, run.rounds + 1):
-            for target in brokers.values():
-                with run.guarded(f"load on {target.name}"):
-                    _load_round(run, target, turn)
+        for turn in range(run.rounds + 1):
+            if not turn:
+                run.say(f"warming up {', '.join(brokers)}")
+            _load_round(run, list(brokers.values()), turn)
         for name, target in brokers.items():
             run.note("memory_loaded", name, target.rss_mb())
 
 
-def _load_round(run: Run, target: Target, turn: int) -> None:
-    """Round 0 is the warm-up, of which nothing is noted."""
+def _load_round(run: Run, brokers: list[Target], turn: int) -> None:
+    """Row by row over all brokers, so that what is compared was measured within seconds. Round 0 is the warm-up."""
     used = []
     for records in (16, 128):
-        needed = run.wants(f"produce{records}") or (records == 128 and run.wants("fetch"))
-        if not needed:
-            continue
-        used.append(topic := f"p{records}-{turn}")
-        _noted(run, target, f"produce{records}", turn, topic, batch_records=records, limit_mb=1000)
-    if run.wants("fetch") and target.name != "kohort-disk":  # reading does not know about durability
-        _noted(run, target, "fetch", turn, used[-1])
-    if used:
-        connection = load.Connection(target.address)
-        load.delete_topics(connection, *used)
-        connection.close()
+        if run.wants(f"produce{records}") or (records == 128 and run.wants("fetch")):
+            used.append(topic := f"p{records}-{turn}")
+            for target in brokers:
+                _noted(run, target, f"produce{records}", turn, topic, batch_records=records, limit_mb=1000)
+    for target in brokers:
+        if run.wants("fetch") and target.name != "kohort-disk":  # reading does not know about durability
+            _noted(run, target, "fetch", turn, used[-1])
+    for target in brokers:
+        with run.guarded(f"deleting topics of {target.name}"):
+            connection = load.Connection(target.address)
+            load.delete_topics(connection, *used)
+            connection.close()
 
 
 def _noted(run: Run, target: Target, row: str, turn: int, topic: str, **options: int) -> None:
-    seconds = run.seconds if turn else run.warm_up_s
-    figures = driven("fetch" if row == "fetch" else "produce", target, topic, seconds, **options)
-    if not turn:
-        return
+    mode = "fetch" if row == "fetch" else "produce"
+    # A JVM compiles for a while; Python does not.
+    seconds = run.seconds if turn else run.warm_up_s if target.name == "kafka" else run.seconds / 2
+    with run.guarded(f"{row} on {target.name}"):
+        figures = driven(mode, target, topic, seconds, **options)
+        if turn:
+            _note_load(run, target, row, turn, figures)
+
+
+def _note_load(run: Run, target: Target, row: str, turn: int, figures: dict[str, float]) -> None:
     for figure in ("mb_per_s", "cpu_s_per_gb", "load_cpu_s_per_gb"):
         run.note(f"{row}_{figure}", target.name, figures[figure])
     text = f"{figures['mb_per_s']:.0f} MB/s, {figures['cpu_s_per_gb']:.2f} CPU s/GB"
