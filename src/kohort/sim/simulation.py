@@ -1,4 +1,376 @@
-class Report: ...
+"""One run: members and groups, some minutes of trouble, then calm, in which everything must settle."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+from kohort.coordinator.effects import (
+    CommitResponse,
+    FetchResponse,
+    HeartbeatResponse,
+    HistoryChanged,
+    Response,
+    SyncResponse,
+)
+from kohort.coordinator.events import (
+    DeleteGroup,
+    Event,
+    GroupRequest,
+    Heartbeat,
+    LogRecord,
+    OffsetCommit,
+    OffsetFetch,
+    SyncGroup,
+    TimerFired,
+    TimerKind,
+    TopicsDeleted,
+)
+from kohort.coordinator.group import Group
+from kohort.coordinator.records import (
+    GroupKey,
+    GroupMetadata,
+    OffsetKey,
+    decode_group,
+    decode_key,
+    decode_offset,
+)
+from kohort.coordinator.replay import Durable
+from kohort.coordinator.settings import Settings
+from kohort.coordinator.shard import Shard, Status
+from kohort.coordinator.state import State
+from kohort.sim.faults import Faults
+from kohort.sim.invariants import Broken, check_group, check_shard, check_twin, require
+from kohort.sim.member import Ledger, SimMember
+from kohort.sim.world import Clock, Disk, Network, Node, Observer
+from kohort.wire.errors import ErrorCode
+
+PARTITIONS = 4
+CALM_MS = 180_000
+TWIN_EVERY = 200
 
 
-def run() -> None: ...
+@dataclass(slots=True)
+class Report:
+    """What happened in a run; two runs with the same arguments give the same report, but for the last field."""
+
+    seed: int
+    members: int
+    minutes: float
+    rebalances: int = 0
+    steps: int = 0
+    messages: int = 0
+    commits_acknowledged: int = 0
+    writes: int = 0
+    restarts: int = 0
+    resignations: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    wall_seconds: float = 0.0
+
+    def __str__(self) -> str:
+        per_second = self.rebalances / self.wall_seconds if self.wall_seconds else 0.0
+        return (
+            f"seed {self.seed}: {self.members} members, {self.minutes} minutes: {self.rebalances} rebalances, "
+            f"{self.steps} steps, {self.commits_acknowledged} commits, {self.writes} records, "
+            f"{self.restarts} restarts, {self.resignations} resignations, all invariants held; "
+            f"{self.wall_seconds:.1f} s, {per_second:.0f} rebalances/s"
+        )
+
+
+def run(seed: int, members: int = 12, minutes: float = 10, faults: Faults | None = None) -> Report:
+    """Raises Broken, with the seed in its message, as soon as an invariant does not hold."""
+    started = time.perf_counter()
+    simulation = Simulation(seed, members, minutes, faults or Faults())
+    try:
+        simulation.run()
+    except Broken as error:
+        where = f"seed {seed}, members {members}, minutes {minutes}, at {simulation.clock.now_ms} ms"
+        raise Broken(f"{error}\n  again with: kohort sim --seed {seed} ({where})") from error
+    except AssertionError as error:
+        at = f"at {simulation.clock.now_ms} ms"
+        raise Broken(f"an assertion of the core failed with seed {seed} {at}: {error}") from error
+    simulation.report.wall_seconds = time.perf_counter() - started
+    return simulation.report
+
+
+class Simulation:
+    def __init__(self, seed: int, members: int, minutes: float, faults: Faults) -> None:
+        self.random = Random(seed)
+        self.faults = faults
+        self.minutes = minutes
+        self.report = Report(seed, members, minutes)
+        self.clock = Clock()
+        self.disk = Disk(self.clock, self.random, PARTITIONS)
+        self.disk.on_written = self._written
+        settings = Settings(
+            offsets_topic_num_partitions=PARTITIONS,
+            group_initial_rebalance_delay_ms=self.random.choice((0, 500)),
+            group_max_size=self.random.choice((1_000, max(2, members // 2))),
+            offsets_retention_minutes=5,
+            offsets_retention_check_interval_ms=60_000,
+        )
+        observer = Observer(self._before, self._after, self._replied, self._history)
+        self.node = Node(self.clock, self.random, settings, self.disk, observer)
+        self.network = Network(self.clock, self.random, self.node)
+        self.ledger = Ledger()
+        groups = max(1, members // 5)
+        self.members = [self._member(number, groups) for number in range(members)]
+        self.twins = [Durable() for _ in range(PARTITIONS)]
+        self.committed: dict[OffsetKey, int] = {}
+        self.commits_in_log: set[tuple[OffsetKey, int]] = set()
+        self.last_record: dict[str, GroupMetadata] = {}
+        self._asked: GroupRequest | None = None
+        self._group_before: tuple[Group | None, int, State | None, frozenset[str]] = (
+            None, -1, None, frozenset(),
+        )  # fmt: skip
+
+    def _member(self, number: int, groups: int) -> SimMember:
+        instance = f"static{number}" if self.random.random() < 0.3 else None
+        return SimMember(
+            f"member{number}", f"group{number % groups}", instance, self.clock, self.random, self.network,
+            self.ledger, self.faults, self.random.choice((6_000, 8_000)), self.random.choice((6_000, 12_000)),
+        )  # fmt: skip
+
+    # ---- the course of a run
+
+    def run(self) -> None:
+        self.node.start()
+        self.disk.faults = self.network.faults = self.faults
+        for member in self.members:
+            self.clock.after(self.random.randint(0, 3_000), member.join)
+        end_ms = int(self.minutes * 60_000)
+        self.clock.after(1_000, lambda: self._trouble(end_ms))
+        self.clock.run_until(end_ms)
+        self._calm_down()
+        self.clock.run_until(end_ms + CALM_MS)
+        self._check_calm()
+        self.report.messages = self.network.messages
+        self.report.restarts = self.node.restarts
+
+    def _trouble(self, end_ms: int) -> None:
+        """Once per virtual second."""
+        if self.clock.now_ms >= end_ms:
+            return
+        roll, faults = self.random.random, self.faults
+        for member in self.members:
+            if roll() < faults.churn:
+                if member.alive:
+                    member.churn()
+                else:
+                    member.alive = True
+                    member.member_id = ""
+                    member.join()
+            elif roll() < 0.3:
+                member.commit()
+        if self.node.up and roll() < faults.crash:
+            self.node.crash()
+            self.clock.after(
+                self.random.randint(100, 5_000), lambda: self.node.start(self.random.randint(0, 2_000))
+            )
+        elif self.node.up and roll() < faults.resign:
+            self._move_partition()
+        if roll() < 0.02:
+            self._administer()
+        self._fetch()
+        self.clock.after(1_000, lambda: self._trouble(end_ms))
+
+    def _move_partition(self) -> None:
+        partition = self.random.randrange(PARTITIONS)
+        self.report.resignations += 1
+        self.node.resign(partition)
+        runtime = self.node.runtime
+
+        def back() -> None:
+            if self.node.up and self.node.runtime is runtime:
+                self.node.load(partition, self.random.randint(0, 1_000))
+
+        self.clock.after(self.random.randint(10, 3_000), back)
+
+    def _administer(self) -> None:
+        group_id = self.random.choice(self.members).group_id
+        if self.random.random() < 0.5:
+            self.network.send(lambda token: DeleteGroup(token, group_id), lambda _: None)
+        else:
+            for partition in range(PARTITIONS):
+                self.node.handle(partition, TopicsDeleted(("t",)))
+
+    def _fetch(self) -> None:
+        group_id = self.random.choice(self.members).group_id
+        self.network.send(lambda token: OffsetFetch(token, group_id, None), lambda _: None)
+
+    def _calm_down(self) -> None:
+        """No more faults; those who hang or are dead stay so, the coordinator must cope with that."""
+        self.disk.faults = self.network.faults = Faults.none()
+        if not self.node.up:
+            self.clock.after(5_000, lambda: None if self.node.up else self.node.start())
+        for partition, shard in enumerate(self.node.runtime.shards if self.node.up else []):
+            if shard.status is Status.NOT_LOADED:
+                self.node.load(partition, 0)
+        for member in self.members:
+            member.silent_until_ms = 0
+
+    # ---- what is checked, step by step
+
+    def _shard(self, partition: int) -> Shard:
+        return self.node.runtime.shards[partition]
+
+    def _before(self, partition: int, event: Event) -> None:
+        group_id = getattr(event, "group_id", None)
+        group = self._shard(partition).groups.get(group_id) if group_id else None
+        if group is None:
+            self._group_before = (None, -1, None, frozenset())
+        else:
+            self._group_before = (group, group.generation_id, group.state, frozenset(group.members))
+
+    def _after(self, partition: int, event: Event) -> None:
+        self.report.steps += 1
+        shard = self._shard(partition)
+        group_id = getattr(event, "group_id", None)
+        if group_id:
+            group = shard.groups.get(group_id)
+            if group is not None:
+                check_group(shard, group)
+                self._check_generation(event, group)
+            if isinstance(event, SyncGroup | Heartbeat | OffsetCommit):
+                self._check_accepted(event, shard)
+        else:
+            check_shard(shard)
+        if self.report.steps % TWIN_EVERY == 0 and shard.status is Status.ACTIVE:
+            check_twin(shard, self.twins[partition])
+
+    def _check_generation(self, event: Event, group: Group) -> None:
+        before, generation, state, _ = self._group_before
+        if before is not group:
+            return
+        require(
+            group.generation_id >= generation, f"{group.group_id}: generation went back from {generation}"
+        )
+        by_timer = isinstance(event, TimerFired) and event.kind is TimerKind.JOIN
+        if group.generation_id > generation and not by_timer and state is not State.EMPTY and group.members:
+            require(
+                not group.pending_joins,
+                f"{group.group_id}: generation {group.generation_id} began though "
+                f"{list(group.pending_joins)} were told to come",
+            )
+
+    def _check_accepted(self, event: SyncGroup | Heartbeat | OffsetCommit, shard: Shard) -> None:
+        """What was not refused was of the current generation and of a member."""
+        _, generation, _, members = self._group_before
+        if (
+            shard.status is not Status.ACTIVE
+            or (event.request not in self.node.open
+            and self._asked is not event)
+        ):
+            return
+        self._asked = None
+        if event.generation_id < 0:
+            return
+        require(
+            event.generation_id == generation and event.member_id in members,
+            f"{type(event).__name__} of {event.member_id} in generation {event.generation_id} was accepted, "
+            f"{event.group_id} was in generation {generation} with {sorted(members)}",
+        )
+
+    def _replied(self, request: GroupRequest, response: Response) -> None:
+        match response:
+            case SyncResponse(error) | HeartbeatResponse(error):
+                self._asked = request if error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) else None
+                if self._refusal_may_hide_a_stranger(request, error):
+                    self._asked = None
+            case CommitResponse(errors) if isinstance(request, OffsetCommit):
+                for item, error in zip(request.offsets, errors, strict=True):
+                    if error is ErrorCode.NONE:
+                        assert request.group_id is not None
+                        key = OffsetKey(request.group_id, item.topic, item.partition)
+                        self.report.commits_acknowledged += 1
+                        require(
+                            (key, item.offset) in self.commits_in_log,
+                            f"a commit of {item.offset} for {key} was acknowledged, but is not in the log",
+                        )
+            case FetchResponse(ErrorCode.NONE, group_id, topics):
+                self._check_fetched(group_id, topics)
+
+    def _refusal_may_hide_a_stranger(self, request: GroupRequest, error: ErrorCode) -> bool:
+        """While a partition loads nobody is known, so nobody is checked."""
+        partition = self.node.partition_of(request.group_id or "")
+        return self._shard(partition).status is not Status.ACTIVE
+
+    def _check_fetched(self, group_id: str, topics: tuple[tuple[str, tuple[object, ...]], ...]) -> None:
+        fetched = {
+            OffsetKey(group_id, topic, item.partition): item.offset  # type: ignore[attr-defined]
+            for topic, items in topics
+            for item in items
+        }
+        expected = {key: offset for key, offset in self.committed.items() if key.group_id == group_id}
+        require(fetched == expected, f"{group_id} was told {fetched}, the log says {expected}")
+
+    def _history(self, changed: HistoryChanged) -> None:
+        rebalance = changed.rebalance
+        if rebalance.generation_after is None and rebalance.outcome == "running":
+            self.report.rebalances += 1
+        elif rebalance.outcome != "running":
+            self.report.outcomes[rebalance.outcome] += 1
+
+    # ---- what is checked in the log
+
+    def _written(self, partition: int, record: LogRecord) -> None:
+        self.report.writes += 1
+        self.twins[partition].apply(record)
+        assert record.key is not None
+        key = decode_key(record.key)
+        if isinstance(key, OffsetKey):
+            if record.value is None:
+                self.committed.pop(key, None)
+            else:
+                self.committed[key] = decode_offset(record.value).offset
+                self.commits_in_log.add((key, self.committed[key]))
+        elif isinstance(key, GroupKey):
+            self._check_record(key.group_id, None if record.value is None else decode_group(record.value))
+
+    def _check_record(self, group_id: str, record: GroupMetadata | None) -> None:
+        """Generations only grow, also across restarts, and one generation has one assignment."""
+        before = self.last_record.get(group_id)
+        if record is None:
+            self.last_record.pop(group_id, None)
+            return
+        self.last_record[group_id] = record
+        if before is None or record.generation_id > before.generation_id:
+            return
+        require(
+            record.generation_id == before.generation_id,
+            f"{group_id}: generation {record.generation_id} was written after {before.generation_id}",
+        )
+        ours = {m.group_instance_id or m.member_id: m.assignment for m in record.members}
+        theirs = {m.group_instance_id or m.member_id: m.assignment for m in before.members}
+        require(
+            ours == theirs, f"{group_id}: generation {record.generation_id} was given {theirs}, then {ours}"
+        )
+
+    # ---- at the end
+
+    def _check_calm(self) -> None:
+        require(not self.node.open, f"never answered: {[r for r, _ in self.node.open.values()]}")
+        expected: dict[str, set[str]] = {}
+        for member in self.members:
+            if member.alive and not member.stuck and self.node.settings.group_max_size >= 1_000:
+                require(
+                    member.stable, f"{member.name} of {member.group_id} did not become stable in the calm"
+                )
+                expected.setdefault(member.group_id, set()).add(member.member_id)
+        for partition, shard in enumerate(self.node.runtime.shards):
+            require(not shard.writes, f"partition {partition} still writes")
+            check_shard(shard)
+            check_twin(shard, self.twins[partition])
+            for group in shard.groups.values():
+                stuck = any(m.stuck and m.alive and m.group_id == group.group_id for m in self.members)
+                if not stuck:
+                    calm = group.state in (State.STABLE, State.EMPTY)
+                    require(calm, f"{group.group_id} is {group.state.value} after the calm")
+                    if self.node.settings.group_max_size >= 1_000:
+                        there = set(group.members)
+                        want = expected.get(group.group_id, set())
+                        require(
+                            there == want, f"{group.group_id} has {sorted(there)}, alive are {sorted(want)}"
+                        )

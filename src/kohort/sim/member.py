@@ -1,0 +1,285 @@
+"""A small model of a consumer: joins, syncs, sends heartbeats, commits; sometimes leaves, dies, restarts or hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from kohort.coordinator.effects import (
+    CommitResponse,
+    HeartbeatResponse,
+    JoinResponse,
+    LeaveResponse,
+    Response,
+    SyncResponse,
+)
+from kohort.coordinator.events import (
+    GroupRequest,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    Leaver,
+    OffsetCommit,
+    OffsetToCommit,
+    SyncGroup,
+    Token,
+)
+from kohort.sim.faults import Faults
+from kohort.sim.invariants import require
+from kohort.sim.world import Clock, Network
+from kohort.wire.errors import ErrorCode
+
+E = ErrorCode
+RETRY_MS = 100
+HEARTBEAT_MS = 2_000
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What leaders gave, and counters that make every commit and subscription unlike any other."""
+
+    given: dict[tuple[str, int, str], set[bytes]] = field(default_factory=dict)
+    """(group, generation, member id) -> what its leaders assigned; several if the generation was given twice."""
+    counter: int = 0
+    stable: int = 0
+
+    def next(self) -> int:
+        self.counter += 1
+        return self.counter
+
+
+@dataclass(slots=True)
+class SimMember:
+    name: str
+    group_id: str
+    group_instance_id: str | None
+    clock: Clock
+    random: Random
+    network: Network
+    ledger: Ledger
+    faults: Faults
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    stuck: bool = False
+    """Joins and sends heartbeats, but never syncs."""
+    alive: bool = True
+    silent_until_ms: int = 0
+    member_id: str = ""
+    generation_id: int = -1
+    stable: bool = False
+    assignment: bytes = b""
+    subscription: bytes = b""
+    life: int = 0
+    """Counts attempts: an answer to an earlier one is ignored."""
+
+    # ---- membership
+
+    def join(self) -> None:
+        if not self.alive:
+            return
+        self.stable = False
+        self.life += 1
+        session, rebalance = self.session_timeout_ms, self.rebalance_timeout_ms
+        protocols = (("range", self.subscription), ("sticky", self.subscription))
+        member_id, instance = self.member_id, self.group_instance_id
+
+        def make(token: Token) -> GroupRequest:
+            uuid = str(self.ledger.next())
+            return JoinGroup(
+                token, self.group_id, member_id, "consumer", protocols, session, rebalance, uuid, instance,
+                self.name, "/sim", reason=None,
+            )  # fmt: skip
+
+        self._ask(make, self._joined, rebalance + 5_000)
+
+    def _joined(self, response: Any) -> None:
+        assert isinstance(response, JoinResponse)
+        match response.error:
+            case E.NONE:
+                require(response.member_id != "", f"{self.name} joined without an id")
+                self.member_id, self.generation_id = response.member_id, response.generation_id
+                self._heartbeat_later(self.life)
+                if not self.stuck:
+                    self._sync(response)
+            case E.MEMBER_ID_REQUIRED:
+                self.member_id = response.member_id
+                self.join()
+            case E.UNKNOWN_MEMBER_ID:
+                self._start_over()
+            case E.FENCED_INSTANCE_ID:
+                self.alive = False
+            case _:
+                self._later(self.join)
+
+    def _sync(self, joined: JoinResponse) -> None:
+        assignments: tuple[tuple[str, bytes], ...] = ()
+        if joined.leader == joined.member_id and not joined.skip_assignment:
+            stamp = self.ledger.next()
+            assignments = tuple((m.member_id, f"{stamp} {m.member_id}".encode()) for m in joined.members)
+            for member_id, data in assignments:
+                key = (self.group_id, joined.generation_id, member_id)
+                self.ledger.given.setdefault(key, set()).add(data)
+        generation, member_id, instance = self.generation_id, self.member_id, self.group_instance_id
+
+        def make(token: Token) -> GroupRequest:
+            return SyncGroup(token, self.group_id, member_id, generation, assignments, instance)
+
+        self._ask(make, self._synced, self.rebalance_timeout_ms + 5_000)
+
+    def _synced(self, response: Any) -> None:
+        assert isinstance(response, SyncResponse)
+        match response.error:
+            case E.NONE:
+                self.stable, self.assignment = True, response.assignment
+                self.ledger.stable += 1
+                self._check_assignment()
+            case E.UNKNOWN_MEMBER_ID | E.ILLEGAL_GENERATION:
+                self._start_over()
+            case E.FENCED_INSTANCE_ID:
+                self.alive = False
+            case _:
+                self._later(self.join)
+
+    def _check_assignment(self) -> None:
+        """A static member that came back has what was given to its instance under the id before."""
+        if self.group_instance_id is None:
+            given = self.ledger.given.get((self.group_id, self.generation_id, self.member_id), set())
+        else:
+            prefix = f"{self.group_instance_id}-"
+            given = {
+                data
+                for (group, generation, member_id), all_data in self.ledger.given.items()
+                if group == self.group_id
+                and generation == self.generation_id
+                and member_id.startswith(prefix)
+                for data in all_data
+            }
+        require(
+            self.assignment in given,
+            f"{self.name} of {self.group_id} got {self.assignment!r} in generation {self.generation_id}, "
+            f"its leader gave {given}",
+        )
+
+    def _heartbeat_later(self, life: int) -> None:
+        self.clock.after(HEARTBEAT_MS, lambda: self._heartbeat(life))
+
+    def _heartbeat(self, life: int) -> None:
+        if life != self.life or not self.alive:
+            return
+        if self.clock.now_ms < self.silent_until_ms:
+            self._heartbeat_later(life)
+            return
+        generation, member_id, instance = self.generation_id, self.member_id, self.group_instance_id
+
+        def answered(response: Response | None) -> None:
+            if life != self.life or not self.alive:
+                return
+            error = response.error if isinstance(response, HeartbeatResponse) else E.NETWORK_EXCEPTION
+            match error:
+                case E.REBALANCE_IN_PROGRESS:
+                    self.join()
+                case E.UNKNOWN_MEMBER_ID | E.ILLEGAL_GENERATION:
+                    self._start_over()
+                case E.FENCED_INSTANCE_ID:
+                    self.alive = False
+
+        self.network.send(
+            lambda token: Heartbeat(token, self.group_id, member_id, generation, instance), answered
+        )
+        self._heartbeat_later(life)
+
+    # ---- what it does when it is in
+
+    def commit(self) -> None:
+        if not (self.alive and self.stable):
+            return
+        offset = OffsetToCommit("t", self.random.randint(0, 2), self.ledger.next())
+        generation, member_id, instance = self.generation_id, self.member_id, self.group_instance_id
+        life = self.life
+
+        def answered(response: Response | None) -> None:
+            if life == self.life and isinstance(response, CommitResponse):
+                error = response.errors[0]
+                if error is E.REBALANCE_IN_PROGRESS:
+                    self.join()
+                elif error in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION):
+                    self._start_over()
+
+        self.network.send(
+            lambda token: OffsetCommit(token, self.group_id, (offset,), generation, member_id, instance),
+            answered,
+        )
+
+    def churn(self) -> None:
+        """One of the things that make groups rebalance."""
+        match self.random.randrange(6):
+            case 0:
+                self._leave()
+            case 1:
+                self._die()
+            case 2:
+                self.subscription = f"topics {self.ledger.next()}".encode()
+                self.join()
+            case 3:
+                self.silent_until_ms = self.clock.now_ms + self.session_timeout_ms * 2
+            case 4:
+                self.join()
+            case _:
+                if self.group_instance_id is not None:
+                    self.member_id = ""
+                    self.join()
+
+    def _leave(self) -> None:
+        leaver = Leaver(self.member_id, self.group_instance_id, "the sim says so")
+        if self.member_id:
+            self.network.send(
+                lambda token: LeaveGroup(token, self.group_id, (leaver,)),
+                lambda response: require(
+                    response is None or isinstance(response, LeaveResponse),
+                    f"an answer to a leave: {response}",
+                ),
+            )
+        self._die()
+
+    def _die(self) -> None:
+        """Gone without a word; another one starts in its place after a while."""
+        self.life += 1
+        self.stable = False
+        self.member_id = ""
+        self.stuck = self.random.random() < self.faults.stuck
+        self.silent_until_ms = 0
+        self._later(self.join, self.random.randint(100, 15_000))
+
+    # ---- plumbing
+
+    def _start_over(self) -> None:
+        self.member_id, self.generation_id = "", -1
+        self._later(self.join)
+
+    def _later(self, action: Callable[[], None], delay_ms: int = RETRY_MS) -> None:
+        self.stable = False
+        self.life += 1
+        life = self.life
+        self.clock.after(delay_ms, lambda: action() if life == self.life else None)
+
+    def _ask(
+        self, make: Callable[[Token], GroupRequest], then: Callable[[Any], None], timeout_ms: int
+    ) -> None:
+        """One request at a time; no answer in time, or a broken connection, means joining again."""
+        life = self.life
+        waiting = True
+
+        def answered(response: Response | None) -> None:
+            nonlocal waiting
+            if not waiting or life != self.life or not self.alive:
+                return
+            waiting = False
+            if response is None:
+                self._later(self.join)
+            else:
+                then(response)
+
+        self.network.send(make, answered)
+        self.clock.after(timeout_ms, lambda: answered(None))
