@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -48,7 +49,10 @@ def main() -> int:
                 fill_mb=200 if options.quick else 1000,
                 who=(options.only,) if options.only else ("kafka", "kohort"),
                 say=say,
+                busy=os.getloadavg()[0],
             )
+            if run.busy > 0.5:
+                say(f"the machine is busy (load average {run.busy:.1f}): a broker of one thread suffers most")
             rows.measure(run)
     except outside.Missing as missing:
         print(f"benchmarks need what is not here: {missing}", file=sys.stderr)

@@ -150,7 +150,7 @@ def write(run: Run, command: str, took_s: float) -> None:
         "",
         f"`{command}`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {took_s:.0f} s, "
         f"{run.rounds} rounds; medians, with the range in brackets.",
-        f"Machine: {machine()}. The load runs on the same cores as the brokers: "
+        f"Machine: {machine()}; load average before the run {run.busy:.1f}. The load runs on the same cores as the brokers: "
         "only ratios from one run mean much.",
         "",
         "| " + " | ".join(HEADINGS) + " |",

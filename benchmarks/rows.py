@@ -35,6 +35,7 @@ class Run:
     fill_mb: int
     who: tuple[str, ...]  # kafka, kohort
     say: Callable[[str], None]
+    busy: float = 0.0  # load average before the run: what others did on this machine
     figures: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     trouble: list[str] = field(default_factory=list)
 
