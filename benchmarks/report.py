@@ -149,9 +149,9 @@ def write(run: Run, command: str, took_s: float) -> None:
         "# Kohort beside Apache Kafka 4.3.1",
         "",
         f"`{command}`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {took_s:.0f} s, "
-        f"{run.rounds} rounds; medians, with the range in brackets.",
-        f"Machine: {machine()}; load average before the run {run.busy:.1f}. The load runs on the same cores as the brokers: "
-        "only ratios from one run mean much.",
+        f"{run.rounds} rounds ({min(run.rounds, 3)} of start and recovery); medians, with the range in brackets.",
+        f"Machine: {machine()}; load average before the run {run.busy:.1f}. "
+        "The load runs on the same cores as the brokers: only ratios from one run mean much.",
         "",
         "| " + " | ".join(HEADINGS) + " |",
         "|---" * len(HEADINGS) + "|",
