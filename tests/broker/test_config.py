@@ -196,3 +196,9 @@ def test_a_topic_is_described_with_where_each_value_comes_from() -> None:
     ]
     assert named(rows, "cleanup.policy").is_default
     assert named(rows, "remote.storage.enable").synonyms == ()
+
+
+def test_the_dedupe_buffer_bounds_the_keys_of_a_pass() -> None:
+    assert BrokerConfig.parse({}).max_compaction_keys == 250_000
+    small = {"log.cleaner.dedupe.buffer.size": "1048576", "log.cleaner.io.buffer.load.factor": "0.5"}
+    assert BrokerConfig.parse(small).max_compaction_keys == 21_845

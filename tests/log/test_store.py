@@ -13,6 +13,7 @@ import pytest
 from kohort.log.config import TopicConfig
 from kohort.log.datadir import (
     CLEAN_STOP,
+    DataDirectory,
     DirectoryRefused,
     name_of_deleted,
     new_uuid,
@@ -290,6 +291,21 @@ def test_in_memory_the_disk_is_not_touched(tmp_path: Path, monkeypatch: pytest.M
         append(store.topics["t"].partitions[0], 1)
         store.housekeeping(0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stop_that_fails_lets_go_of_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path)
+    do(store, TopicCreated("t", A, 1))
+    append(store.topics["t"].partitions[0], 3)
+
+    def full(self: DataDirectory, stop: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken, pytest.raises(OSError, match="No space"):
+        broken.setattr(DataDirectory, "write_clean_stop", full)
+        store.close()
+    with running(tmp_path) as again:
+        assert (ends(again), again.leader_epoch) == ([3], 1)
 
 
 def test_names() -> None:

@@ -281,6 +281,12 @@ class BrokerConfig:
             return BrokerConfig.parse(self.static_values, dynamic=self.dynamic_values, dynamic_defaults=after)
         return BrokerConfig.parse(self.static_values, dynamic=after, dynamic_defaults=self.dynamic_defaults)
 
+    @property
+    def max_compaction_keys(self) -> int:
+        """Keys that one pass of compaction may hold; in Kafka one takes 24 bytes, here more, hence the limit."""
+        fit = int(self.log_cleaner_dedupe_buffer_size * self.log_cleaner_io_buffer_load_factor) // 24
+        return max(1, min(fit, 250_000))
+
     def describe(self) -> list[Described]:
         """All settings of this broker, as DescribeConfigs answers them."""
         rows = []

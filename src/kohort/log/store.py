@@ -276,6 +276,12 @@ class Store:
         for topic in self.topics.values():
             self._configure(topic)
 
+    def set_upkeep(self, *, compacts: bool, max_keys: int, producer_id_expiration_ms: int) -> None:
+        """The broker's settings for the work in the background."""
+        self.upkeep.compacts = compacts
+        self.upkeep.max_keys = max_keys
+        self.upkeep.producer_id_expiration_ms = producer_id_expiration_ms
+
     # Producers
 
     def allocate_producer_id(self) -> int:
@@ -302,13 +308,16 @@ class Store:
             return
         self._closed = True
         self.upkeep.close()
-        self._syncer.drain()
-        stop = {topic.topic_id: self._close_partitions(topic) for topic in self.topics.values()}
-        self._syncer.close()
-        self._registry.close()
-        if self._data is not None:
-            self._data.write_clean_stop(stop)
-            self._data.close()
+        try:
+            self._syncer.drain()
+            stop = {topic.topic_id: self._close_partitions(topic) for topic in self.topics.values()}
+            self._syncer.close()
+            if self._data is not None:
+                self._data.write_clean_stop(stop)
+        finally:  # without the clean-stop file the next start recovers; it must at least get the lock
+            self._registry.close()
+            if self._data is not None:
+                self._data.close()
 
     def _close_partitions(self, topic: Topic) -> list[Left | None]:
         lefts: list[Left | None] = []
