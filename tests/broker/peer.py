@@ -18,7 +18,9 @@ def records_of(*values: bytes | None, key: bytes | None = b"k", timestamp: int |
     return [Record(i, now_ms, key, value, []) for i, value in enumerate(values)]
 
 
-def batch_of(*values: bytes | None, key: bytes | None = b"k", timestamp: int | None = None, **more: Any) -> bytes:
+def batch_of(
+    *values: bytes | None, key: bytes | None = b"k", timestamp: int | None = None, **more: Any
+) -> bytes:
     return bytes(encode_batch(records_of(*values, key=key, timestamp=timestamp), **more))
 
 
@@ -41,14 +43,22 @@ def produce(broker: Connection, topic: str, batch: bytes | None, partition: int 
 
 
 def fetch_request(topic: str, offset: int, partition: int = 0, **more: Any) -> FetchRequest:
-    part = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=more.pop("partition_max_bytes", 1 << 20))
+    part = FetchPartition(
+        partition, fetch_offset=offset, partition_max_bytes=more.pop("partition_max_bytes", 1 << 20)
+    )
     options = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 26, "session_epoch": -1} | more
     return FetchRequest(topics=[FetchTopic(topic, partitions=[part])], **options)
 
 
-def fetch(broker: Connection, topic: str, offset: int = 0, partition: int = 0, version: int = 11, **more: Any) -> Any:
+def fetch(
+    broker: Connection, topic: str, offset: int = 0, partition: int = 0, version: int = 11, **more: Any
+) -> Any:
     """Fetches one partition; returns its data."""
-    return broker.call(fetch_request(topic, offset, partition, **more), version=version).responses[0].partitions[0]
+    return (
+        broker.call(fetch_request(topic, offset, partition, **more), version=version)
+        .responses[0]
+        .partitions[0]
+    )
 
 
 def values_in(data: Any) -> list[bytes | None]:

@@ -68,7 +68,9 @@ def test_a_parked_fetch_holds_back_what_the_connection_sent_after_it(broker, cli
 
 def test_a_frame_may_arrive_in_pieces_of_any_size(broker, client):
     create_topic(client, "pieces")
-    whole = request_frame(codec(0, 7), 1, "c", codec(0, 7).encode_request(produce_request("pieces", batch_of(b"x" * 99))))
+    whole = request_frame(
+        codec(0, 7), 1, "c", codec(0, 7).encode_request(produce_request("pieces", batch_of(b"x" * 99)))
+    )
     for size in (1, 2, 3, 5, 64):
         with Connection(broker.bootstrap_servers) as slow:
             for start in range(0, len(whole), size):
@@ -105,7 +107,9 @@ def test_bad_input_closes_that_connection_alone_and_says_who_and_why(broker, cli
     with caplog.at_level(logging.WARNING, "kohort.broker"), Connection(broker.bootstrap_servers) as bad:
         bad.send_bytes(BAD_FRAMES[name])
         assert is_closed(bad)
-    lines = [record.getMessage() for record in caplog.records if "closing the connection" in record.getMessage()]
+    lines = [
+        record.getMessage() for record in caplog.records if "closing the connection" in record.getMessage()
+    ]
     assert len(lines) == 1
     assert "127.0.0.1:" in lines[0]
     assert api_versions(client).error_code == 0, "others never notice"
@@ -214,13 +218,19 @@ def test_max_connections_per_ip():
 
 
 def test_an_idle_connection_is_closed():
-    with running(settings={"connections.max.idle.ms": 100}) as quick, Connection(quick.bootstrap_servers) as idle:
+    with (
+        running(settings={"connections.max.idle.ms": 100}) as quick,
+        Connection(quick.bootstrap_servers) as idle,
+    ):
         assert api_versions(idle).error_code == 0
         assert is_closed(idle)
 
 
 def test_a_waiting_fetch_is_not_idle():
-    with running(settings={"connections.max.idle.ms": 50}) as quick, Connection(quick.bootstrap_servers) as client:
+    with (
+        running(settings={"connections.max.idle.ms": 50}) as quick,
+        Connection(quick.bootstrap_servers) as client,
+    ):
         create_topic(client, "t")
         assert client.call(fetch_request("t", 0, max_wait_ms=400), version=11).error_code == 0
 

@@ -1,0 +1,203 @@
+"""`kohort serve` as a person uses it: a real process, its words, its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kohort.client.connection import Connection
+from kohort.wire.messages.metadata import MetadataRequest
+from tests.broker.peer import batch_of, create_topic, fetch, produce, values_in
+
+KOHORT = str(Path(sys.executable).parent / "kohort")
+READY = re.compile(r"Kohort is ready: bootstrap\.servers=(\S+) ")
+
+
+class Serve:
+    """A `kohort serve` process; ends with the test."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.process = subprocess.Popen(
+            [KOHORT, "serve", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+
+    def address(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = READY.match(line)
+        assert found, (line, self.process.stderr and self.process.stderr.read())
+        return found[1]
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Exit code and standard error."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=20)
+        return self.process.returncode, errors
+
+    def __enter__(self) -> Serve:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=20)
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [KOHORT, *map(str, arguments)], capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def test_one_line_when_ready_that_names_the_free_port_it_took(tmp_path):
+    with Serve(tmp_path / "data", "--listen", "127.0.0.1:0") as broker:
+        address = broker.address()
+        assert not address.endswith(":0")
+        with Connection(address) as client:
+            assert client.call(MetadataRequest(None), version=9).brokers[0].port == int(
+                address.rpartition(":")[2]
+            )
+        assert broker.stop()[0] == 0
+
+
+def test_sigterm_and_ctrl_c_keep_what_was_written(tmp_path):
+    for number, value in ((signal.SIGTERM, b"one"), (signal.SIGINT, b"two")):
+        with Serve(tmp_path, "--listen", "127.0.0.1:0") as broker:
+            with Connection(broker.address()) as client:
+                create_topic(client, "kept")
+                assert produce(client, "kept", batch_of(value)).error_code == 0
+            assert broker.stop(number)[0] == 0
+    with Serve(tmp_path, "--listen", "127.0.0.1:0") as broker, Connection(broker.address()) as client:
+        assert values_in(fetch(client, "kept")) == [b"one", b"two"]
+
+
+def test_clients_are_told_the_advertised_address(tmp_path):
+    with Serve(tmp_path, "--listen", "127.0.0.1:0", "--advertise", "broker.example:1234") as broker:
+        assert broker.address() == "broker.example:1234"
+
+
+def test_a_directory_in_use_is_refused_with_the_pid_of_who_uses_it(tmp_path):
+    with Serve(tmp_path, "--listen", "127.0.0.1:0") as first:
+        first.address()
+        refused = run("serve", tmp_path, "--listen", "127.0.0.1:0")
+        assert refused.returncode == 1
+        assert str(first.process.pid) in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+def test_a_busy_port_is_refused_with_what_to_do(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        refused = run("serve", tmp_path, "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+    assert refused.returncode == 1
+    assert "in use" in refused.stderr
+    assert "--listen" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("num.partition=3", "num.partitions"),
+        ("num.partitions=many", "num.partitions"),
+        ("num.partitions=0", "num.partitions"),
+        ("durability=ssd", "disk"),
+        ("no-equals-sign", "NAME=VALUE"),
+        ("group.min.session.timeout.ms=9999999", "group.max.session.timeout.ms"),
+    ],
+)
+def test_a_wrong_setting_stops_the_start_and_says_what_is_right(tmp_path, setting, words):
+    refused = run("serve", tmp_path, "--listen", "127.0.0.1:0", "--set", setting)
+    assert refused.returncode == 1
+    assert words in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("listen", ["9092x", "127.0.0.1:99999", "127.0.0.1"])
+def test_a_wrong_address_is_refused_with_an_example(tmp_path, listen):
+    refused = run("serve", tmp_path, "--listen", listen)
+    assert refused.returncode == 1
+    assert "127.0.0.1:9092" in refused.stderr
+
+
+def test_settings_from_a_file_and_set_over_it(tmp_path):
+    (tmp_path / "server.properties").write_text(
+        "# as Kafka's\nnum.partitions=4\nauto.create.topics.enable = false\n"
+    )
+    options = [
+        "--config",
+        tmp_path / "server.properties",
+        "--set",
+        "num.partitions=2",
+        "--set",
+        "num.io.threads=8",
+    ]
+    with Serve(tmp_path / "data", "--listen", "127.0.0.1:0", *options) as broker:
+        with Connection(broker.address()) as client:
+            assert create_topic(client, "t", partitions=-1).num_partitions == 2
+        code, errors = broker.stop()
+    assert code == 0
+    assert "num.io.threads" in errors, "a setting without effect is named"
+
+
+def test_logs_as_json_lines(tmp_path):
+    with Serve(tmp_path, "--listen", "127.0.0.1:0", "--log-format", "json") as broker:
+        broker.address()
+        _, errors = broker.stop()
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert {"time", "level", "logger", "message"} <= lines[0].keys()
+    assert lines[-1]["message"] == "stopped"
+
+
+def test_memory_needs_no_directory(tmp_path):
+    with Serve(tmp_path / "none", "--listen", "127.0.0.1:0", "--set", "durability=memory") as broker:
+        with Connection(broker.address()) as client:
+            create_topic(client, "t")
+            assert produce(client, "t", batch_of(b"x")).error_code == 0
+        assert broker.stop()[0] == 0
+    assert not (tmp_path / "none").exists()
+
+
+def test_verify_finds_a_damaged_batch_and_names_it(tmp_path):
+    with Serve(tmp_path, "--listen", "127.0.0.1:0") as broker:
+        with Connection(broker.address()) as client:
+            create_topic(client, "t")
+            for number in range(3):
+                produce(client, "t", batch_of(b"value %d" % number))
+        broker.stop()
+    assert run("verify", tmp_path).returncode == 0
+    segment = tmp_path / "t-0" / "00000000000000000000.log"
+    data = bytearray(segment.read_bytes())
+    at = data.index(b"value 1")
+    data[at] ^= 0xFF
+    segment.write_bytes(data)
+    found = run("verify", tmp_path)
+    assert found.returncode == 1
+    assert "t-0" in found.stdout
+    assert "offset 1" in found.stdout
+    assert run("verify", tmp_path / "nowhere").returncode == 1
+
+
+def test_help_names_an_example_for_every_command():
+    for command in (["serve"], ["demo"], ["verify"], ["groups"], ["groups", "why"], ["groups", "watch"]):
+        shown = run(*command, "--help")
+        assert shown.returncode == 0
+        assert "example: kohort" in shown.stdout
+
+
+def test_nobody_listens():
+    answer = run("groups", "why", "g", "--bootstrap", "127.0.0.1:1")
+    assert answer.returncode == 1
+    assert "--bootstrap" in answer.stderr
