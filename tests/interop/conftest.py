@@ -26,13 +26,13 @@ Run = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartBroker]:
-    """Starts a broker process with settings; it is gone at the end of the session."""
+    """Starts a broker process with settings, in a new directory or a given one; gone at the session's end."""
     started: list[targets.Target] = []
 
-    def start(*settings: str) -> targets.Target:
+    def start(*settings: str, directory: Path | None = None) -> targets.Target:
         kind = os.environ.get("KOHORT_INTEROP_TARGET", "kohort")
         make = targets.apache_kafka if kind == "kafka" else targets.kohort
-        started.append(make(tmp_path_factory.mktemp("broker") / "data", *settings))
+        started.append(make(directory or tmp_path_factory.mktemp("broker") / "data", *settings))
         return started[-1]
 
     yield start

@@ -103,10 +103,16 @@ def test_offsets_and_delete_records(java: Run, broker: Target, tmp_path: Path) -
         assert said.strip() == (f"cut:0:{offset}" if offset != "" else ""), time
 
 
-@pytest.fixture(scope="module")
-def stopped(java: Run, start_broker: StartBroker) -> Path:
-    """The directory of partition dumped-0 after a clean stop: several segments of batches in every codec."""
-    broker = start_broker()
+@pytest.fixture(scope="module", params=["stopped", "killed and recovered"])
+def stopped(
+    java: Run,
+    start_broker: StartBroker,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """The directory of partition dumped-0 of a broker that is down: several segments of batches in every codec."""
+    directory = tmp_path_factory.mktemp("dumped") / "data"
+    broker = start_broker(directory=directory)
     server = ["--bootstrap-server", broker.address]
     settings = ["--config", "segment.bytes=1048576", "--config", "index.interval.bytes=4096"]
     java(f"{TOOLS}TopicCommand", *server, "--create", "--topic", "dumped", "--partitions", "1", *settings)
@@ -115,9 +121,13 @@ def stopped(java: Run, start_broker: StartBroker) -> Path:
             java, broker.address, "dumped", 2_000, 500, f"compression.type={codec}", "batch.size=8000"
         )
         assert last.startswith("2000 records sent"), last
+    if request.param != "stopped":
+        broker.kill()
+        broker = start_broker(directory=directory)
+        java(f"{TOOLS}TopicCommand", "--bootstrap-server", broker.address, "--list")  # it is up
     broker.stop()
-    (directory,) = [path for path in broker.data.rglob("dumped-0") if path.is_dir()]
-    return directory
+    (found,) = [path for path in broker.data.rglob("dumped-0") if path.is_dir()]
+    return found
 
 
 def dump(java: Run, directory: Path, suffix: str, *options: str, silent: bool = True) -> str:
