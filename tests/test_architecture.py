@@ -13,15 +13,16 @@ import kohort
 
 SOURCE = Path(kohort.__file__).parent
 
-# A room and the rooms that it may import besides itself. `kohort` is the package's own __init__.py.
+# A room and the rooms that it may import besides itself. `kohort` is the package's own __init__.py, which
+# imports nothing: who has a use for its version or place may have it.
 MAY_IMPORT = {
     "kohort": set[str](),
     "settings": set[str](),
     "wire": set[str](),
-    "log": {"wire", "settings"},
+    "log": {"kohort", "wire", "settings"},
     "coordinator": {"wire", "settings"},
-    "broker": {"wire", "log", "coordinator", "settings"},
-    "client": {"wire", "settings"},
+    "broker": {"kohort", "wire", "log", "coordinator", "settings"},
+    "client": {"kohort", "wire", "settings"},
     "cli": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "sim"},
     "sim": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "cli"},
 }
@@ -78,6 +79,10 @@ def imports_of(module: str, source: str, *, is_package: bool = False) -> Iterato
             for alias in node.names:
                 # `from kohort import log` names a room in its second half.
                 yield node.lineno, f"kohort.{alias.name}" if origin == "kohort" else origin
+        elif isinstance(node, ast.Attribute):
+            # After `import kohort` a room is reached by its name alone.
+            if isinstance(node.value, ast.Name) and node.value.id == "kohort":
+                yield node.lineno, f"kohort.{node.attr}"
         elif isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called in ("import_module", "__import__") and node.args:
@@ -143,6 +148,12 @@ def test_nothing_imports_the_build_tool() -> None:
         ("kohort.settings", "from kohort.wire import errors", "settings must not import wire"),
         ("kohort.log.store", "from kohort.coordinator import groups", "log must not import coordinator"),
         ("kohort.log.store", "import kohort.broker.server as s", "log must not import broker"),
+        (
+            "kohort.log.store",
+            "import kohort\nkohort.broker.server.run()",
+            "line 2: log must not import broker",
+        ),
+        ("kohort.wire.frame", "import kohort", "wire must not import kohort"),
         ("kohort.coordinator.join", "from kohort import log", "coordinator must not import log"),
         (
             "kohort.coordinator.join",
@@ -182,6 +193,7 @@ def test_the_checker_sees(module: str, source: str, complaint: str) -> None:
     [
         ("kohort.wire.frame", "import struct\nfrom kohort.wire import errors\nfrom . import varint"),
         ("kohort.wire.generate", "from pathlib import Path"),
+        ("kohort.log.store", "import kohort\nplace = kohort.__file__"),
         ("kohort.log.sync", "import os, threading, time\nfrom kohort.wire.errors import ErrorCode"),
         ("kohort.coordinator.join", "from kohort import settings\nfrom kohort.wire import errors"),
         ("kohort.broker.server", "import asyncio\nfrom kohort import log, coordinator, wire"),
