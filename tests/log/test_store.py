@@ -293,6 +293,20 @@ def test_in_memory_the_disk_is_not_touched(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
+def test_more_partitions_in_use_than_files_may_be_open(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    assert store._data is not None
+    store._data.pool.limit = 4
+    do(store, TopicCreated("t", A, 20))
+    for partition in store.topics["t"].partitions:
+        append(partition, 2)
+        assert len(store._data.pool) <= 5
+    store.close()
+    with running(tmp_path) as again:
+        assert ends(again) == [2] * 20
+        assert again.leader_epoch == 0
+
+
 def test_a_stop_that_fails_lets_go_of_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(tmp_path)
     do(store, TopicCreated("t", A, 1))
@@ -301,9 +315,10 @@ def test_a_stop_that_fails_lets_go_of_the_directory(tmp_path: Path, monkeypatch:
     def full(self: DataDirectory, stop: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as broken, pytest.raises(OSError, match="No space"):
+    with monkeypatch.context() as broken:
         broken.setattr(DataDirectory, "write_clean_stop", full)
-        store.close()
+        with pytest.raises(OSError, match="No space"):
+            store.close()
     with running(tmp_path) as again:
         assert (ends(again), again.leader_epoch) == ([3], 1)
 
