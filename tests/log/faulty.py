@@ -79,7 +79,7 @@ class FaultyDirectory:
     def open(self, name: str, *, private: bool = False) -> FaultyFile:
         return FaultyFile(self._inner.open(name, private=private), self._faults)
 
-    def replace(self, name: str, data: bytes) -> None:
+    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
         if self._faults.bytes_left is not None and len(data) > self._faults.bytes_left:
             raise OSError(errno.ENOSPC, "No space left on device")
-        self._inner.replace(name, data)
+        self._inner.replace(name, data, sync=sync)

@@ -115,6 +115,20 @@ def test_the_pool_keeps_few_files_open(tmp_path: Path) -> None:
     assert open_descriptors() == before
 
 
+def test_files_closed_by_others_leave_room_in_the_pool(tmp_path: Path) -> None:
+    directory = DiskDirectory(tmp_path, FilePool(limit=4))
+    before = open_descriptors()
+    files = [directory.open(f"{n}") for n in range(8)]
+    for _ in range(5):
+        for file in files:
+            file.append(b"x")
+            file.close()
+        for file in files:
+            file.append(b"y")
+        assert open_descriptors() - before <= 4
+    directory.pool.close()
+
+
 def test_a_pinned_file_keeps_its_descriptor(tmp_path: Path) -> None:
     directory = DiskDirectory(tmp_path, FilePool(limit=2))
     pinned = directory.open("pinned")

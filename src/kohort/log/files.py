@@ -85,8 +85,8 @@ class Directory(Protocol):
         """The file of that name; an absent one is empty and is created by its first append."""
 
     def read(self, name: str) -> bytes | None: ...
-    def replace(self, name: str, data: bytes) -> None:
-        """A small file, whole and durable, or as it was before."""
+    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        """A small file, whole and durable, or as it was before. Without `sync` a power failure may take it."""
 
     def rename(self, old: str, new: str) -> None: ...
     def delete(self, name: str) -> None:
@@ -290,21 +290,23 @@ class DiskDirectory:
         except FileNotFoundError:
             return None
 
-    def replace(self, name: str, data: bytes) -> None:
+    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
         path = self._join(name)
         fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             view = memoryview(data)
             while view:
                 view = view[os.write(fd, view) :]
-            os.fsync(fd)
+            if sync:
+                os.fsync(fd)
         except OSError:
             self.delete(name + ".tmp")
             raise
         finally:
             os.close(fd)
         os.replace(path + ".tmp", path)
-        self.sync()
+        if sync:
+            self.sync()
 
     def rename(self, old: str, new: str) -> None:
         os.replace(self._join(old), self._join(new))

@@ -139,7 +139,7 @@ class MemoryDirectory:
         file = self._files.get(name) if self._files else None
         return file.pread(0, file.size) if file is not None else None
 
-    def replace(self, name: str, data: bytes) -> None:
+    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
         file = MemoryFile(self, name)
         if self._files:
             self._files.pop(name, None)

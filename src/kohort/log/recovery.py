@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kohort.log.epochs import FILE_NAME as EPOCHS_FILE
 from kohort.log.epochs import Epochs
 from kohort.log.files import Directory
 from kohort.log.index import DamagedIndex
@@ -133,6 +134,8 @@ def open_clean(directory: Directory, clean: CleanState, interval: int) -> Opened
         return None
     opened.producers = ProducerStates.decode(state.producers)
     opened.epochs = Epochs.load(directory)
+    if not opened.epochs.epochs and clean.log_end_offset > clean.log_start_offset:
+        return None
     opened.log_start_offset, opened.log_end_offset = clean.log_start_offset, clean.log_end_offset
     opened.states = offsets_of(names, STATE)
     return opened
@@ -150,7 +153,9 @@ def recover(directory: Directory, topic: str, partition: int, interval: int) -> 
             directory.delete(file_name(offset, STATE))
         return Opened([], start_offset, start_offset)
     opened = _open_segments(directory, bases, interval)
-    state = _newest_fitting_state(directory, names, opened.segments)
+    # A state counts on the epochs up to it; without them everything is walked.
+    has_epochs = EPOCHS_FILE in names
+    state = _newest_fitting_state(directory, names, opened.segments) if has_epochs else None
     _check_from(opened, state, topic, partition)
     for offset in offsets_of(names, STATE):
         if offset > opened.log_end_offset:
