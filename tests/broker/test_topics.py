@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
+from kohort.log.registry import JOURNAL
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -262,6 +267,34 @@ def test_topics_settings_and_partition_counts_survive_a_restart(tmp_path):
         (found,) = node.store.topics.values()
         assert (found.name, found.topic_id, len(found.partitions)) == ("kept", kept, 4)
         assert found.config.retention_ms == 5
+
+
+@contextmanager
+def no_room_on_disk(node: Node) -> Iterator[None]:
+    """Files cannot grow beyond what the journal of topics has now."""
+    size = (node.store.directory / JOURNAL).stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_what_cannot_be_made_durable_does_not_happen_and_is_answered_so(tmp_path):
+    with Node(tmp_path) as node:
+        node.create("old")
+        with no_room_on_disk(node):
+            created = create(node, topic("new"), topic("b d"))
+            grown = node.call(CreatePartitionsRequest([CreatePartitionsTopic("old", 4, None)])).results
+            deleted = node.call(DeleteTopicsRequest(topic_names=["old"]), 5).responses
+            asked = node.call(MetadataRequest([MetadataRequestTopic(name="auto")], True)).topics
+        failed = ErrorCode.KAFKA_STORAGE_ERROR
+        assert [result.error_code for result in created] == [failed, ErrorCode.INVALID_TOPIC_EXCEPTION]
+        assert [result.error_code for result in (*grown, *deleted, *asked)] == [failed] * 3
+        assert [(topic.name, len(topic.partitions)) for topic in node.store.topics.values()] == [("old", 1)]
+    with Node(tmp_path) as node:
+        assert list(node.store.topics) == ["old"]
 
 
 # --- DeleteTopics ----------------------------------------------------------------------------------------------
