@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 CYCLES ?= 200
+REBALANCES ?= 1000000
 
 .PHONY: help setup run test lint format messages supported lock interop bench chaos clean
 
@@ -46,8 +47,9 @@ interop: setup ## Apache Kafka's client and tools, kafkajs, kcat (Maven Central,
 bench: setup ## side by side with Apache Kafka; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
 
-chaos: setup ## SIGKILL for a long time: make chaos CYCLES=1000
+chaos: setup ## long runs: SIGKILL (CYCLES=200) and the simulator (REBALANCES=1000000)
 	KOHORT_CHAOS_CYCLES=$(CYCLES) $(BIN)/python -m pytest -m chaos -s tests
+	$(BIN)/kohort sim --seed 1 --rebalances $(REBALANCES)
 
 lock: $(STAMP) ## pin requirements/dev.lock again
 	$(BIN)/python -m pip install --quiet uv

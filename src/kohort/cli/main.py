@@ -64,7 +64,25 @@ def parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("directory", metavar="DIR")
     _add_groups(commands)
+    _add_sim(commands)
     return top
+
+
+def _add_sim(commands: Any) -> None:
+    sim = commands.add_parser(
+        "sim",
+        help="the group coordinator under virtual time, with faults",
+        description="Runs the coordinator's own code with members, a network and a disk that fail.",
+        epilog="example: kohort sim --seed 7 --members 20 --minutes 30 --faults lost,crash=0.01",
+    )
+    sim.add_argument("--seed", type=int, default=0, help="the first seed; a failure names its own")
+    sim.add_argument("--members", type=int, default=12)
+    sim.add_argument("--minutes", type=float, default=10, help="of virtual time, for each seed")
+    sim.add_argument(
+        "--faults", default="all", metavar="NAMES", help="all, none, or names with or without a rate"
+    )
+    sim.add_argument("--seeds", type=int, default=1, help="how many seeds, one after the other")
+    sim.add_argument("--rebalances", type=int, help="go on with further seeds until there were this many")
 
 
 def _add_groups(commands: Any) -> None:
@@ -105,6 +123,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from kohort.cli.groups import groups
 
             return groups(options)
+        if options.command == "sim":
+            from kohort.cli.sim import sim
+
+            return sim(options)
         from kohort.cli.demo import demo
 
         return demo()

@@ -1,0 +1,38 @@
+"""`kohort sim`: the coordinator under virtual time, seed after seed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from kohort.settings import SettingError
+from kohort.sim import Broken, Faults, run
+
+
+def sim(options: argparse.Namespace) -> int:
+    try:
+        faults = Faults.named(options.faults)
+    except ValueError as error:
+        raise SettingError(f"--faults: {error}") from None
+    if options.members < 1 or options.minutes <= 0 or options.seeds < 1:
+        raise SettingError("--members and --seeds are at least 1, --minutes is above 0")
+    began = time.perf_counter()
+    total = runs = 0
+    seed = options.seed
+    while runs < options.seeds if options.rebalances is None else total < options.rebalances:
+        try:
+            report = run(seed, options.members, options.minutes, faults)
+        except Broken as broken:
+            again = f"kohort sim --seed {seed} --members {options.members} --minutes {options.minutes:g}"
+            print(f"seed {seed}: {broken}\nrun it again: {again} --faults {options.faults}", file=sys.stderr)
+            return 1
+        runs, seed, total = runs + 1, seed + 1, total + report.rebalances
+        if options.rebalances is None:
+            print(report, flush=True)
+        elif runs % 10 == 0:
+            rate = total / (time.perf_counter() - began)
+            print(f"{runs} seeds, {total:,} of {options.rebalances:,} rebalances, {rate:,.0f}/s", flush=True)
+    seconds = time.perf_counter() - began
+    print(f"{runs} seeds, {total:,} rebalances in {seconds:.1f} s, every invariant held")
+    return 0
