@@ -243,6 +243,21 @@ def test_indexes_of_few_sealed_segments_are_in_memory(directory: Directory) -> N
         assert sum(segment.has_loaded_indexes for segment in sealed) <= 4
 
 
+def test_a_segment_that_somebody_removed_is_a_storage_error_and_is_not_made_anew(tmp_path: Path) -> None:
+    directory = DiskDirectory(tmp_path)
+    with node_on(directory, internal_segment_bytes=300) as node:
+        partition = node.open(clean=FRESH)
+        for _ in range(10):
+            append(partition)
+        node.syncer.drain()
+        directory.pool.close()
+        (tmp_path / "t-0" / "00000000000000000000.log").unlink()
+        assert refused(lambda: read(partition, 1)) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert refused(lambda: partition.find_time(0)) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not (tmp_path / "t-0" / "00000000000000000000.log").exists()
+        assert headers_of(read(partition, 9))[0].base_offset == 9
+
+
 # Time
 
 

@@ -167,7 +167,8 @@ class DiskFile:
     def _open(self) -> int:
         if self.deleted:  # the name may belong to another file by now
             raise FileNotFoundError(errno.ENOENT, "the file was deleted", self._path)
-        self._fd = fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        create = 0 if self.size else os.O_CREAT  # a file with content that is gone must not come back empty
+        self._fd = fd = os.open(self._path, os.O_RDWR | create | os.O_CLOEXEC, 0o644)
         if self._pool is not None:
             self._pool.admit(self)
         return fd

@@ -318,8 +318,11 @@ def finish_interrupted_work(directory: Directory) -> None:
     for base in offsets_of(names, LOG + ".swap"):
         swap = directory.open(file_name(base, LOG + ".swap"), private=True)
         last_offset = base
-        for _, header in walk(swap, 0, swap.size, check=False):
-            last_offset = header.last_offset
+        try:
+            for _, header in walk(swap, 0, swap.size, check=False):
+                last_offset = header.last_offset
+        except BadBatch as bad:  # it covers at least what comes before; the rest of the old ones stays
+            log.error("%s", bad.message)
         swap.close()
         for old in offsets_of(names, LOG):
             if base <= old <= last_offset:

@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from kohort.log.files import Directory
 from kohort.log.segment import Segment
+from kohort.wire.errors import ErrorCode, KafkaError
 
 LOADED_INDEXES = 4  # of sealed segments, per partition
 
@@ -44,7 +45,10 @@ class Segments:
             return found[1:]
         at = max(bisect_right(self.items, offset, key=_base_offset) - 1, 0)
         for segment in self.items[at:]:
-            place = segment.locate(offset)
+            try:
+                place = segment.locate(offset)
+            except OSError as problem:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
             if segment.sealed:
                 self.keep_loaded(segment)
             if place is not None:
@@ -64,16 +68,22 @@ class Segments:
             self._loaded.pop(0).drop_indexes()
 
     def find_time(self, timestamp: int, start_offset: int) -> tuple[int, int] | None:
-        for segment in self.items:
-            if segment.largest_timestamp() >= timestamp:
-                found = segment.find_time(timestamp, start_offset)
-                if found is not None:
-                    return found
+        try:
+            for segment in self.items:
+                if segment.largest_timestamp() >= timestamp:
+                    found = segment.find_time(timestamp, start_offset)
+                    if found is not None:
+                        return found
+        except OSError as problem:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
         return None
 
     def find_max_timestamp(self) -> tuple[int, int] | None:
-        newest = max(self.items, key=Segment.largest_timestamp, default=None)
-        return newest.find_max_timestamp() if newest is not None else None
+        try:
+            newest = max(self.items, key=Segment.largest_timestamp, default=None)
+            return newest.find_max_timestamp() if newest is not None else None
+        except OSError as problem:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
 
     def wholly_below(self, offset: int) -> int:
         """How many of the oldest segments have only offsets below that one; never the active one."""
