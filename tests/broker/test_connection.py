@@ -261,3 +261,12 @@ async def test_a_broker_starts_inside_an_event_loop_too():
         assert one.bootstrap_servers != two.bootstrap_servers
         with Connection(one.bootstrap_servers) as client:
             assert client.call(FetchRequest(session_epoch=-1), version=11).error_code == 0
+
+
+@pytest.mark.parametrize(("version", "flags"), [(9, 3), (10, 3), (12, 2), (13, 2)])
+def test_librdkafka_asks_for_all_topics_with_three_bytes_too_many(client, version, flags):
+    create_topic(client, f"all-topics-{version}")
+    body = bytes(4) + b"\1" + bytes(flags - 1) + b"\0"
+    client.send_bytes(request_frame(codec(3, version), 1, "rdkafka", [body]))
+    client._expected.append((1, 3, version))
+    assert f"all-topics-{version}" in {topic.name for topic in client.receive().topics}
