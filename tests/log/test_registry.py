@@ -138,3 +138,14 @@ def test_in_memory_nothing_is_written() -> None:
     registry.append(HISTORY[0])
     registry.apply(HISTORY[0])
     assert registry.topics[A].name == "orders"
+
+
+def test_entries_of_one_request_are_there_all_or_none(tmp_path: Path) -> None:
+    registry = Registry.open(DiskDirectory(tmp_path))
+    registry.append(*HISTORY)
+    registry.close()
+    journal = (tmp_path / JOURNAL).read_bytes()
+    assert journal.count(b"\n") == 1
+    assert state(Registry.open(DiskDirectory(tmp_path))) == after(HISTORY)
+    (tmp_path / JOURNAL).write_bytes(journal[:40] + bytes(8) + journal[48:])
+    assert state(Registry.open(DiskDirectory(tmp_path))) == after([])

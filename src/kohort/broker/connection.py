@@ -193,7 +193,9 @@ class Connection(asyncio.BufferedProtocol):
             body = body_of(frame, body)
             if api_key == METADATA:
                 frame = _without_spare_bytes(frame, body, version)
-        call = Call(self, api_codec, correlation_id, client_id, api_codec.decode_request(frame, body))
+        call = Call(
+            self, api_codec, correlation_id, client_id, api_codec.decode_request(frame, body, row.slack)
+        )
         self._calls.append(call)
         if row.is_async:
             call.park()

@@ -63,7 +63,8 @@ async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorRe
 
 async def _coordinator_error(broker: Broker, key_type: int, key: str) -> tuple[ErrorCode, str | None]:
     if key_type != GROUP:
-        return ErrorCode.INVALID_REQUEST, "this broker coordinates consumer groups only (key type 0)"
+        # Of all refusals the one that clients take for final: others they ask again until their timeout.
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker coordinates consumer groups only"
     if not await broker.groups.ensure_topic():
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
     return ErrorCode.NONE, None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from kohort.broker import configs
 from kohort.broker.broker import Broker
 from kohort.broker.config import BrokerConfig
 from kohort.broker.server import Server
@@ -93,6 +94,7 @@ async def start(
             call_soon=loop.call_soon_threadsafe,
             on_fatal=on_fatal,
         )
+        config = configs.restore(config, store)
         sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
             lambda: secrets.randbelow(2**31 - 1) + 1,

@@ -1,6 +1,6 @@
 """Topics, ids and settings of a node: a journal of what happened, replayed on start.
 
-`topics.journal` has one line an entry: eight hex digits of CRC-32, a space, the entry as JSON. Entries are
+`topics.journal` has one line a change: eight hex digits of CRC-32, a space, the entry (or a list) as JSON. Entries are
 appended and synced before anything is answered; `Registry.apply` is the only place that changes the state,
 live and on start.
 
@@ -91,30 +91,40 @@ _KINDS: dict[str, type[Entry]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-def encode_entry(entry: Entry) -> bytes:
-    fields: dict[str, Any] = {"type": _NAMES[type(entry)], **asdict(entry)}
-    if "topic_id" in fields:
-        fields["topic_id"] = fields["topic_id"].hex()
-    text = json.dumps(fields, separators=(",", ":")).encode()
+def encode_entry(*entries: Entry) -> bytes:
+    """One line. Several entries share its CRC: a crash leaves all of them or none."""
+    rows = [_fields(entry) for entry in entries]
+    text = json.dumps(rows[0] if len(rows) == 1 else rows, separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-def decode_entry(line: bytes) -> Entry | None:
+def _fields(entry: Entry) -> dict[str, Any]:
+    fields: dict[str, Any] = {"type": _NAMES[type(entry)], **asdict(entry)}
+    if "topic_id" in fields:
+        fields["topic_id"] = fields["topic_id"].hex()
+    return fields
+
+
+def decode_entries(line: bytes) -> list[Entry] | None:
     """None if the line (without its newline) is damaged; DamagedRegistry if another version wrote it."""
     crc, _, text = line.partition(b" ")
     if crc != b"%08x" % zlib.crc32(text):
         return None
     try:
-        fields = json.loads(text)
-        kind = _KINDS[fields.pop("type")]
-        if "topic_id" in fields:
-            fields["topic_id"] = bytes.fromhex(fields["topic_id"])
-        return kind(**fields)
+        found = json.loads(text)
+        return [_entry(fields) for fields in (found if isinstance(found, list) else [found])]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedRegistry(
             f"the journal of topics has an entry of another version: {text.decode(errors='replace')}; "
             "start the version that wrote it"
         ) from error
+
+
+def _entry(fields: dict[str, Any]) -> Entry:
+    kind = _KINDS[fields.pop("type")]
+    if "topic_id" in fields:
+        fields["topic_id"] = bytes.fromhex(fields["topic_id"])
+    return kind(**fields)
 
 
 @dataclass(slots=True)
@@ -165,12 +175,12 @@ class Registry:
         """Durable when it returns, with one write and one sync. Blocks; any thread may call it."""
         if self._file is None:
             return
-        lines = b"".join(map(encode_entry, entries))
+        line = encode_entry(*entries)
         with self._lock:
             if self._failed is not None:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed)
             try:
-                self._file.append(lines)
+                self._file.append(line)
                 if self._sync:
                     self._file.sync()
             except OSError as error:
@@ -216,10 +226,11 @@ class Registry:
         """Applies every good line and returns where they end."""
         position = 0
         while (end := data.find(b"\n", position)) >= 0:
-            entry = decode_entry(data[position:end])
-            if entry is None:
+            entries = decode_entries(data[position:end])
+            if entries is None:
                 break
-            self.apply(entry)
+            for entry in entries:
+                self.apply(entry)
             position = end + 1
         if data.find(b"\n", position, len(data) - 1) >= 0:
             number = data.count(b"\n", 0, position) + 1

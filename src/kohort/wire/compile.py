@@ -21,14 +21,15 @@ from kohort.wire.notation import ApiSpec, all_apis, api
 from kohort.wire.struct import Message
 
 Chunk = Any  # bytes, or a sized object that goes out as it is (a slice of a file)
-Decode = Callable[[memoryview, int], Message]
+Decode = Callable[..., Message]  # (buf, pos=0, slack=0)
 Encode = Callable[[Message], list[Chunk]]
 
 
 class Codec:
     """Encodes and decodes one API in one version; each of the four functions is compiled when first used.
 
-    `decode_…(buf, pos)` takes a view of exactly one frame and where its body begins; raises BadFrame.
+    `decode_…(buf, pos=0, slack=0)` takes a view of exactly one frame, where its body begins, and how many bytes may
+    follow the message; raises BadFrame.
     `encode_…(message)` gives chunks: bytes, and file slices where a `records` field held one.
     """
 

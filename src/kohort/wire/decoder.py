@@ -11,13 +11,13 @@ from kohort.wire.source import BLOBS, FORMAT, Source, default_expression, is_fix
 
 def decoder_source(api_spec: ApiSpec, version: int, message: StructSpec) -> tuple[str, dict[str, Any]]:
     src = Source(api_spec, version)
-    src.add(0, "def decode(buf, pos=0):")
+    src.add(0, "def decode(buf, pos=0, slack=0):")
     src.add(1, "end = len(buf)", "try:")
     built = _decode_struct(src, message, 2)
     src.add(2, f"message = {built}")
     src.add(1, "except (IndexError, struct_error): raise bad('the frame ends too early') from None")
     src.add(1, "except UnicodeDecodeError: raise bad('a string is not UTF-8') from None")
-    src.add(1, "if pos != end: raise bad(f'{end - pos} bytes follow the message')", "return message")
+    src.add(1, "if end - pos > slack: raise bad(f'{end - pos} bytes follow the message')", "return message")
     src.names["struct_error"] = struct.error
     return "\n".join(src.lines), src.names
 
