@@ -45,7 +45,9 @@ class Server:
         if config.connections_max_idle_ms > 0:
             self._every(min(config.connections_max_idle_ms / 2, 30_000), self._close_idle)
         self.broker.groups.begin_load()
-        self._every(config.log_retention_check_interval_ms, self._housekeeping)
+        # One round does both; what did not move since the last one costs nothing.
+        pause_ms = min(config.log_retention_check_interval_ms, config.log_cleaner_backoff_ms)
+        self._every(max(pause_ms, 100), self._housekeeping)
 
     # --- connections -------------------------------------------------------------------------------
 
@@ -102,7 +104,13 @@ class Server:
                 connection.close()
 
     def _housekeeping(self) -> None:
-        self.broker.store.housekeeping(self.broker.now_ms())
+        config, store = self.broker.config, self.broker.store
+        store.set_upkeep(
+            compacts=config.log_cleaner_enable,
+            max_keys=config.max_compaction_keys,
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
+        )
+        store.housekeeping(self.broker.now_ms())
 
     # --- the end -----------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class TopicConfig:
     )  # fmt: skip
     file_delete_delay_ms: int = setting(
         "file.delete.delay.ms", Kind.LONG, MINUTE_MS, at_least(0),
-        "How long a deleted segment's files stay on disk for readers that still use them.",
+        "Accepted; the files go at once, and who is reading one reads it to the end.",
         synonyms=_log("segment.delete.delay.ms"),
     )  # fmt: skip
     flush_messages: int = setting(
