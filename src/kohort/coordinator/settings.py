@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 INT32_MAX = 2**31 - 1
 
@@ -30,6 +31,7 @@ class Settings:
         return self.offsets_retention_minutes * 60_000
 
 
+@lru_cache(maxsize=10_000)
 def partition_for(group_id: str, partitions: int) -> int:
     """The partition of `__consumer_offsets` that holds a group: Java's hash of the id, made positive."""
     value = 0

@@ -22,10 +22,10 @@ class Faults:
     """Of the node, per second: what was on its way to the disk may or may not be there afterwards."""
     resign: float = 0.005
     """Of each partition, per second: it moves away and comes back."""
-    churn: float = 0.02
+    churn: float = 0.08
     """Members that leave, die, restart, change what they subscribe to, or fall silent."""
     stuck: float = 0.05
-    """Of new members: joins, sends heartbeats, never syncs."""
+    """Of new members: sends heartbeats, but does not sync, or does not rejoin."""
 
     @classmethod
     def none(cls) -> Faults:

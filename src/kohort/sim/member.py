@@ -33,6 +33,7 @@ from kohort.wire.errors import ErrorCode
 
 E = ErrorCode
 RETRY_MS = 100
+FULL_MS = 5_000
 HEARTBEAT_MS = 2_000
 
 
@@ -40,8 +41,8 @@ HEARTBEAT_MS = 2_000
 class Ledger:
     """What leaders gave, and counters that make every commit and subscription unlike any other."""
 
-    given: dict[tuple[str, int, str], set[bytes]] = field(default_factory=dict)
-    """(group, generation, member id) -> what its leaders assigned; several if the generation was given twice."""
+    given: dict[tuple[str, int], dict[str, set[bytes]]] = field(default_factory=dict)
+    """(group, generation) -> member id -> what its leaders assigned; several if the generation was given twice."""
     counter: int = 0
     stable: int = 0
 
@@ -62,8 +63,10 @@ class SimMember:
     faults: Faults
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    stuck: bool = False
-    """Joins and sends heartbeats, but never syncs."""
+    stuck: str = ""
+    """It sends heartbeats, but never sends a `sync`, or never again a `join`."""
+    recovers: bool = False
+    """In the calm: once it was thrown out it behaves."""
     alive: bool = True
     silent_until_ms: int = 0
     member_id: str = ""
@@ -101,7 +104,7 @@ class SimMember:
                 require(response.member_id != "", f"{self.name} joined without an id")
                 self.member_id, self.generation_id = response.member_id, response.generation_id
                 self._heartbeat_later(self.life)
-                if not self.stuck:
+                if self.stuck != "sync":
                     self._sync(response)
             case E.MEMBER_ID_REQUIRED:
                 self.member_id = response.member_id
@@ -110,6 +113,9 @@ class SimMember:
                 self._start_over()
             case E.FENCED_INSTANCE_ID:
                 self.alive = False
+            case E.GROUP_MAX_SIZE_REACHED:
+                self.member_id = ""
+                self._later(self.join, FULL_MS)
             case _:
                 self._later(self.join)
 
@@ -119,8 +125,8 @@ class SimMember:
             stamp = self.ledger.next()
             assignments = tuple((m.member_id, f"{stamp} {m.member_id}".encode()) for m in joined.members)
             for member_id, data in assignments:
-                key = (self.group_id, joined.generation_id, member_id)
-                self.ledger.given.setdefault(key, set()).add(data)
+                of_generation = self.ledger.given.setdefault((self.group_id, joined.generation_id), {})
+                of_generation.setdefault(member_id, set()).add(data)
         generation, member_id, instance = self.generation_id, self.member_id, self.group_instance_id
 
         def make(token: Token) -> GroupRequest:
@@ -144,18 +150,12 @@ class SimMember:
 
     def _check_assignment(self) -> None:
         """A static member that came back has what was given to its instance under the id before."""
+        of_generation = self.ledger.given.get((self.group_id, self.generation_id), {})
         if self.group_instance_id is None:
-            given = self.ledger.given.get((self.group_id, self.generation_id, self.member_id), set())
+            given = of_generation.get(self.member_id, set())
         else:
             prefix = f"{self.group_instance_id}-"
-            given = {
-                data
-                for (group, generation, member_id), all_data in self.ledger.given.items()
-                if group == self.group_id
-                and generation == self.generation_id
-                and member_id.startswith(prefix)
-                for data in all_data
-            }
+            given = {d for m, data in of_generation.items() if m.startswith(prefix) for d in data}
         require(
             self.assignment in given,
             f"{self.name} of {self.group_id} got {self.assignment!r} in generation {self.generation_id}, "
@@ -178,7 +178,7 @@ class SimMember:
                 return
             error = response.error if isinstance(response, HeartbeatResponse) else E.NETWORK_EXCEPTION
             match error:
-                case E.REBALANCE_IN_PROGRESS:
+                case E.REBALANCE_IN_PROGRESS if self.stuck != "join":
                     self.join()
                 case E.UNKNOWN_MEMBER_ID | E.ILLEGAL_GENERATION:
                     self._start_over()
@@ -248,7 +248,8 @@ class SimMember:
         self.life += 1
         self.stable = False
         self.member_id = ""
-        self.stuck = self.random.random() < self.faults.stuck
+        stuck = not self.recovers and self.random.random() < self.faults.stuck
+        self.stuck = self.random.choice(("sync", "join")) if stuck else ""
         self.silent_until_ms = 0
         self._later(self.join, self.random.randint(100, 15_000))
 
@@ -256,6 +257,7 @@ class SimMember:
 
     def _start_over(self) -> None:
         self.member_id, self.generation_id = "", -1
+        self.stuck = "" if self.recovers else self.stuck
         self._later(self.join)
 
     def _later(self, action: Callable[[], None], delay_ms: int = RETRY_MS) -> None:

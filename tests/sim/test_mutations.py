@@ -1,0 +1,287 @@
+"""The simulator can fail: bugs planted in the core, one by one, are each found, with the seed in the message."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kohort.coordinator import expiry, heartbeat, join, offsets, rebalance, sync
+from kohort.coordinator.effects import Append, JoinResponse, Reply, SyncResponse
+from kohort.coordinator.events import LogRecord, TimerKind
+from kohort.coordinator.group import Group
+from kohort.coordinator.history import GroupHistory
+from kohort.coordinator.offsets import Commit
+from kohort.coordinator.replay import Durable
+from kohort.coordinator.shard import Shard
+from kohort.coordinator.state import State
+from kohort.coordinator.sync import Assignment
+from kohort.coordinator.turn import Turn
+from kohort.sim import Broken, Faults, run
+from kohort.wire.errors import ErrorCode
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+MUTATIONS: dict[str, Mutation] = {}
+
+
+def mutation(plant: Mutation) -> Mutation:
+    MUTATIONS[plant.__name__] = plant
+    return plant
+
+
+def nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+@mutation
+def a_leave_does_not_complete_the_join(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(heartbeat, "complete_if_all_joined", nothing)
+
+
+@mutation
+def an_expiry_does_not_complete_the_join(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rebalance, "complete_if_members_joined", nothing)
+
+
+@mutation
+def a_commit_is_answered_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    append = Turn.append
+
+    def hasty(self: Turn, write: Any, *producer: int) -> None:
+        append(self, write, *producer)
+        if isinstance(write, Commit):
+            for request, response in write.answers:
+                self.reply(request.request, response)
+
+    patch.setattr(Turn, "append", hasty)
+    patch.setattr(Commit, "release", Commit.settled)
+
+
+@mutation
+def a_sync_is_answered_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    append = Turn.append
+
+    def hasty(self: Turn, write: Any, *producer: int) -> None:
+        append(self, write, *producer)
+        if isinstance(write, Assignment):
+            write.settled(self, ErrorCode.NONE)
+
+    patch.setattr(Turn, "append", hasty)
+
+
+@mutation
+def a_commit_of_an_old_generation_is_accepted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(offsets, "_check_commit", lambda *args, **kwargs: ErrorCode.NONE)
+
+
+@mutation
+def a_sync_of_an_old_generation_is_accepted(patch: pytest.MonkeyPatch) -> None:
+    def lenient(group: Group, request: Any) -> ErrorCode:
+        return group.check_member(request.member_id, request.group_instance_id)
+
+    patch.setattr(sync, "_check", lenient)
+
+
+@mutation
+def a_pending_id_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Group, "all_joined", lambda self: len(self.members) == self.awaiting_joins)
+
+
+@mutation
+def generations_do_not_grow(patch: pytest.MonkeyPatch) -> None:
+    following = Group.next_generation
+
+    def stay(self: Group, now_ms: int) -> None:
+        following(self, now_ms)
+        self.generation_id -= 1
+
+    patch.setattr(Group, "next_generation", stay)
+
+
+@mutation
+def a_join_is_answered_twice(patch: pytest.MonkeyPatch) -> None:
+    answer = Turn.answer_join
+
+    def twice(self: Turn, group: Group, member: Any, response: JoinResponse) -> bool:
+        if member.awaiting_join is not None:
+            self.effects.append(Reply(member.awaiting_join, response))
+        return answer(self, group, member, response)
+
+    patch.setattr(Turn, "answer_join", twice)
+
+
+@mutation
+def a_second_join_displaces_the_first_silently(patch: pytest.MonkeyPatch) -> None:
+    def silent(self: Turn, group: Group, member: Any, request: Any) -> None:
+        group.awaiting_joins += member.awaiting_join is None
+        member.awaiting_join = request
+
+    patch.setattr(Turn, "park_join", silent)
+
+
+@mutation
+def a_member_removed_while_it_syncs_is_not_answered(patch: pytest.MonkeyPatch) -> None:
+    def forgetful(turn: Turn, group: Group, member: Any, why: str) -> None:
+        turn.answer_join(group, member, JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID))
+        member.awaiting_sync = None
+        group.remove(member.member_id)
+        turn.history(group).gone(member.member_id, why)
+
+    patch.setattr(heartbeat, "drop_member", forgetful)
+    patch.setattr(rebalance, "drop_member", forgetful)
+
+
+@mutation
+def resigning_forgets_who_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Shard, "_answer_parked", nothing)
+
+
+@mutation
+def sessions_never_expire(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rebalance, "session_timer_fired", nothing)
+
+
+@mutation
+def a_completed_join_does_not_renew_sessions(patch: pytest.MonkeyPatch) -> None:
+    renew = Turn.renew
+
+    def lazy(self: Turn, group: Group, member: Any, timeout_ms: int | None = None) -> None:
+        if group.state is not State.COMPLETING_REBALANCE:
+            renew(self, group, member, timeout_ms)
+
+    patch.setattr(Turn, "renew", lazy)
+
+
+@mutation
+def late_syncs_are_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rebalance, "sync_timer_fired", nothing)
+
+
+@mutation
+def everyone_gets_the_assignment_of_the_leader(patch: pytest.MonkeyPatch) -> None:
+    def same(group: Group, member: Any) -> SyncResponse:
+        leader = group.members[group.leader_id or ""]
+        return SyncResponse(ErrorCode.NONE, leader.assignment)
+
+    patch.setattr(sync, "_assignment", same)
+
+
+@mutation
+def a_failed_commit_stays(patch: pytest.MonkeyPatch) -> None:
+    failed = Shard._failed
+
+    def keep(self: Shard, turn: Turn, token: int, error: ErrorCode) -> None:
+        for record in self.writes[token][0].records if token in self.writes else ():
+            self.durable.apply(LogRecord(0, record.key, record.value))
+        failed(self, turn, token, error)
+
+    patch.setattr(Shard, "_failed", keep)
+
+
+@mutation
+def tombstones_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
+    written = Shard._written
+
+    def without(self: Shard, turn: Turn, token: int, base_offset: int) -> None:
+        patch.setattr(Durable, "_forget", nothing)
+        written(self, turn, token, base_offset)
+        patch.setattr(Durable, "_forget", forget)
+
+    forget = Durable._forget
+    patch.setattr(Shard, "_written", without)
+
+
+@mutation
+def a_leader_that_asks_again_writes_another_assignment(patch: pytest.MonkeyPatch) -> None:
+    park = sync._park
+
+    def again(turn: Turn, group: Group, request: Any) -> None:
+        group.assignment_in_flight = False
+        park(turn, group, request)
+
+    patch.setattr(sync, "_park", again)
+
+
+@mutation
+def an_undone_replacement_stays(patch: pytest.MonkeyPatch) -> None:
+    settle = join.Replacement.settle_alone
+
+    def stay(self: join.Replacement, turn: Turn, error: ErrorCode) -> None:
+        settle(self, turn, ErrorCode.NONE)
+
+    patch.setattr(join.Replacement, "settle_alone", stay)
+
+
+@mutation
+def a_fenced_sync_is_never_answered(patch: pytest.MonkeyPatch) -> None:
+    answer = Turn.answer_sync
+
+    def leaky(self: Turn, member: Any, response: SyncResponse) -> bool:
+        if response.error is ErrorCode.FENCED_INSTANCE_ID:
+            member.awaiting_sync = None
+        return answer(self, member, response)
+
+    patch.setattr(Turn, "answer_sync", leaky)
+
+
+@mutation
+def a_deleted_group_forgets_a_commit_on_its_way(patch: pytest.MonkeyPatch) -> None:
+    def only_visible(turn: Turn, group: Group) -> dict[Any, None]:
+        return dict.fromkeys(turn.shard.durable.offsets.get(group.group_id, {}))
+
+    patch.setattr(expiry, "held_offsets", only_visible)
+
+
+@mutation
+def the_history_misses_a_rebalance(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GroupHistory, "stable", nothing)
+
+
+@mutation
+def an_assignment_is_acknowledged_but_not_written(patch: pytest.MonkeyPatch) -> None:
+    append = Turn.append
+
+    def skip(self: Turn, write: Any, *producer: int) -> None:
+        append(self, write, *producer)
+        if isinstance(write, Assignment):
+            last = self.effects[-1]
+            assert isinstance(last, Append)
+            self.effects[-1] = Append(last.token, last.records[:0])
+
+    patch.setattr(Turn, "append", skip)
+
+
+@mutation
+def a_join_timer_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    timer = Shard._timer
+
+    def deaf(self: Shard, turn: Turn, event: Any) -> None:
+        if event.kind is not TimerKind.JOIN:
+            timer(self, turn, event)
+
+    patch.setattr(Shard, "_timer", deaf)
+
+
+@mutation
+def stale_timers_are_believed(patch: pytest.MonkeyPatch) -> None:
+    def believe(turn: Turn, group: Group, deadline_ms: int) -> None:
+        if group.state is State.PREPARING_REBALANCE:
+            rebalance.complete_join(turn, group)
+        elif group.members:
+            rebalance.begin(turn, group, rebalance.Cause("", "stale"))
+            group.join_deadline_ms = None
+
+    patch.setattr(rebalance, "join_timer_fired", believe)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_the_simulator_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTATIONS[name](monkeypatch)
+    found = ""
+    for seed in range(40):
+        try:
+            run(seed, members=10, minutes=10, faults=Faults(stuck=0.2, failed_write=0.05))
+        except Broken as broken:
+            found = str(broken)
+            break
+    assert found, f"{name} was not found"
+    assert f"--seed {seed} " in found

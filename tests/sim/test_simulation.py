@@ -1,0 +1,73 @@
+"""The simulator holds the coordinator to its invariants; a seed is a run, and a calm world settles."""
+
+import os
+
+import pytest
+
+from kohort.sim import Faults, run
+
+REBALANCES = 20_000
+
+
+def test_twenty_thousand_rebalances_under_all_faults_keep_the_invariants() -> None:
+    done = 0
+    restarts = resignations = commits = stable = 0
+    seed = 1_000
+    while done < REBALANCES:
+        report = run(seed, members=(4, 12, 20)[seed % 3], minutes=20)
+        done += report.rebalances
+        restarts += report.restarts
+        resignations += report.resignations
+        commits += report.commits_acknowledged
+        stable += report.outcomes["Stable"]
+        seed += 1
+    # The faults did happen, and the groups did work in spite of them.
+    assert restarts > 50
+    assert resignations > 100
+    assert commits > 5_000
+    assert stable > REBALANCES // 4
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    one, other = run(7, 8, 5), run(7, 8, 5)
+    one.cpu_seconds = other.cpu_seconds = 0
+    assert one == other
+    third = run(8, 8, 5)
+    assert third.steps != one.steps
+
+
+def test_without_faults_a_group_rebalances_once_per_change_of_members() -> None:
+    report = run(1, members=5, minutes=5, faults=Faults.none())
+    assert report.rebalances <= 6
+    assert report.outcomes["Stable"] >= 1
+    assert report.restarts == report.resignations == 0
+
+
+def test_faults_are_chosen_by_name() -> None:
+    assert Faults.named("none") == Faults.none()
+    assert Faults.named("all") == Faults()
+    chosen = Faults.named("lost,crash=0.5")
+    assert (chosen.lost, chosen.crash, chosen.churn) == (Faults().lost, 0.5, 0.0)
+    with pytest.raises(ValueError, match="no fault called 'fire'; there are lost, "):
+        Faults.named("fire")
+
+
+@pytest.mark.parametrize(
+    "fault", ["crash=0.05", "resign=0.1", "failed_write=0.2", "slow_disk=0.8", "lost=0.2"]
+)
+def test_each_fault_alone_and_often(fault: str) -> None:
+    report = run(11, members=10, minutes=10, faults=Faults.named(fault + ",churn=0.05"))
+    assert report.rebalances > 20
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(0)
+def test_very_many_rebalances_under_all_faults_keep_the_invariants() -> None:
+    wanted = int(os.environ.get("KOHORT_CHAOS_REBALANCES", "1000000"))
+    done, seed = 0, 100_000
+    while done < wanted:
+        report = run(seed, members=(4, 12, 20, 60)[seed % 4], minutes=60)
+        done += report.rebalances
+        seed += 1
+        if seed % 50 == 0:
+            print(f"{done} rebalances; {report}", flush=True)
