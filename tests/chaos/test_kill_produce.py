@@ -62,9 +62,8 @@ def kill_while_producing(broker: BrokerProcess, cycles: int, seed: int) -> None:
     assert not confluent_producer.refused, confluent_producer.refused[:3]
     assert all(promised), "a producer got nothing through: this run shows nothing"
     repeated = sum(producer.repeated for producer in raw_producers)
-    print(
-        f"  {sum(map(len, promised)):,} records once each, {repeated} batches sent again, {len(topic_maker.made)} topics"
-    )
+    topics = len(topic_maker.made)
+    print(f"  {sum(map(len, promised)):,} records once each, {repeated} batches sent again, {topics} topics")
 
 
 def check_promises(

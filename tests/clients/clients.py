@@ -1,0 +1,30 @@
+"""The three client libraries, and how a test is run for each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.clients.aio import AioKafka
+from tests.clients.client import able
+from tests.clients.confluent import Confluent
+from tests.clients.kafka_python import KafkaPython
+
+CLIENTS: tuple[type[Any], ...] = (Confluent, AioKafka, KafkaPython)
+
+
+def each_client(*methods: str) -> pytest.MarkDecorator:
+    """Runs a test once per client that has these methods, as `client`."""
+    chosen = able(CLIENTS, *methods)
+    return pytest.mark.parametrize("client", chosen, indirect=True, ids=[client.name for client in chosen])
+
+
+def each_codec() -> pytest.MarkDecorator:
+    """Runs a test for every compression of every client, as `client` and `codec`."""
+    pairs = [
+        pytest.param(client, codec, id=f"{client.name}-{codec}")
+        for client in CLIENTS
+        for codec in client.codecs
+    ]
+    return pytest.mark.parametrize(("client", "codec"), pairs, indirect=["client"])
