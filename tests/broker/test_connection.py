@@ -116,14 +116,6 @@ def test_bad_input_closes_that_connection_alone_and_says_who_and_why(broker, cli
     assert api_versions(client).error_code == 0, "others never notice"
 
 
-def test_librdkafkas_list_of_all_topics_is_understood(broker):
-    """It writes a null array as four bytes in flexible versions; Kafka does not look at what follows."""
-    body = bytes.fromhex("00000000010000")
-    with Connection(broker.bootstrap_servers) as client:
-        client.send_bytes(struct.pack(">ihhih", 11 + len(body), 3, 13, 1, -1) + b"\0" + body)
-        assert len(client.receive_frame()) > 20
-
-
 def test_what_was_asked_before_bad_input_is_still_answered(broker):
     with Connection(broker.bootstrap_servers) as client:
         client.send(MetadataRequest(None), version=5)

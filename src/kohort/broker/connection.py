@@ -33,17 +33,6 @@ log = logging.getLogger("kohort.broker")
 _LENGTH = struct.Struct(">i").unpack_from
 _FIRST_BUFFER = 64 * 1024
 _MOST_CALLS = 1024  # requests that wait for the disk on one connection
-METADATA = 3
-
-
-def _without_spare_bytes(frame: memoryview, body: int, version: int) -> memoryview:
-    """librdkafka asks for all topics with four zero bytes where a flexible version has one (its issue 5049).
-
-    Kafka answers, because it ignores what is left over at the end of a request.
-    """
-    size = 5 if version <= 10 else 4  # of a request for all topics: null, two or three flags, no tags
-    is_longer = len(frame) - body == size + 3 and frame[body : body + 4] == bytes(4)
-    return memoryview(b"".join((frame[:body], frame[body + 3 :]))) if is_longer else frame
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -191,8 +180,6 @@ class Connection(asyncio.BufferedProtocol):
         api_codec = row.codec(version)
         if api_codec.flexible:
             body = body_of(frame, body)
-            if api_key == METADATA:
-                frame = _without_spare_bytes(frame, body, version)
         call = Call(
             self, api_codec, correlation_id, client_id, api_codec.decode_request(frame, body, row.slack)
         )
