@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from kohort.coordinator import events as ev
-from kohort.coordinator.effects import Append, HeartbeatResponse, JoinResponse, Reply, Response
+from kohort.coordinator.effects import (
+    Append,
+    CommitResponse,
+    HeartbeatResponse,
+    JoinResponse,
+    Reply,
+    Response,
+)
 from kohort.coordinator.history import LOST, GroupHistory, Rebalance
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
@@ -165,3 +172,48 @@ def test_the_runtime_carries_a_join_to_its_answer() -> None:
     assert (response.generation_id, response.leader) == (1, "c-uuid")
     runtime.submit(ev.SyncGroup("s", "g", "c-uuid", 1, (("c-uuid", b"all"),)), 700)
     assert replies["s"].assignment == b"all"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"protocols": (("p" * 40_000, b""),)},
+        {"protocol_type": "t" * 40_000},
+        {"group_instance_id": "ä" * 20_000},
+        {"client_host": "h" * 40_000},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_no_record_can_hold_is_refused_at_the_door(changes: dict[str, object]) -> None:
+    shard = active_shard()
+    assert shard.step(join(**changes), 0) == [Reply("r", JoinResponse(ErrorCode.INVALID_REQUEST))]
+    assert shard.groups == {}
+
+
+def test_a_group_id_that_no_record_can_hold_is_invalid() -> None:
+    (reply,) = active_shard().step(ev.OffsetCommit("r", "g" * 40_000, (ev.OffsetToCommit("t", 0, 1),)), 0)
+    assert reply == Reply("r", CommitResponse((ErrorCode.INVALID_GROUP_ID,)))
+
+
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, -(2**63), 0])
+def test_a_retention_at_its_limits_is_written(retention_ms: int) -> None:
+    shard = active_shard()
+    offsets = (ev.OffsetToCommit("t", 0, -(2**63), -1, None), ev.OffsetToCommit("t", 2**31 - 1, 2**63 - 1))
+    effects = shard.step(ev.OffsetCommit("r", "g", offsets, retention_time_ms=retention_ms), 1_000)
+    (append,) = effects
+    assert isinstance(append, Append)
+    assert shard.step(ev.DurableWritten(append.token, 0), 1_000) == [
+        Reply("r", CommitResponse((ErrorCode.NONE, ErrorCode.NONE)))
+    ]
+
+
+def test_ten_thousand_protocols_are_no_trouble() -> None:
+    shard = active_shard(group_initial_rebalance_delay_ms=0)
+    protocols = tuple((f"protocol-{number}", b"") for number in range(10_000))
+    for number in range(5):
+        shard.step(
+            join(f"r{number}", protocols=protocols, fresh_uuid=str(number), requires_member_id=False), 0
+        )
+    for number in (0, 1, 2, 3, 4, 0):
+        shard.step(join(f"s{number}", member_id=f"c-{number}", protocols=protocols[::-1]), 0)
+    assert shard.groups["g"].protocol_name == "protocol-9999"

@@ -1,6 +1,7 @@
 """Keys and values of `__consumer_offsets`: the bytes are Kafka's."""
 
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from kohort.coordinator.records import (
     offset_key,
     offset_record,
 )
+from kohort.coordinator.settings import partition_for
 
 
 def test_an_offset_commit_is_written_as_version_3() -> None:
@@ -153,3 +155,43 @@ def test_damaged_values_are_bad_records_and_nothing_else(value: bytes) -> None:
             decode(value)
         except BadRecord:
             pass
+
+
+KAFKA = [
+    line.split(" ", 3)
+    for line in (Path(__file__).parent / "kafka" / "records-4.3.1.txt").read_text().splitlines()
+    if line.startswith(("o ", "g "))
+]
+
+
+@pytest.mark.parametrize(("kind", "version", "key", "value"), KAFKA)
+def test_records_that_kafka_wrote_are_read(kind: str, version: str, key: str, value: str) -> None:
+    found_key, data = decode_key(bytes.fromhex(key)), bytes.fromhex(value)
+    if kind == "o":
+        v = int(version)
+        expires = 1_800_000_000_000 if v == 1 else -1
+        epoch = 7 if v >= 3 else -1
+        assert found_key == OffsetKey("grüppe", "topic", 3)
+        committed = CommittedOffset(1_234_567_890_123, epoch, "mäta", 1_700_000_000_000, expires)
+        assert decode_offset(data) == committed
+        if v in (1, 3):
+            assert offset_record(*found_key, committed) == (bytes.fromhex(key), data)
+    elif version == "e":
+        assert decode_group(data) == GroupMetadata("", 2, None, None, 99, ())
+    else:
+        v = int(version)
+        assert found_key == GroupKey("grüppe")
+        rebalance, instance = (60_000 if v >= 1 else 10_000), ("inst" if v >= 3 else None)
+        member = MemberMetadata("m-1", instance, "c", "/h", rebalance, 10_000, b"\1\2", b"\3")
+        group = GroupMetadata("consumer", 5, "range", "m-1", 99 if v >= 2 else -1, (member,))
+        assert decode_group(data) == group
+        if v == 3:
+            assert group_record("grüppe", group) == (bytes.fromhex(key), data)
+
+
+def test_groups_live_in_the_partitions_where_kafka_has_them() -> None:
+    path = Path(__file__).parent / "kafka" / "records-4.3.1.txt"
+    rows = [line.split(" ", 2)[1:] for line in path.read_text().splitlines() if line.startswith("p ")]
+    assert len(rows) == 7
+    for partition, group_id in rows:
+        assert partition_for(group_id, 50) == int(partition)

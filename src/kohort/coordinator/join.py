@@ -30,6 +30,9 @@ def join_group(turn: Turn, request: JoinGroup) -> None:
     ):
         turn.refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT)
         return
+    if not _fits_a_record(request):
+        turn.refuse(request, ErrorCode.INVALID_REQUEST)
+        return
     group = turn.shard.groups.get(request.group_id)
     is_new_group = group is None
     if group is None:
@@ -51,6 +54,12 @@ def join_group(turn: Turn, request: JoinGroup) -> None:
         _join_with_id(turn, group, request)
     if is_new_group and turn.shard.next_token == before:
         turn.append(NewGroup.of(group))
+
+
+def _fits_a_record(request: JoinGroup) -> bool:
+    """What is too long to be written must not get in: the group could never become Stable."""
+    texts = (request.protocol_type, request.client_id, request.client_host, request.group_instance_id or "")
+    return all(map(fits, texts)) and all(fits(name) for name, _ in request.protocols)
 
 
 def _has_room(turn: Turn, group: Group, member_id: str) -> bool:

@@ -14,13 +14,14 @@ from kohort.coordinator.effects import (
 )
 from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit, TxnOffsetCommit
 from kohort.coordinator.group import Group
-from kohort.coordinator.records import CommittedOffset, offset_record, offset_tombstone
+from kohort.coordinator.records import CommittedOffset, fits, offset_record, offset_tombstone
 from kohort.coordinator.replay import TopicPartition
 from kohort.coordinator.state import ANSWERS, State
 from kohort.coordinator.turn import Turn, Write
 from kohort.wire.errors import ErrorCode
 
 NONE = ErrorCode.NONE
+INT64_MAX = 2**63 - 1
 
 
 def commit_offsets(turn: Turn, request: OffsetCommit) -> None:
@@ -37,7 +38,7 @@ def commit_offsets(turn: Turn, request: OffsetCommit) -> None:
     if member is not None:
         turn.renew(group, member)
     retention_ms = request.retention_time_ms
-    expires_ms = -1 if retention_ms == -1 else turn.now_ms + retention_ms
+    expires_ms = -1 if retention_ms == -1 else min(max(turn.now_ms + retention_ms, 0), INT64_MAX)
     _write(turn, group, request, expires_ms)
 
 
@@ -113,7 +114,8 @@ def _check_item(turn: Turn, item: OffsetToCommit) -> ErrorCode:
         return item.refused
     metadata, limit = item.metadata or "", turn.settings.offset_metadata_max_bytes
     # Kafka counts UTF-16 units here, whatever the setting is called.
-    if len(metadata) * 2 > limit and len(metadata.encode("utf-16-le", "surrogatepass")) > limit * 2:
+    too_long = len(metadata) * 2 > limit and len(metadata.encode("utf-16-le", "surrogatepass")) > limit * 2
+    if too_long or not fits(metadata):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return NONE
 

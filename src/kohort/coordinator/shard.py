@@ -50,7 +50,7 @@ from kohort.coordinator.events import (
 )
 from kohort.coordinator.group import Group, from_record
 from kohort.coordinator.history import GroupHistory
-from kohort.coordinator.records import BadRecord
+from kohort.coordinator.records import BadRecord, fits
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.state import State, answer_for_append_error
@@ -110,10 +110,13 @@ class Shard:
         return turn.effects
 
     def _request(self, turn: Turn, handle: Callable[[Turn, Any], None], request: Request) -> None:
-        if not isinstance(request, ListGroups) and (
-            request.group_id is None
-            or (not request.group_id and not isinstance(request, _MAY_HAVE_NO_GROUP_ID))
-        ):
+        if (
+            not isinstance(request, ListGroups)
+            and (
+                request.group_id is None
+                or (not request.group_id and not isinstance(request, _MAY_HAVE_NO_GROUP_ID))
+            )
+        ) or (not isinstance(request, ListGroups) and not fits(request.group_id or "")):
             turn.refuse(request, ErrorCode.INVALID_GROUP_ID)
         elif self.status is Status.ACTIVE:
             handle(turn, request)
