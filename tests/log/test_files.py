@@ -142,6 +142,34 @@ def test_a_pinned_file_keeps_its_descriptor(tmp_path: Path) -> None:
     pinned.unpin()
 
 
+def test_pinned_files_beyond_the_limit_count_again_once_they_are_unpinned(tmp_path: Path) -> None:
+    directory = DiskDirectory(tmp_path, FilePool(limit=2))
+    before = open_descriptors()
+    files = [directory.open(f"{n}") for n in range(6)]
+    for file in files:
+        file.append(b"x")
+        file.pin()
+    assert open_descriptors() - before == 6, "all are in use"
+    for file in files:
+        file.unpin()
+    directory.pool.close()
+    assert open_descriptors() == before
+
+
+def test_the_descriptor_of_a_deleted_file_goes_with_its_last_pin(tmp_path: Path) -> None:
+    directory = DiskDirectory(tmp_path)
+    before = open_descriptors()
+    file = directory.open("a")
+    file.append(b"x")
+    file.pin()
+    file.pin()
+    file.delete()
+    file.unpin()
+    assert open_descriptors() == before + 1
+    file.unpin()
+    assert open_descriptors() == before
+
+
 def test_what_is_used_stays_open_before_what_is_not(tmp_path: Path) -> None:
     directory = DiskDirectory(tmp_path, FilePool(limit=3))
     busy = directory.open("busy")

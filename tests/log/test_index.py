@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kohort.log.files import Directory
 from kohort.log.index import DamagedIndex, OffsetIndex, TimeIndex
 from kohort.log.segment import Segment
-from tests.log.support import append, node_on
+from tests.log.support import append, make_batch, node_on
 
 
 def test_offset_entries_are_two_big_endian_int32() -> None:
@@ -90,6 +90,15 @@ def test_entries_are_where_kafka_puts_them(directory: Directory) -> None:
         assert list(times.timestamps) == [1021, 1041, 1051]
 
 
+def test_exactly_the_interval_is_not_yet_enough(directory: Directory) -> None:
+    size = len(make_batch()[0])
+    with node_on(directory, index_interval_bytes=size) as node:
+        partition = node.open()
+        for _ in range(5):
+            append(partition)
+        assert list(partition.segments[0].offset_index.offsets) == [2, 4]
+
+
 def indexes_of(segment: Segment) -> tuple[bytes, bytes]:
     return segment.offset_index.encode(), segment.time_index.encode()
 
@@ -113,6 +122,24 @@ def test_a_rebuilt_index_equals_the_written_one(directory: Directory) -> None:
             directory.child("t-0").replace(f"{segment.base_offset:020d}.timeindex", b"garbage")
             assert indexes_of(segment) == written
             assert directory.child("t-0").read(f"{segment.base_offset:020d}.timeindex") == written[1]
+
+
+def test_an_index_that_is_ahead_of_an_older_state_is_cut_to_it(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kohort.log.commit.STATE_EVERY_BATCHES", 10)
+    with node_on(directory, index_interval_bytes=100) as node:
+        partition = node.open()
+        for n in range(35):
+            append(partition, timestamp=1000 + n)
+            node.syncer.drain()
+        before = indexes_of(partition.segments[0])
+        older, newest = sorted(name for name in directory.child("t-0").names() if name.endswith(".state"))
+        directory.child("t-0").replace(newest, b"damaged")
+        again = node.crash().open()
+        assert again.log_end_offset == 35
+        assert indexes_of(again.segments[0]) == before
+        assert older in directory.child("t-0").names()
 
 
 def test_the_index_after_a_crash_equals_the_one_before(directory: Directory) -> None:

@@ -15,6 +15,7 @@ from kohort.log.files import Directory, DiskDirectory
 from kohort.log.memory import MemoryDirectory
 from kohort.log.partition import Durability, Partition
 from kohort.log.recovery import CleanState
+from kohort.log.segment import Segment
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.records import assign, crc_is_good, read_header
 from tests.log.support import Node, append, content, headers_of, make_batch, node_on
@@ -389,6 +390,27 @@ def test_a_dropped_segment_is_read_on_by_who_has_it_pinned(directory: Directory)
         assert headers_of(b"".join(piece.chunks()))[0].last_offset == 6
         piece.file.unpin()
         assert not [name for name in partition.directory.names() if "deleted" in name]
+
+
+def test_a_replaced_segment_is_read_from_its_successor(directory: Directory) -> None:
+    """As compaction does it: the first batch is gone, the second lies where the first was."""
+    with node_on(directory) as node:
+        partition = node.open(clean=FRESH)
+        for _ in range(3):
+            append(partition, 2)
+        partition.roll(0)
+        append(partition, 2)
+        (old, _) = partition.segments
+        assert headers_of(read(partition, 3))[0].base_offset == 2
+        name = "00000000000000000000.log"
+        kept = old.file.pread(0, old.size)[headers_of(read(partition, 0))[0].size :]
+        assert headers_of(read(partition, 3))[0].base_offset == 2
+        old.delete()
+        partition.directory.replace(name, kept)
+        new = Segment(partition.directory, 0, 4096, sealed=True)
+        partition.replace_segments([old], new)
+        assert [headers_of(read(partition, offset))[0].base_offset for offset in (0, 1, 2, 3)] == [2, 2, 2, 2]
+        assert [header.base_offset for header in headers_of(content(partition))] == [2, 4, 6]
 
 
 # Many

@@ -159,6 +159,19 @@ def test_leftovers_of_an_interrupted_compaction(directory: Directory) -> None:
         assert again.log_end_offset == 40
 
 
+def test_a_swap_takes_the_place_of_all_segments_it_covers(directory: Directory) -> None:
+    """The crash came before the first of the old ones was deleted."""
+    with node_on(directory, internal_segment_bytes=300) as node:
+        bases = rolled(node)
+        home = directory.child("t-0")
+        merged = b"".join(home.read(log_name(base)) or b"" for base in bases[1:3])
+        home.replace(log_name(bases[1]) + ".swap", merged)
+        whole = content(node.open())
+        assert [header.base_offset for header in headers_of(whole)] == list(range(0, 40, 2))
+        assert offsets_of(home.names(), LOG) == [*bases[:2], *bases[3:]]
+        assert home.read(log_name(bases[1])) == merged
+
+
 def test_a_clean_stop_is_believed(directory: Directory) -> None:
     with node_on(directory, internal_segment_bytes=300) as node:
         partition = node.open()

@@ -32,16 +32,18 @@ def test_disk_answers_after_the_sync(faulty: Directory, faults: Faults) -> None:
     with node_on(faulty, "disk") as node:
         partition = node.open(clean=FRESH)
         answers: list[ErrorCode] = []
+        heard: list[int] = []
+        partition.add_waiter(lambda: heard.append(partition.high_watermark))
         append(partition, 3)
         partition.when_durable(3, answers.append)
         assert faults.entered.wait(10), "a lone append is synced at once"
-        assert (partition.high_watermark, partition.log_end_offset, answers) == (0, 3, [])
+        assert (partition.high_watermark, partition.log_end_offset, answers, heard) == (0, 3, [], [])
         assert len(partition.read(0, 1000, at_least_one=True)) == 0, (
             "nobody sees what a crash could take back"
         )
         faults.gate.set()
         node.inbox.run_until(lambda: bool(answers))
-        assert (partition.high_watermark, answers) == (3, [ErrorCode.NONE])
+        assert (partition.high_watermark, answers, heard) == (3, [ErrorCode.NONE], [3])
         assert len(headers_of(content(partition))) == 1
 
 

@@ -89,6 +89,30 @@ def test_one_wrong_bit_anywhere_in_the_last_batch_costs_only_that_batch(director
             assert node.open().log_end_offset == 2 * (BATCHES - 1), at
 
 
+def test_a_batch_whose_offset_goes_back_is_cut(directory: Directory) -> None:
+    with node_on(directory) as node:
+        log, ends = whole_log(node)
+        put(directory, log + log[: ends[0]])
+        survives(node, log, BATCHES, len(log))
+
+
+def test_the_epochs_of_what_was_cut_are_forgotten(directory: Directory) -> None:
+    with node_on(directory) as node:
+        partition = node.open()
+        for epoch in (0, 1):
+            partition.leader_epoch = epoch
+            append(partition)
+        size = partition.size
+        partition.close()
+        home = directory.child("t-0")
+        file = home.open(LOG_NAME, private=True)
+        file.truncate(size - 1)
+        file.close()
+        again = node.crash().open()
+        assert again.log_end_offset == 1
+        assert again.epochs.latest == 0
+
+
 def test_what_was_cut_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     directory = DiskDirectory(tmp_path)
     with node_on(directory) as node, caplog.at_level(logging.WARNING):
@@ -121,4 +145,5 @@ def test_segments_after_a_torn_one_are_cut_too(directory: Directory) -> None:
         again = node.open()
         assert again.log_end_offset == bases[1] - 2
         assert [segment.base_offset for segment in again.segments] == [0]
+        assert [name for name in home.names() if name.endswith(".log")] == [LOG_NAME]
         assert append(again, 1) == bases[1] - 2
