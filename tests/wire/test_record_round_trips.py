@@ -13,9 +13,11 @@ from kohort.wire.records import (
     ControlKind,
     Record,
     assign,
+    check_batch,
     crc_is_good,
     encode_batch,
     encode_control_batch,
+    encode_pairs_batch,
     iter_records,
     read_header,
     rebuild,
@@ -136,3 +138,22 @@ def test_a_batch_may_be_left_without_records(codec: Compression) -> None:
     assert len(left) == HEADER_SIZE
     assert (after.last_offset, after.last_sequence, after.max_timestamp) == (2, 2, T + 5)
     assert list(iter_records(left)) == []
+
+
+@given(
+    st.lists(
+        st.tuples(st.binary(max_size=2000), st.none() | st.binary(max_size=2000)), min_size=1, max_size=40
+    ),
+    st.integers(0, 2**41),
+)
+def test_a_batch_of_pairs_is_what_encode_batch_makes_of_the_same_records(pairs, timestamp):
+    batch, header = encode_pairs_batch(pairs, timestamp)
+    records = [Record(i, timestamp, key, value, []) for i, (key, value) in enumerate(pairs)]
+    assert batch == encode_batch(records)
+    assert check_batch(batch)._replace(crc=0) == header
+
+
+def test_more_pairs_than_short_varints():
+    pairs = [(b"k%d" % i, None if i % 3 else b"v" * i) for i in range(1500)]
+    batch, _ = encode_pairs_batch(pairs, 5)
+    assert [(r.key, r.value) for r in iter_records(batch)] == pairs

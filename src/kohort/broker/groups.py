@@ -32,8 +32,7 @@ from kohort.log.datadir import new_uuid
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated
 from kohort.wire.errors import ErrorCode, KafkaError
-from kohort.wire.payload import Record
-from kohort.wire.records import check_batch, encode_batch, iter_batches, iter_records
+from kohort.wire.records import encode_pairs_batch, iter_batches, iter_records
 
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
@@ -123,13 +122,12 @@ class Groups:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, now_ms)
             return
         log_partition = topic.partitions[partition]
-        records = [Record(i, now_ms, r.key, r.value, []) for i, r in enumerate(write.records)]
-        batch = memoryview(encode_batch(records))
+        batch, header = encode_pairs_batch(write.records, now_ms, write.producer_id, write.producer_epoch)
         if len(batch) > topic.config.max_message_bytes:
             done(ErrorCode.MESSAGE_TOO_LARGE, -1, now_ms)
             return
         try:
-            base_offset = log_partition.append(batch, check_batch(batch), now_ms)
+            base_offset = log_partition.append(memoryview(batch), header, now_ms)
         except KafkaError as error:
             done(error.code, -1, now_ms)
             return
@@ -138,7 +136,7 @@ class Groups:
             done(error, base_offset, self.now_ms())
             self._arm()
 
-        log_partition.when_durable(base_offset + len(records), durable)
+        log_partition.when_durable(base_offset + len(write.records), durable)
 
     # --- the topic --------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from kohort.coordinator.effects import (
 from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit, TxnOffsetCommit
 from kohort.coordinator.group import Group
 from kohort.coordinator.records import CommittedOffset, fits, offset_record, offset_tombstone
-from kohort.coordinator.replay import TopicPartition
+from kohort.coordinator.replay import Durable, TopicPartition
 from kohort.coordinator.state import ANSWERS, State
 from kohort.coordinator.turn import Turn, Write
 from kohort.wire.errors import ErrorCode
@@ -88,6 +88,7 @@ def _write(
 ) -> None:
     records: list[RecordToWrite] = []
     keys: list[TopicPartition] = []
+    offsets: list[CommittedOffset] = []
     errors: list[ErrorCode] = []
     group_id, now_ms = group.group_id, turn.now_ms
     for item in request.offsets:
@@ -98,6 +99,7 @@ def _write(
             committed = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires_ms)
             records.append(offset_record(group_id, topic, partition, committed))
             keys.append((topic, partition))
+            offsets.append(committed)
     response = CommitResponse(tuple(errors))
     if not records:
         turn.reply(request.request, response)
@@ -105,7 +107,7 @@ def _write(
         return
     for key in keys:
         group.pending_offsets[key] = group.pending_offsets.get(key, 0) + 1
-    commit = Commit(tuple(records), [(request, response)], group, tuple(keys), producer_id)
+    commit = Commit(tuple(records), [(request, response)], group, tuple(keys), tuple(offsets), producer_id)
     turn.append(commit, producer_id, producer_epoch)
 
 
@@ -124,7 +126,12 @@ def _check_item(turn: Turn, item: OffsetToCommit) -> ErrorCode:
 class Commit(Write):
     group: Group
     keys: tuple[TopicPartition, ...]
+    committed: tuple[CommittedOffset, ...]
+    """What the records say, in their order: commits are the hot path, so they are not decoded again."""
     producer_id: int
+
+    def replay(self, durable: Durable, base_offset: int, producer_id: int) -> None:
+        durable.apply_commit(self.group.group_id, self.keys, self.committed, base_offset, producer_id)
 
     def settled(self, turn: Turn, error: ErrorCode) -> None:
         pending = self.group.pending_offsets

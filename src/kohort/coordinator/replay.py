@@ -6,6 +6,7 @@ restart finds is what was visible before. Everything here comes from records; no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kohort.coordinator.events import LogRecord
@@ -69,6 +70,25 @@ class Durable:
             self.groups.pop(key.group_id, None)
         else:
             self.groups[key.group_id] = decode_group(record.value)
+
+    def apply_commit(
+        self,
+        group_id: str,
+        keys: Sequence[TopicPartition],
+        committed: Sequence[CommittedOffset],
+        base_offset: int,
+        producer_id: int,
+    ) -> None:
+        """What `apply` does with the records of one commit, for who knows what they say."""
+        positioned = [Positioned(each, base_offset + number) for number, each in enumerate(committed)]
+        if producer_id == -1:
+            of_group = self.offsets.get(group_id)
+            if of_group is None:
+                of_group = self.offsets[group_id] = {}
+            of_group.update(zip(keys, positioned, strict=True))
+        else:
+            pending = self.open_transactions.setdefault(producer_id, {})
+            pending.update(zip((OffsetKey(group_id, *key) for key in keys), positioned, strict=True))
 
     def _apply_offset(self, key: OffsetKey, record: LogRecord) -> None:
         if record.value is None:

@@ -33,7 +33,6 @@ from kohort.coordinator.events import (
     LeaveGroup,
     ListGroups,
     LoadRecords,
-    LogRecord,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
@@ -169,8 +168,7 @@ class Shard:
             return  # of a time before the partition moved away
         write, producer_id = found
         assert not self.writes or token < next(iter(self.writes)), "writes became durable out of order"
-        for number, record in enumerate(write.records):
-            self.durable.apply(LogRecord(base_offset + number, record.key, record.value, producer_id))
+        write.replay(self.durable, base_offset, producer_id)
         write.release(turn, ErrorCode.NONE)
 
     def _failed(self, turn: Turn, token: int, error: ErrorCode) -> None:

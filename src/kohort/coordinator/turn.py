@@ -17,9 +17,10 @@ from kohort.coordinator.effects import (
     SyncResponse,
     refusal,
 )
-from kohort.coordinator.events import Request, TimerKind, Token
+from kohort.coordinator.events import LogRecord, Request, TimerKind, Token
 from kohort.coordinator.group import Group, Member, Session
 from kohort.coordinator.history import GroupHistory
+from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
 from kohort.wire.errors import ErrorCode
 
@@ -33,6 +34,11 @@ class Write:
 
     records: tuple[RecordToWrite, ...]
     answers: list[tuple[Request, Response]]
+
+    def replay(self, durable: Durable, base_offset: int, producer_id: int) -> None:
+        """The records are durable: now they count."""
+        for number, record in enumerate(self.records):
+            durable.apply(LogRecord(base_offset + number, record.key, record.value, producer_id))
 
     def settled(self, turn: Turn, error: ErrorCode) -> None:
         """The records are durable and replayed (NONE), or were not written."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kohort.wire.errors import BadBatch, ErrorCode
@@ -204,4 +204,24 @@ def encode_records(records: list[Record], base_offset: int, base_timestamp: int)
             body += (b"\1",) if content is None else (varint(len(content)), content)
         parts.append(varint(sum(map(len, body))))
         parts += body
+    return b"".join(parts)
+
+
+def encode_pairs(pairs: Sequence[tuple[bytes, bytes | None]]) -> bytes:
+    """Records with keys and values alone, all of the batch's timestamp, at offsets that follow one another."""
+    short = _SHORT_VARINTS
+    parts: list[bytes] = []
+    for delta, (key, value) in enumerate(pairs):
+        at = short[delta] if delta < 1024 else _varint(delta)
+        key_length = len(key)
+        key_size = short[key_length] if key_length < 1024 else _varint(key_length)
+        if value is None:
+            size = 4 + len(at) + len(key_size) + key_length
+            parts += (short[size] if size < 1024 else _varint(size), b"\0\0", at, key_size, key, b"\1\0")
+            continue
+        length = len(value)
+        value_size = short[length] if length < 1024 else _varint(length)
+        size = 3 + len(at) + len(key_size) + key_length + len(value_size) + length
+        size_bytes = short[size] if size < 1024 else _varint(size)
+        parts += (size_bytes, b"\0\0", at, key_size, key, value_size, value, b"\0")
     return b"".join(parts)

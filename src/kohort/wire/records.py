@@ -12,7 +12,7 @@ The CRC covers everything from the attributes on, so offsets and leader epoch ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from crc32c import crc32c
 from kohort.wire.compression import MAX_DECOMPRESSED, Buffer, Compression, compress, decompress
 from kohort.wire.errors import BadBatch, ErrorCode
 from kohort.wire.payload import Record as Record  # part of the interface
-from kohort.wire.payload import damaged, decode_records, encode_records, wrap64
+from kohort.wire.payload import damaged, decode_records, encode_pairs, encode_records, wrap64
 
 HEADER_SIZE = 61
 LENGTH_END = 12  # batch_length counts what follows itself
@@ -303,6 +303,25 @@ def encode_batch(
     assert records, "a batch holds at least one record"
     last_offset_delta = records[-1].offset - base_offset
     return rebuild(header._replace(last_offset_delta=last_offset_delta), records, level=level)
+
+
+def encode_pairs_batch(
+    pairs: Sequence[tuple[bytes, bytes | None]],
+    timestamp: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+) -> tuple[bytearray, BatchHeader]:
+    """An uncompressed batch of keys and values, and its header: what the coordinator writes, thousands a second."""
+    payload = encode_pairs(pairs)
+    count = len(pairs)
+    attributes = TRANSACTIONAL if producer_id >= 0 else 0
+    header = BatchHeader(
+        0, HEADER_SIZE - LENGTH_END + len(payload), -1, 2, 0, attributes, count - 1, timestamp, timestamp,
+        producer_id, producer_epoch, -1, count,
+    )  # fmt: skip
+    batch = bytearray(_header.pack(*header)) + payload
+    _uint32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:], 0, KEEP_LOCK))
+    return batch, header
 
 
 def rebuild(
