@@ -65,7 +65,7 @@ class KafkaPython(Client):
     assignors = tuple(ASSIGNORS)
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._common = {"bootstrap_servers": bootstrap_servers}
+        self._common = {"bootstrap_servers": bootstrap_servers, "retry_backoff_ms": 20}
         self._admin = kafka.KafkaAdminClient(**self._common)
 
     def close(self) -> None:
@@ -235,14 +235,17 @@ class KafkaPythonMember(Member):
 
     def run(self) -> None:
         consumer = kafka.KafkaConsumer(**self._settings)
+        poll_ms = 100
         try:
             if isinstance(self._topics, str):
                 consumer.subscribe(pattern=self._topics)
+                # 3.0.12 forgets to finish a join that it began because of a new topic when the poll ends meanwhile.
+                poll_ms = 3000
             else:
                 consumer.subscribe(self._topics)
             while not self.leaving.is_set():
                 self.polling.wait()
-                polled = consumer.poll(100, max_records=100)
+                polled = consumer.poll(poll_ms, max_records=100)
                 received = [from_record(record) for records in polled.values() for record in records]
                 self.note(received, ((part.topic, part.partition) for part in consumer.assignment()))
                 offsets = next_offsets(received)
