@@ -124,8 +124,9 @@ def test_a_rebuilt_index_equals_the_written_one(directory: Directory) -> None:
             assert directory.child("t-0").read(f"{segment.base_offset:020d}.timeindex") == written[1]
 
 
+@pytest.mark.parametrize("torn", [False, True])
 def test_an_index_that_is_ahead_of_an_older_state_is_cut_to_it(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
+    directory: Directory, monkeypatch: pytest.MonkeyPatch, torn: bool
 ) -> None:
     monkeypatch.setattr("kohort.log.commit.STATE_EVERY_BATCHES", 10)
     with node_on(directory, index_interval_bytes=100) as node:
@@ -135,11 +136,16 @@ def test_an_index_that_is_ahead_of_an_older_state_is_cut_to_it(
             node.syncer.drain()
         before = indexes_of(partition.segments[0])
         older, newest = sorted(name for name in directory.child("t-0").names() if name.endswith(".state"))
+        assert older < newest
         directory.child("t-0").replace(newest, b"damaged")
+        if torn:
+            partition.segments[0].file.truncate(partition.size * 25 // 35)
         again = node.crash().open()
-        assert again.log_end_offset == 35
-        assert indexes_of(again.segments[0]) == before
-        assert older in directory.child("t-0").names()
+        assert again.log_end_offset == (25 if torn else 35)
+        found = indexes_of(again.segments[0])
+        assert torn or found == before
+        again.segments[0].rebuild_indexes()
+        assert indexes_of(again.segments[0]) == found
 
 
 def test_the_index_after_a_crash_equals_the_one_before(directory: Directory) -> None:

@@ -81,7 +81,7 @@ def test_high_watermark_in_between_is_where_the_sync_began(faulty: Directory, fa
         faults.entered.clear()
         gate, faults.gate = faults.gate, threading.Event()
         for _ in range(6):
-            append(partition, 2)
+            append(partition, 2, timestamp=5000)
         assert len(partition.segments) > 2
         gate.set()
         node.inbox.run_until(lambda: partition.high_watermark > 0)
@@ -89,9 +89,12 @@ def test_high_watermark_in_between_is_where_the_sync_began(faulty: Directory, fa
         assert [header.last_offset for header in headers_of(content(partition))] == [1]
         assert partition.bytes_from(0) == len(content(partition))
         assert partition.find_time(0) == (1000, 0)
+        assert partition.find_time(4000) is None, "nobody may learn of that record yet"
+        assert partition.max_timestamp() is None
         faults.gate.set()
         node.inbox.run_until(lambda: partition.high_watermark == 14)
         assert len(headers_of(content(partition))) == 7
+        assert partition.find_time(4000) == (5000, 2)
 
 
 def test_a_roll_in_between_syncs_both_files(faulty: Directory, faults: Faults) -> None:
