@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.log.config import TopicConfig
 from kohort.log.files import Directory, DiskDirectory
 from kohort.log.memory import MemoryDirectory
 from kohort.log.partition import Durability, Partition
@@ -18,7 +16,7 @@ from kohort.log.recovery import CleanState
 from kohort.log.segment import Segment
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.records import assign, crc_is_good, read_header
-from tests.log.support import Node, append, content, headers_of, make_batch, node_on
+from tests.log.support import append, content, headers_of, make_batch, node_on
 
 FRESH = CleanState()
 
@@ -412,47 +410,3 @@ def test_a_replaced_segment_is_read_from_its_successor(directory: Directory) -> 
         partition.replace_segments([old], new)
         assert [headers_of(read(partition, offset))[0].base_offset for offset in (3, 2, 1, 0)] == [2, 2, 2, 2]
         assert [header.base_offset for header in headers_of(content(partition))] == [2, 4, 6]
-
-
-# Many
-
-
-def test_ten_thousand_idle_partitions_cost_little_memory_and_no_files(tmp_path: Path) -> None:
-    node = Node(DiskDirectory(tmp_path))
-    config = TopicConfig()
-    count = 10_000
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        partitions = [
-            Partition.open(
-                node.directory,
-                "t",
-                n,
-                config,
-                durability="disk",
-                syncer=node.syncer,
-                clean=CleanState(0, n, 0),
-            )
-            for n in range(count)
-        ]
-        used = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    assert len(partitions) == count
-    assert used / count < 2048
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_open_files_of_many_partitions_stay_within_the_pool(tmp_path: Path) -> None:
-    directory = DiskDirectory(tmp_path)
-    directory.pool.limit = 20
-    with node_on(directory, "disk") as node:
-        partitions = [node.open(n, clean=FRESH) for n in range(100)]
-        for _ in range(3):
-            for partition in partitions:
-                append(partition)
-            node.syncer.drain()
-            assert len(directory.pool) <= 20 + 4
-        assert all(len(headers_of(content(partition))) == 3 for partition in partitions)
-        directory.pool.close()
