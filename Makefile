@@ -48,8 +48,7 @@ bench: setup ## side by side with Apache Kafka; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
 
 chaos: setup ## long runs: SIGKILL (CYCLES=200) and the simulator (REBALANCES=1000000)
-	KOHORT_CHAOS_CYCLES=$(CYCLES) $(BIN)/python -m pytest -m chaos -s tests
-	$(BIN)/kohort sim --seed 1 --rebalances $(REBALANCES)
+	KOHORT_CHAOS_CYCLES=$(CYCLES) KOHORT_CHAOS_REBALANCES=$(REBALANCES) $(BIN)/python -m pytest -m chaos -s tests
 
 lock: $(STAMP) ## pin requirements/dev.lock again
 	$(BIN)/python -m pip install --quiet uv
