@@ -270,8 +270,9 @@ def _check_segment(
     opened: Opened, segment: Segment, position: int, end_offset: int
 ) -> tuple[int, tuple[int, str] | None]:
     """The end offset after the good batches; and where the first bad one is and what is wrong with it."""
-    opened.walked.append(segment)
-    opened.walked_bytes += segment.size - position
+    if segment.size > position:
+        opened.walked.append(segment)
+        opened.walked_bytes += segment.size - position
     producers, epochs = opened.producers, opened.epochs
     try:
         for at, header in walk(segment.file, position, segment.size, check=True):
