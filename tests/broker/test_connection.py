@@ -20,9 +20,9 @@ from kohort.wire.messages.metadata import MetadataRequest
 from tests.broker.peer import batch_of, create_topic, fetch_request, produce, produce_request, values_in
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with running(settings={"socket.request.max.bytes": 1_000_000}) as started:
+@pytest.fixture(scope="module", params=["uvloop", "asyncio"])
+def broker(request):
+    with running(settings={"socket.request.max.bytes": 1_000_000}, event_loop=request.param) as started:
         yield started
 
 

@@ -26,11 +26,13 @@ T = TypeVar("T")
 _DEFAULTS = {"durability": "memory", "group.initial.rebalance.delay.ms": "0"}
 
 
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed."""
+def new_event_loop(kind: str = "uvloop") -> asyncio.AbstractEventLoop:
+    """uvloop's where it is wanted and installed, else asyncio's own."""
     try:
         import uvloop
     except ImportError:
+        kind = "asyncio"
+    if kind != "uvloop":
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
@@ -40,7 +42,7 @@ class running:
     """Starts a broker on a thread; `bootstrap_servers` says where. Stops it at the end of the `with`.
 
     `settings` are the broker's, by Kafka's names; as keywords with underscores: `running(num_partitions=3)`.
-    With a directory and no `durability` the data is durable on disk.
+    With a directory and no `durability` the data is durable on disk. `event_loop="asyncio"` runs it without uvloop.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class running:
         listen: str = "127.0.0.1:0",
         advertise: str | None = None,
         settings: Mapping[str, object] | None = None,
+        event_loop: str = "uvloop",
         **keywords: object,
     ) -> None:
         given = {name: _text(value) for name, value in (settings or {}).items()}
@@ -58,6 +61,7 @@ class running:
         defaults = dict(_DEFAULTS) if directory is None else {**_DEFAULTS, "durability": "disk"}
         self._settings = defaults | given
         self._listen, self._advertise = listen, advertise
+        self._event_loop = event_loop
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -117,7 +121,7 @@ class running:
         return self._server
 
     def _main(self) -> None:
-        self._loop = loop = new_event_loop()
+        self._loop = loop = new_event_loop(self._event_loop)
         asyncio.set_event_loop(loop)
         try:
             loop.run_until_complete(self._serve())
