@@ -17,7 +17,6 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from tests.clients.client import (
-    COMMIT_LATER,
     Client,
     GroupMember,
     GroupView,
@@ -26,10 +25,12 @@ from tests.clients.client import (
     Received,
     Refused,
     Sent,
+    may_commit_later,
     next_offsets,
 )
 
 TIMEOUT_S = 20.0
+CLIENT_ERROR = -100  # an error of the library that is none of the broker's
 T = TypeVar("T")
 ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -44,10 +45,11 @@ async def told(call: Awaitable[T]) -> T:
         return await asyncio.wait_for(call, TIMEOUT_S)
     except aio_errors.CommitFailedError as failed:
         raise Refused(22, str(failed)) from None
+    except aio_errors.IllegalStateError:
+        raise
     except aio_errors.KafkaError as failed:
-        if getattr(failed, "errno", None) is None:
-            raise
-        raise Refused(failed.errno, str(failed)) from None
+        code = getattr(failed, "errno", None)
+        raise Refused(CLIENT_ERROR if code is None else code, repr(failed)) from None
 
 
 def check(code: int) -> None:
@@ -231,7 +233,7 @@ class AioMember(Member):
     def __init__(
         self, servers: str, group: str, topics: list[str] | str, client_id: str, options: dict[str, Any]
     ) -> None:
-        super().__init__(group, client_id)
+        super().__init__(group, client_id, patient=options.get("patient", False))
         self._topics = topics
         self._settings = {
             "bootstrap_servers": servers,
@@ -268,16 +270,15 @@ class AioMember(Member):
         finally:
             await consumer.stop()
 
-    @staticmethod
-    async def _commit(consumer: Any, offsets: dict[Partition, int]) -> bool:
-        """Whether it was acknowledged; False when a rebalance was in the way."""
+    async def _commit(self, consumer: Any, offsets: dict[Partition, int]) -> bool:
+        """Whether it was acknowledged; False when it is to be made again later."""
         wanted = {aiokafka.TopicPartition(*part): offset for part, offset in offsets.items()}
         try:
             await told(consumer.commit(wanted))
         except aio_errors.IllegalStateError:  # the partition was taken away since the poll
             return False
         except Refused as refused:
-            if refused.error not in COMMIT_LATER:
+            if not may_commit_later(self, refused):
                 raise
             return False
         return True

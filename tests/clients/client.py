@@ -7,7 +7,7 @@ that need it; WHAT_IS_LEFT_OUT in test_left_out.py names each of these gaps, so 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -124,8 +124,11 @@ class Member:
     and closes it, which leaves the group.
     """
 
-    def __init__(self, group: str, client_id: str) -> None:
+    def __init__(self, group: str, client_id: str, *, patient: bool = False) -> None:
         self.group, self.client_id = group, client_id
+        self.patient = (
+            patient  # the broker may be away: commits that fail are made again later, whatever the error
+        )
         self.assignment: frozenset[Partition] = frozenset()
         self.received: list[Received] = []
         self.committed: dict[Partition, int] = {}  # highest offset that the broker acknowledged
@@ -179,12 +182,5 @@ COMMIT_LATER = frozenset(
 )
 
 
-def commit_or_later(commit: Callable[..., object], *arguments: object) -> bool:
-    """Whether it was acknowledged; False when a rebalance was in the way."""
-    try:
-        commit(*arguments)
-    except Refused as refused:
-        if refused.error not in COMMIT_LATER:
-            raise
-        return False
-    return True
+def may_commit_later(member: Member, refused: Refused) -> bool:
+    return member.patient or refused.error in COMMIT_LATER

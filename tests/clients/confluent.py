@@ -18,7 +18,7 @@ from tests.clients.client import (
     Received,
     Refused,
     Sent,
-    commit_or_later,
+    may_commit_later,
     next_offsets,
 )
 
@@ -27,6 +27,8 @@ NO_DATA_YET = {
     ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
     ck.KafkaError._PARTITION_EOF,
     ck.KafkaError._MAX_POLL_EXCEEDED,
+    ck.KafkaError._TRANSPORT,  # it connects again by itself
+    ck.KafkaError._ALL_BROKERS_DOWN,
 }
 
 
@@ -60,6 +62,8 @@ class Confluent(Client):
             "bootstrap.servers": bootstrap_servers,
             "log_level": 0,
             "topic.metadata.refresh.fast.interval.ms": 50,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
         }
         self._admin = cka.AdminClient(self._common)
 
@@ -215,7 +219,7 @@ class ConfluentMember(Member):
         client_id: str,
         options: dict[str, Any],
     ) -> None:
-        super().__init__(group, client_id)
+        super().__init__(group, client_id, patient=options.get("patient", False))
         self._topics = [topics] if isinstance(topics, str) else topics  # "^…" is a pattern to librdkafka
         self._settings = common | {
             "group.id": group,
@@ -243,18 +247,21 @@ class ConfluentMember(Member):
                 ]
                 self.note(received, ((part.topic, part.partition) for part in consumer.assignment()))
                 offsets = next_offsets(received)
-                if offsets and commit_or_later(self._commit, consumer, offsets):
+                if offsets and self._commit(consumer, offsets):
                     self.note_commit(offsets)
         finally:
             consumer.close()
 
-    @staticmethod
-    def _commit(consumer: ck.Consumer, offsets: dict[Partition, int]) -> None:
+    def _commit(self, consumer: ck.Consumer, offsets: dict[Partition, int]) -> bool:
+        """Whether it was acknowledged; False when it is to be made again later."""
         parts = [ck.TopicPartition(topic, index, offset) for (topic, index), offset in offsets.items()]
         try:
-            results = consumer.commit(offsets=parts, asynchronous=False)
+            errors = [part.error for part in consumer.commit(offsets=parts, asynchronous=False)]
         except ck.KafkaException as failed:
-            raise refused(failed.args[0]) from None
-        for part in results:
-            if part.error is not None:
-                raise refused(part.error)
+            errors = [failed.args[0]]
+        for error in errors:
+            if error is not None:
+                if not may_commit_later(self, refused(error)):
+                    raise refused(error)
+                return False
+        return True

@@ -22,7 +22,7 @@ from tests.clients.client import (
     Received,
     Refused,
     Sent,
-    commit_or_later,
+    may_commit_later,
     next_offsets,
 )
 
@@ -218,7 +218,7 @@ class KafkaPythonMember(Member):
         client_id: str,
         options: dict[str, Any],
     ) -> None:
-        super().__init__(group, client_id)
+        super().__init__(group, client_id, patient=options.get("patient", False))
         self._topics = topics
         self._settings = common | {
             "group_id": group,
@@ -249,15 +249,21 @@ class KafkaPythonMember(Member):
                 received = [from_record(record) for records in polled.values() for record in records]
                 self.note(received, ((part.topic, part.partition) for part in consumer.assignment()))
                 offsets = next_offsets(received)
-                if offsets and commit_or_later(self._commit, consumer, offsets):
+                if offsets and self._commit(consumer, offsets):
                     self.note_commit(offsets)
         finally:
             consumer.close(autocommit=False)
 
-    @staticmethod
-    def _commit(consumer: Any, offsets: dict[Partition, int]) -> None:
+    def _commit(self, consumer: Any, offsets: dict[Partition, int]) -> bool:
+        """Whether it was acknowledged; False when it is to be made again later."""
         wanted = {
             kafka.TopicPartition(*part): kafka.OffsetAndMetadata(offset, "", -1)
             for part, offset in offsets.items()
         }
-        told(lambda: consumer.commit(wanted))
+        try:
+            told(lambda: consumer.commit(wanted))
+        except Refused as refused:
+            if not may_commit_later(self, refused):
+                raise
+            return False
+        return True

@@ -1,0 +1,64 @@
+"""What the broker says of a group, asked over a connection of its own each time.
+
+librdkafka's admin client is no witness here: it may wait for a minute on the handle of a broker that went away.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from kohort.client.connection import Connection
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.describe_groups import DescribeGroupsRequest
+from kohort.wire.messages.offset_fetch import OffsetFetchRequest
+from tests.clients.client import GroupMember, GroupView, Partition
+from tests.clients.process import eventually
+
+# __consumer_offsets is made when somebody first asks for a coordinator, and read after a start.
+NOT_YET = (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+class Observer:
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+
+    def group(self, group: str) -> GroupView:
+        with Connection(self.bootstrap_servers) as broker:
+            (found,) = broker.call(DescribeGroupsRequest([group]), version=5).groups
+        assert found.error_code in NOT_YET, ErrorCode(found.error_code).name
+        members = [
+            GroupMember(m.member_id, m.client_id, m.group_instance_id, assigned(bytes(m.member_assignment)))
+            for m in found.members
+        ]
+        return GroupView(found.group_state.lower(), found.protocol_data, tuple(members))
+
+    def committed(self, group: str) -> dict[Partition, int]:
+        answer = eventually(lambda: self._offsets(group), "the group is loaded")
+        return {
+            (topic.name, part.partition_index): part.committed_offset
+            for topic in answer.topics
+            for part in topic.partitions
+        }
+
+    def _offsets(self, group: str) -> object:
+        with Connection(self.bootstrap_servers) as broker:
+            answer = broker.call(OffsetFetchRequest(group, topics=None), version=7)
+        assert answer.error_code in NOT_YET, ErrorCode(answer.error_code).name
+        return answer if answer.error_code == 0 else None
+
+
+def assigned(data: bytes) -> frozenset[Partition]:
+    """The partitions in a member's assignment, as the consumer protocol writes it."""
+    if not data:
+        return frozenset()
+    parts: set[Partition] = set()
+    _, topics = struct.unpack_from(">hi", data)
+    at = 6
+    for _ in range(topics):
+        (size,) = struct.unpack_from(">h", data, at)
+        topic = data[at + 2 : at + 2 + size].decode()
+        (count,) = struct.unpack_from(">i", data, at + 2 + size)
+        at += 6 + size
+        parts.update((topic, index) for index in struct.unpack_from(f">{count}i", data, at))
+        at += 4 * count
+    return frozenset(parts)

@@ -1,0 +1,151 @@
+"""SIGKILL during joins, syncs and commits of real consumers: commits stay, groups settle, members keep their ids."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.chaos.committer import RawCommitter
+from tests.chaos.observer import Observer
+from tests.clients.aio import AioKafka
+from tests.clients.client import GroupView, Partition
+from tests.clients.confluent import Confluent
+from tests.clients.process import BrokerProcess, eventually
+from tests.clients.team import Team, generation_of
+
+SETTINGS = ("group.initial.rebalance.delay.ms=0",)
+SEED = int(os.environ.get("KOHORT_CHAOS_SEED", "20261115"))
+GROUP = "survivors"
+PARTITIONS = [("events", index) for index in range(6)]
+MEMBER = {"assignor": "range", "patient": True, "session_timeout_ms": 6000}
+
+
+@dataclass
+class Clients:
+    confluent: Confluent
+    aiokafka: AioKafka
+    observer: Observer
+
+
+@pytest.fixture
+def clients(broker: BrokerProcess) -> Iterator[Clients]:
+    address = broker.bootstrap_servers
+    made = Clients(Confluent(address), AioKafka(address), Observer(address))
+    made.confluent.create_topic("events", len(PARTITIONS))
+    yield made
+    made.aiokafka.close()
+
+
+def test_groups_survive_25_kills(broker: BrokerProcess, clients: Clients) -> None:
+    kill_while_grouping(broker, clients, cycles=25, seed=SEED)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(0)
+def test_groups_survive_many_kills(broker: BrokerProcess, clients: Clients) -> None:
+    kill_while_grouping(
+        broker, clients, cycles=int(os.environ.get("KOHORT_CHAOS_CYCLES", "200")), seed=SEED + 1
+    )
+
+
+def kill_while_grouping(broker: BrokerProcess, clients: Clients, cycles: int, seed: int) -> None:
+    print(f"\nseed {seed}, {cycles} cycles (KOHORT_CHAOS_SEED to choose another)")
+    chance = random.Random(seed)
+    committer = RawCommitter(broker.bootstrap_servers, "raw-commits", "events", len(PARTITIONS))
+    committer.start()
+    with Team(clients.observer, GROUP, PARTITIONS) as team:
+        for client in (clients.confluent, clients.aiokafka):
+            team.join(client, **MEMBER)
+        view = team.settle()
+        for cycle in range(cycles):
+            generation = generation_of(broker.bootstrap_servers, GROUP, view.members[0].member_id)
+            team.produce(clients.confluent, count=30)
+            changes = chance.random() < 0.5
+            if changes:
+                change_members(team, clients, chance)
+            time.sleep(chance.uniform(0.0, 0.4))  # how far commits, joins and syncs get
+            broker.kill()
+            promised, raw = team.committed(), committer.acknowledged
+            broker.restart()
+            check_commits(team, promised, committer, raw)
+            before, view = view, team.settle()
+            if not changes:
+                check_same_members(broker, before, view, generation)
+            what = "members changed" if changes else f"generation {generation} kept"
+            print(
+                f"  cycle {cycle + 1}: {sum(promised.values()):,} + {raw:,} commits kept, {what}, stable again"
+            )
+        committer.finish()
+        team.produce(clients.confluent)
+        team.all_received()
+        assert clients.observer.committed(GROUP) == team.produced
+    assert set(raw_commits(team, committer).values()) == {committer.sent}
+
+
+def raw_commits(team: Team, committer: RawCommitter) -> dict[int, int]:
+    return {index: offset for (_, index), offset in team.observer.committed(committer.group).items()}
+
+
+def change_members(team: Team, clients: Clients, chance: random.Random) -> None:
+    """Somebody comes or somebody goes; the next kill may meet any step of the rebalance."""
+    if len(team.members) <= 2 or (len(team.members) < 5 and chance.random() < 0.6):
+        team.join(chance.choice([clients.confluent, clients.aiokafka]), **MEMBER)
+    else:
+        going = team.members.pop(0)
+        team.gone.append(going)
+        going.leaving.set()
+
+
+def check_commits(team: Team, promised: dict[Partition, int], committer: RawCommitter, raw: int) -> None:
+    """What was acknowledged before the kill is there, and nothing that nobody sent."""
+    kept = team.observer.committed(GROUP)
+    for part, offset in promised.items():
+        assert offset <= kept.get(part, 0) <= team.produced[part], f"{part}: {offset} was acknowledged"
+    if raw:
+        by_partition = raw_commits(team, committer)
+        assert set(by_partition) == set(range(len(PARTITIONS)))
+        assert all(raw <= offset <= committer.sent for offset in by_partition.values()), (raw, by_partition)
+
+
+def check_same_members(broker: BrokerProcess, before: GroupView, after: GroupView, generation: int) -> None:
+    """A stable group goes on as if nothing had happened."""
+    assert {member.member_id for member in after.members} == {member.member_id for member in before.members}
+    for member in after.members:
+        assert generation_of(broker.bootstrap_servers, GROUP, member.member_id) == generation
+
+
+def test_a_static_member_keeps_its_place_over_a_kill(broker: BrokerProcess, clients: Clients) -> None:
+    with Team(clients.observer, GROUP, PARTITIONS) as team:
+        for instance in ("one", "two"):
+            team.join(clients.confluent, client_id=instance, group_instance_id=instance, patient=True)
+            before = team.settle()
+        generation = generation_of(
+            broker.bootstrap_servers, GROUP, before.members[0].member_id, before.members[0].group_instance_id
+        )
+        team.leave(team.members[1])  # a static member that stops stays in the group
+        broker.kill()
+        broker.restart()
+        eventually(lambda: len(clients.observer.group(GROUP).members) == 2, "the group is loaded")
+        team.join(clients.confluent, client_id="two", group_instance_id="two", patient=True)
+        after = team.settle()
+        for member in after.members:
+            assert (
+                generation_of(broker.bootstrap_servers, GROUP, member.member_id, member.group_instance_id)
+                == generation
+            )
+        assert {m.client_id: m.assignment for m in after.members} == {
+            m.client_id: m.assignment for m in before.members
+        }
+
+
+def static_generation(broker: BrokerProcess, view: GroupView) -> int:
+    """The one generation that all members are in."""
+    address = broker.bootstrap_servers
+    generations = {generation_of(address, GROUP, m.member_id, m.group_instance_id) for m in view.members}
+    (generation,) = generations
+    return generation
