@@ -74,8 +74,9 @@ def kill_while_grouping(broker: BrokerProcess, clients: Clients, cycles: int, se
             broker.restart()
             check_commits(team, promised, committer, raw)
             before, view = view, team.settle()
+            check_ids(before, view)
             if not changes:
-                check_same_members(broker, before, view, generation)
+                check_generation(broker, view, generation)
             what = "members changed" if changes else f"generation {generation} kept"
             print(
                 f"  cycle {cycle + 1}: {sum(promised.values()):,} + {raw:,} commits kept, {what}, stable again"
@@ -112,10 +113,18 @@ def check_commits(team: Team, promised: dict[Partition, int], committer: RawComm
         assert all(raw <= offset <= committer.sent for offset in by_partition.values()), (raw, by_partition)
 
 
-def check_same_members(broker: BrokerProcess, before: GroupView, after: GroupView, generation: int) -> None:
+def check_ids(before: GroupView, after: GroupView) -> None:
+    """Who was in the last generation that was durable, and is still there, is known by the same id."""
+    ids = {member.client_id: member.member_id for member in before.members}
+    changed = [
+        member for member in after.members if ids.get(member.client_id, member.member_id) != member.member_id
+    ]
+    assert not changed, f"members that got a new id: {changed}; before: {ids}"
+
+
+def check_generation(broker: BrokerProcess, view: GroupView, generation: int) -> None:
     """A stable group goes on as if nothing had happened."""
-    assert {member.member_id for member in after.members} == {member.member_id for member in before.members}
-    for member in after.members:
+    for member in view.members:
         assert generation_of(broker.bootstrap_servers, GROUP, member.member_id) == generation
 
 
