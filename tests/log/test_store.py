@@ -350,3 +350,26 @@ def test_a_start_with_many_partitions_after_a_clean_stop_opens_none_of_them(tmp_
         assert ends(again, "topic-7") == [0, 0, 0, 2, 0, 0, 0, 0, 0, 0]
     finally:
         again.close()
+
+
+def test_compaction_comes_more_often_than_retention(tmp_path: Path) -> None:
+    """Records that are old when they come can be read until the next look for what expired, as in Kafka."""
+    inbox = Inbox()
+    with running(tmp_path, call_soon=inbox) as store:
+        do(store, TopicCreated("t", A, 1, {"retention.ms": "5"}))
+        do(store, TopicCreated("c", B, 1, {"retention.ms": "5", "cleanup.policy": "compact,delete"}))
+        store.set_upkeep(
+            compacts=True, max_keys=100, producer_id_expiration_ms=1000, retention_interval_ms=300_000
+        )
+        plain, compacted = store.topics["t"].partitions[0], store.topics["c"].partitions[0]
+        store.housekeeping(100_000)
+        append(plain, 3)
+        append(compacted, 3)
+        starts = []
+        for now_ms in (110_000, 115_000, 120_000, 400_000, 415_000):
+            store.housekeeping(now_ms)
+            inbox.run_until(lambda: not store.upkeep.is_busy)
+            starts.append((plain.log_start_offset, compacted.log_start_offset))
+            if now_ms == 115_000:
+                append(plain, 1)
+        assert starts == [(0, 3), (3, 3), (3, 3), (3, 3), (4, 3)]

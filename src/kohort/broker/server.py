@@ -45,7 +45,7 @@ class Server:
         if config.connections_max_idle_ms > 0:
             self._every(min(config.connections_max_idle_ms / 2, 30_000), self._close_idle)
         self.broker.groups.begin_load()
-        # One round does both; what did not move since the last one costs nothing.
+        # What did not move since the last round costs nothing; retention keeps to its own interval.
         pause_ms = min(config.log_retention_check_interval_ms, config.log_cleaner_backoff_ms)
         self._every(max(pause_ms, 100), self._housekeeping)
 
@@ -109,6 +109,7 @@ class Server:
             compacts=config.log_cleaner_enable,
             max_keys=config.max_compaction_keys,
             producer_id_expiration_ms=config.producer_id_expiration_ms,
+            retention_interval_ms=config.log_retention_check_interval_ms,
         )
         store.housekeeping(self.broker.now_ms())
 

@@ -276,11 +276,14 @@ class Store:
         for topic in self.topics.values():
             self._configure(topic)
 
-    def set_upkeep(self, *, compacts: bool, max_keys: int, producer_id_expiration_ms: int) -> None:
+    def set_upkeep(
+        self, *, compacts: bool, max_keys: int, producer_id_expiration_ms: int, retention_interval_ms: int
+    ) -> None:
         """The broker's settings for the work in the background."""
         self.upkeep.compacts = compacts
         self.upkeep.max_keys = max_keys
         self.upkeep.producer_id_expiration_ms = producer_id_expiration_ms
+        self.upkeep.retention_interval_ms = retention_interval_ms
 
     # Producers
 

@@ -2,7 +2,9 @@
 
 A partition is looked at only if its end has moved since the last look or the time noted then has come; so ten thousand
 idle partitions cost a few milliseconds, and one that was not used since the start is not even opened. A round works in
-slices of a few milliseconds, and one pass of compaction runs at a time.
+slices of a few milliseconds, and one pass of compaction runs at a time. Compaction has its own, shorter interval: a
+round deletes from topics that are not compacted only once `retention_interval_ms` have passed, since records may come
+with timestamps that have expired long ago and clients count on reading them for a while.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ log = logging.getLogger(__name__)
 CHECKPOINT = "cleaner-offset-checkpoint"
 SLICE_S = 0.003
 DAY_MS = 24 * 60 * 60 * 1000
+FIRST_RETENTION_MS = (
+    15_000  # after the first round, which comes log.cleaner.backoff.ms (15 s) after the start
+)
 
 Key = tuple[str, int]
 
@@ -41,6 +46,7 @@ class Upkeep:
         self.compacts = True  # log.cleaner.enable
         self.max_keys = MAX_KEYS
         self.producer_id_expiration_ms = DAY_MS
+        self.retention_interval_ms = 0  # 0: in every round
         self.uncleanable: dict[Key, str] = {}  # why a partition is not compacted any more
         self.checkpoints: dict[Key, int] = read_checkpoints(root) if root is not None else {}
         self._root = root
@@ -50,12 +56,19 @@ class Upkeep:
         self._dirty: list[tuple[float, Topic, Partition]] = []
         self._pass: tuple[Topic, Pass] | None = None
         self._now_ms = 0
+        self._retains = False  # whether this round deletes what expired, in topics that are not compacted
+        self._next_retention_ms: int | None = None
 
     def start(self, topics: list[Topic], now_ms: int) -> None:
         """Begin a round, if none is under way."""
         self._now_ms = now_ms
         if self._round is None and self._pass is None:
             self._dirty.clear()
+            if self._next_retention_ms is None:
+                self._next_retention_ms = now_ms + min(self.retention_interval_ms, FIRST_RETENTION_MS)
+            self._retains = now_ms >= self._next_retention_ms
+            if self._retains:
+                self._next_retention_ms = now_ms + self.retention_interval_ms
             self._round = self._look_at_all(topics)
             self._slice()
 
@@ -117,7 +130,9 @@ class Upkeep:
     def _look_at(self, topic: Topic, partition: Partition) -> int:
         """Do what is to be done; when to look again."""
         try:
-            due_ms = expire(partition, self._now_ms)
+            assert self._next_retention_ms is not None
+            retains = self._retains or topic.config.compact
+            due_ms = expire(partition, self._now_ms) if retains else self._next_retention_ms
             partition.producers.expire(self._now_ms, self.producer_id_expiration_ms)
             if len(partition.producers):
                 due_ms = min(due_ms, self._now_ms + self.producer_id_expiration_ms)
