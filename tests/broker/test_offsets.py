@@ -51,7 +51,7 @@ def test_earliest_and_latest_are_the_ends_of_the_log(node, version):
 
 def test_an_empty_partition_begins_and_ends_at_0(node):
     node.create("t")
-    assert offset_of(node, -2) == (ErrorCode.NONE, -1, 0, -1)
+    assert offset_of(node, -2) == (ErrorCode.NONE, -1, 0, 0)
     assert offset_of(node, -1) == (ErrorCode.NONE, -1, 0, 0)
     assert offset_of(node, -3) == NOTHING
     assert offset_of(node, 5) == NOTHING
@@ -158,6 +158,24 @@ def test_the_end_of_an_epoch_is_told_to_those_who_know_the_leader(crashed):
     assert end_of(crashed, 0, current=0) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
     assert end_of(crashed, 0, current=2) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
     assert end_of(crashed, 0, topic="absent") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+
+
+def test_an_epoch_that_wrote_nothing_ends_where_the_log_ends(tmp_path):
+    """Or a consumer that was told of it (it asked for the end) believes after the next crash that records are lost."""
+    node = Node(tmp_path / "node")
+    node.create("t")
+    node.append("t", 10, 20, 30)
+    node = Node(node.crash())
+    assert offset_of(node, -1) == (ErrorCode.NONE, -1, 3, 1)
+    assert end_of(node, 1) == (ErrorCode.NONE, 1, 3)
+    with Node(node.crash()) as again:
+        assert end_of(again, 1, current=2) == (ErrorCode.NONE, 1, 3)
+        assert end_of(again, 3, current=2) == (ErrorCode.NONE, -1, -1)
+
+
+def test_a_log_without_records_ends_in_the_present_epoch(node):
+    node.create("t")
+    assert end_of(node, 0) == (ErrorCode.NONE, 0, 0)
 
 
 # --- DeleteRecords ---------------------------------------------------------------------------------------------

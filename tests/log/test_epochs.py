@@ -28,6 +28,9 @@ def test_end_of_an_epoch() -> None:
     assert found.end_of(1, 99) == (1, 10), "older than all: where the log begins"
     assert found.end_of(-1, 99) == (-1, -1)
     assert Epochs().end_of(0, 0) == (-1, -1)
+    assert found.end_of(8, 99, leader_epoch=9) == (8, 99), "it led, and wrote nothing"
+    assert found.end_of(10, 99, leader_epoch=9) == (-1, -1)
+    assert Epochs().end_of(0, 0, leader_epoch=0) == (0, 0)
 
 
 def test_assign_takes_contradictions_away() -> None:

@@ -71,7 +71,7 @@ def test_nothing_is_created_before_the_first_append(tmp_path: Path) -> None:
         assert partition.bytes_from(0) == partition.size == 0
         assert partition.find_time(0) is None
         assert partition.max_timestamp() is None
-        assert partition.end_of_epoch(0) == (-1, -1)
+        assert partition.end_of_epoch(0) == (0, 0)
         assert partition.delete_records(0) == 0
         assert partition.close() == FRESH
         assert list(tmp_path.iterdir()) == []

@@ -116,6 +116,8 @@ def _find(partition: Partition, timestamp: int, end: int) -> tuple[int, int, int
 def _epoch_at(partition: Partition, offset: int) -> int:
     """The leader epoch under which the record at this offset was written, -1 if that is not known."""
     epochs = partition.epochs
+    if not epochs.epochs and partition.log_end_offset == offset:  # the next record will have it
+        return partition.leader_epoch
     at = bisect_right(epochs.starts, offset) - 1
     return epochs.epochs[at] if at >= 0 else _UNKNOWN_EPOCH
 

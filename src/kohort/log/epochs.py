@@ -84,11 +84,14 @@ class Epochs:
         self.starts[0] = start_offset
         return True
 
-    def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch`, and where it ends; (-1, -1) if that cannot be said."""
-        if epoch < 0 or not self.epochs or epoch > self.epochs[-1]:
+    def end_of(self, epoch: int, log_end_offset: int, leader_epoch: int = -1) -> tuple[int, int]:
+        """The largest epoch not above `epoch`, and where it ends; (-1, -1) if that cannot be said.
+
+        Epochs up to the leader's own are known although they may not have written anything yet.
+        """
+        if not 0 <= epoch <= max(self.latest, leader_epoch):
             return UNKNOWN
-        if epoch == self.epochs[-1]:
+        if epoch >= self.latest:
             return epoch, log_end_offset
         higher = bisect_right(self.epochs, epoch)
         if higher == 0:  # what that epoch wrote is deleted; the reader goes on where the log begins

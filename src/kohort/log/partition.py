@@ -362,7 +362,7 @@ class Partition:
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) if it is not known."""
-        return self.epochs.end_of(leader_epoch, self.log_end_offset)
+        return self.epochs.end_of(leader_epoch, self.log_end_offset, self.leader_epoch)
 
     # Delete
 
