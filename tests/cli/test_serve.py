@@ -190,6 +190,32 @@ def test_verify_finds_a_damaged_batch_and_names_it(tmp_path):
     assert run("verify", tmp_path / "nowhere").returncode == 1
 
 
+def test_more_clients_than_open_files_are_refused_and_the_log_goes_on(tmp_path):
+    """With a limit of 600 open files and many partitions in use."""
+    limited = f"ulimit -n 600 && exec {KOHORT} serve {tmp_path} --listen 127.0.0.1:0"
+    process = subprocess.Popen(
+        ["bash", "-c", limited], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    clients = []
+    try:
+        assert process.stdout is not None
+        found = READY.match(process.stdout.readline())
+        assert found
+        clients = [Connection(found[1]) for _ in range(150)]
+        first = clients[0]
+        create_topic(first, "many", partitions=450)
+        for partition in range(450):
+            assert produce(first, "many", batch_of(b"x"), partition).error_code == 0
+        with pytest.raises((ConnectionError, OSError)):
+            clients[-1].call(MetadataRequest([]), version=5)
+        assert produce(first, "many", batch_of(b"y")).base_offset == 1
+    finally:
+        for client in clients:
+            client.close()
+        process.terminate()
+        process.communicate(timeout=20)
+
+
 def test_help_names_an_example_for_every_command():
     for command in (["serve"], ["demo"], ["verify"], ["groups"], ["groups", "why"], ["groups", "watch"]):
         shown = run(*command, "--help")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
+import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -16,6 +18,7 @@ from kohort.broker.connection import Connection
 log = logging.getLogger("kohort.broker")
 
 _SCRATCH_BYTES = 512 * 1024
+_FILES_OF_OUR_OWN = 464  # the pool of segment files and some more
 _LONGEST_GOODBYE_S = 10.0
 
 
@@ -34,6 +37,7 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
         self._listener: asyncio.Server | None = None
+        self._most_connections = _connections_that_fit()
 
     async def start(self, sock: socket.socket) -> None:
         self._listener = await self.loop.create_server(
@@ -59,6 +63,11 @@ class Server:
         connection.address = address
         if len(self._connections) > config.max_connections:
             log.warning("refused %s: max.connections is %d", connection.peer, config.max_connections)
+            return False
+        if len(self._connections) > self._most_connections:
+            log.warning(
+                "refused %s: the limit of open files is too low; raise it (ulimit -n)", connection.peer
+            )
             return False
         if self._addresses[address] > config.max_connections_per_ip:
             limit = config.max_connections_per_ip
@@ -134,3 +143,11 @@ class Server:
             await asyncio.wait(self._tasks, timeout=_LONGEST_GOODBYE_S)
         await self.broker.groups.close()
         self.broker.store.close()
+
+
+def _connections_that_fit() -> int:
+    """So many that the log never lacks a descriptor; a slow client may take a second one."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max((limit - _FILES_OF_OUR_OWN) * 3 // 4, 16)

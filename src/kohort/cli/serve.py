@@ -7,6 +7,7 @@ import asyncio
 import gc
 import json
 import logging
+import resource
 import signal
 import sys
 import time
@@ -17,6 +18,8 @@ from kohort.broker.running import new_event_loop
 from kohort.settings import SettingError
 
 log = logging.getLogger("kohort")
+
+_MOST_FILES = 65_536
 
 
 class JsonLines(logging.Formatter):
@@ -71,12 +74,21 @@ def read_settings(options: argparse.Namespace) -> dict[str, str]:
 def serve(options: argparse.Namespace) -> int:
     configure_logging(options.log_format, options.log_level)
     settings = read_settings(options)
+    _allow_many_files()
     loop = new_event_loop()
     try:
         return loop.run_until_complete(_serve(options, settings))
     finally:
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
+
+
+def _allow_many_files() -> None:
+    """As servers do: the soft limit of open files up to what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _spare_the_collector() -> None:

@@ -116,20 +116,25 @@ class FilePool:
 
     def admit(self, file: DiskFile) -> None:
         if len(self._files) >= self.limit:
-            self._make_room()
+            self.make_room()
         self._files.append(file)
 
-    def _make_room(self) -> None:
-        """One file less; none, if all are pinned."""
+    def make_room(self) -> bool:
+        """One open file less; False if all are pinned."""
         files = self._files
         for _ in range(2 * len(files)):
+            if not files:
+                break
             file = files.popleft()
             if file.is_open and (file.pins or file.used):
                 file.used = False
                 files.append(file)
                 continue
+            was_open = file.is_open
             file.close()
-            return
+            if was_open:
+                return True
+        return False
 
     def close(self) -> None:
         for file in self._files:
@@ -168,7 +173,14 @@ class DiskFile:
         if self.deleted:  # the name may belong to another file by now
             raise FileNotFoundError(errno.ENOENT, "the file was deleted", self._path)
         create = 0 if self.size else os.O_CREAT  # a file with content that is gone must not come back empty
-        self._fd = fd = os.open(self._path, os.O_RDWR | create | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | create | os.O_CLOEXEC
+        try:
+            self._fd = fd = os.open(self._path, flags, 0o644)
+        except OSError as problem:
+            # Somebody else took the descriptors (many connections): one of ours makes room.
+            if problem.errno != errno.EMFILE or self._pool is None or not self._pool.make_room():
+                raise
+            self._fd = fd = os.open(self._path, flags, 0o644)
         if self._pool is not None:
             self._pool.admit(self)
         return fd
