@@ -275,6 +275,13 @@ def test_a_dynamic_setting_of_the_broker_reaches_its_topics(node, name):
     assert node.store.topics["u"].config.retention_ms == 7 * 24 * 3_600_000
 
 
+def test_a_dynamic_setting_without_effect_here_is_taken_as_kafka_takes_it(node):
+    """librdkafka's own tests set these."""
+    for name in ("sasl.kerberos.min.time.before.relogin", "num.io.threads", "log.cleaner.threads"):
+        assert alter(node, BROKER, "1", (name, SET, "58000")) == OK
+        assert replace(node, BROKER, "1", **{name: "58000"}) == OK
+
+
 def test_this_brokers_setting_beats_that_of_all_brokers(node):
     assert alter(node, BROKER, "", ("log.retention.ms", SET, "1")) == OK
     assert alter(node, BROKER, "1", ("log.retention.ms", SET, "2")) == OK

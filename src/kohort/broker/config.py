@@ -44,9 +44,9 @@ INERT = (
     "offsets.commit.timeout.ms", "offsets.load.buffer.size", "offsets.topic.compression.codec",
     "offsets.topic.replication.factor", "process.roles", "producer.id.expiration.check.interval.ms",
     "producer.purgatory.", "queued.max.", "quota.", "remote.log.", "replica.", "request.timeout.ms",
-    "reserved.broker.max.id", "security.inter.broker.protocol", "server.max.startup.", "share.",
-    "socket.connection.setup.timeout.", "transaction.", "transactional.id.", "unclean.leader.election.",
-    "zookeeper.",
+    "reserved.broker.max.id", "sasl.kerberos.", "sasl.login.", "security.inter.broker.protocol",
+    "server.max.startup.", "share.", "socket.connection.setup.timeout.", "transaction.", "transactional.id.",
+    "unclean.leader.election.", "zookeeper.",
 )  # fmt: skip
 """Settings of Kafka, or beginnings of their names, that a single Python node has no use for."""
 
