@@ -9,12 +9,14 @@ import sys
 import time
 from types import FrameType
 
-from benchmarks import outside, report, rows, targets
+from benchmarks import group_rows, outside, report, rows, targets
+
+ROWS = rows.ROWS + group_rows.ROWS
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("rows", nargs="*", help=f"what to measure: {', '.join(rows.ROWS)} (default: all)")
+    parser.add_argument("rows", nargs="*", help=f"what to measure: {', '.join(ROWS)} (default: all)")
     parser.add_argument(
         "--rounds", type=int, default=5, help="every figure is a median of so many (default 5)"
     )
@@ -23,8 +25,8 @@ def main() -> int:
     )
     parser.add_argument("--only", choices=["kafka", "kohort"], help="one of the two; writes nothing")
     options = parser.parse_args()
-    if unknown := set(options.rows) - set(rows.ROWS):
-        parser.error(f"no row {', '.join(sorted(unknown))}; there are {', '.join(rows.ROWS)}")
+    if unknown := set(options.rows) - set(ROWS):
+        parser.error(f"no row {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         raise SystemExit("stopped")
@@ -42,18 +44,20 @@ def main() -> int:
         with targets.workshop() as work:
             run = rows.Run(
                 work=work,
-                rows=tuple(options.rows) or rows.ROWS,
+                rows=tuple(options.rows) or ROWS,
                 rounds=1 if options.quick else options.rounds,
                 seconds=1 if options.quick else 3,
                 warm_up_s=1 if options.quick else 10,
                 fill_mb=200 if options.quick else 1000,
                 who=(options.only,) if options.only else ("kafka", "kohort"),
                 say=say,
+                is_quick=options.quick,
                 busy=os.getloadavg()[0],
             )
             if run.busy > 0.5:
                 say(f"the machine is busy (load average {run.busy:.1f}): a broker of one thread suffers most")
             rows.measure(run)
+            group_rows.measure(run)
     except outside.Missing as missing:
         print(f"benchmarks need what is not here: {missing}", file=sys.stderr)
         return 2
@@ -62,7 +66,7 @@ def main() -> int:
         print(f"FAILED {trouble}")
     if not options.quick and not options.only and not options.rows:
         report.write(run, " ".join(["python -m benchmarks", *sys.argv[1:]]), time.monotonic() - begun)
-        print(f"written: {report.HERE / 'RESULTS.md'}, {report.HERE / 'results.png'}")
+        print(f"written: {report.HERE}/RESULTS.md, results.png, results-groups.png")
     return 1 if run.trouble else 0
 
 

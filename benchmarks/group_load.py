@@ -320,7 +320,7 @@ def idle(plan: Plan) -> dict[str, float]:
     connection, start = Connection(plan.address), time.monotonic()
     find_coordinator(connection, "idle")
     for i in range(plan.count):
-        join_alone(connection, f"idle-{i}", LONGEST_SESSION_MS)
+        join_alone(connection, f"idle-{os.getpid()}-{i}", LONGEST_SESSION_MS)
     return {"groups": plan.count, "seconds": time.monotonic() - start}
 
 

@@ -1,4 +1,4 @@
-"""From figures to a table, benchmarks/RESULTS.md and benchmarks/results.png."""
+"""From figures to tables, benchmarks/RESULTS.md and its pictures."""
 
 from __future__ import annotations
 
@@ -63,6 +63,26 @@ FIGURES = (
     Figure("partitions_start", "kohort", "start to produce with 10,000 partitions", "s", 3.0, absolute=True),
 )
 
+GROUP_FIGURES = (
+    Figure("heartbeat_per_s", "kohort-os", "heartbeats", "1/s", 1.2, True),
+    Figure("heartbeat_cpu_us", "kohort-os", "heartbeats", "CPU µs each", 0.6),
+    Figure("commit_per_s", "kohort-os", "commits of 10 partitions, os", "1/s", 1.2, True),
+    Figure("commit_cpu_us", "kohort-os", "commits of 10 partitions, os", "CPU µs each"),
+    Figure("commit_per_s", "kohort-disk", "commits of 10 partitions, disk", "1/s", 0.7, True),
+    Figure("commit_cpu_us", "kohort-disk", "commits of 10 partitions, disk", "CPU µs each"),
+    Figure("rebalance_s", "kohort-os", "500 members rejoin, os", "s", 1.2),
+    Figure("rebalance_s", "kohort-disk", "500 members rejoin, disk", "s", 1.2),
+    Figure("big_group_first_s", "kohort-os", "5,000 members settle, from nothing", "s"),
+    Figure("big_group_rejoin_s", "kohort-os", "5,000 members rejoin", "s"),
+    Figure("idle_group_kb", "kohort", "one of 10,000 idle groups", "KB", 20.0, absolute=True),
+    Figure("idle_cpu_percent", "kohort", "10,000 idle groups", "% of a core", 1.0, absolute=True),
+    Figure("reload_full_s", "kohort", "start with 1,000,000 commits", "s"),
+    Figure("reload_full_mb", "kohort", "… which are in the log", "MB"),
+    Figure("reload_compacted_s", "kohort", "start after compaction", "s"),
+    Figure("reload_compacted_mb", "kohort", "… and what it left", "MB"),
+    Figure("reload_crashed_s", "kohort", "start after compaction and SIGKILL", "s"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -99,13 +119,28 @@ class Line:
         return [self.figure.label, unit, _middle(self.kafka), _middle(self.kohort), ratio, self.goal, verdict]
 
 
+_GROUP_NOTES = (
+    "- Both brokers with group.initial.rebalance.delay.ms=0; Kafka's `__consumer_offsets` is not synced, so `disk` "
+    "does more than it.",
+    "- heartbeats: Heartbeat v3, 16 groups of one member, each on its own connection with one request in flight.",
+    "- commits: OffsetCommit v7 of 10 partitions, generation −1, 16 groups and connections, one in flight on each.",
+    "- 500 members rejoin: one group, each member on its own connection, JoinGroup v5 with changed metadata until all "
+    "have a SyncGroup v3 answer; each figure a median of 5. 5,000 members once; from nothing means no member ids yet.",
+    "- idle groups: RSS over that of a broker with one group; CPU of the whole broker over 5 s.",
+    "- start with commits: from the start of the process until OffsetFetch answers with the last offset committed. "
+    "One group, 10 partitions, 1,000,000 commits of one partition each, so all are in one partition of "
+    "`__consumer_offsets`. Compaction leaves the segment that is written to alone: what is loaded per partition is "
+    "bounded by offsets.topic.segment.bytes (100 MB) of tail, what became dirty since the last pass (as much as is "
+    "clean, at least a segment), and the last commit of each key.",
+)
+
 HEADINGS = ["row", "unit", "Apache Kafka", "Kohort", "Kohort/Kafka", "goal", ""]
 
 
-def lines(run: Run) -> list[Line]:
+def lines(run: Run, figures: tuple[Figure, ...] = FIGURES + GROUP_FIGURES) -> list[Line]:
     found = (
         Line(f, run.figures.get((f.key, "kafka"), []), run.figures.get((f.key, f.subject), []))
-        for f in FIGURES
+        for f in figures
     )
     return [line for line in found if line.kafka or line.kohort]
 
@@ -144,7 +179,7 @@ def machine() -> str:
 
 
 def write(run: Run, command: str, took_s: float) -> None:
-    found = lines(run)
+    found, of_groups = lines(run, FIGURES), lines(run, GROUP_FIGURES)
     body = [
         "# Kohort beside Apache Kafka 4.3.1",
         "",
@@ -153,9 +188,9 @@ def write(run: Run, command: str, took_s: float) -> None:
         f"Machine: {machine()}; load average before the run {run.busy:.1f}. "
         "The load runs on the same cores as the brokers: only ratios from one run mean much.",
         "",
-        "| " + " | ".join(HEADINGS) + " |",
-        "|---" * len(HEADINGS) + "|",
-        *("| " + " | ".join(line.cells()) + " |" for line in found),
+        "## The log",
+        "",
+        *_markdown(found),
         "",
         "- produce: Produce v7 with acks=all, 8 connections, 8 partitions, 5 in flight, values of 1 KB. "
         "`os` answers when the bytes are with the kernel, as Kafka does; `disk` answers after an fdatasync, "
@@ -165,13 +200,27 @@ def write(run: Run, command: str, took_s: float) -> None:
         "- start and recovery: from the start of the process until an acks=all produce is answered; "
         "Kohort with its default, `disk`.",
         "- 10,000 partitions: Kohort alone, with an open-files limit of 1,024.",
-        *(f"- FAILED: {trouble}" for trouble in run.trouble),
         "",
         "![ratios](results.png)",
         "",
+        "## Groups",
+        "",
+        *_markdown(of_groups),
+        "",
+        *_GROUP_NOTES,
+        "",
+        "![ratios of groups](results-groups.png)",
+        "",
+        *(f"- FAILED: {trouble}" for trouble in run.trouble),
     ]
     (HERE / "RESULTS.md").write_text("\n".join(body))
     draw([line for line in found if line.ratio is not None], HERE / "results.png")
+    draw([line for line in of_groups if line.ratio is not None], HERE / "results-groups.png")
+
+
+def _markdown(found: list[Line]) -> list[str]:
+    rows = [HEADINGS, ["---"] * len(HEADINGS), *(line.cells() for line in found)]
+    return ["| " + " | ".join(row) + " |" for row in rows]
 
 
 def draw(found: list[Line], path: Path) -> None:

@@ -35,6 +35,7 @@ class Run:
     fill_mb: int
     who: tuple[str, ...]  # kafka, kohort
     say: Callable[[str], None]
+    is_quick: bool = False
     busy: float = 0.0  # load average before the run: what others did on this machine
     figures: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     trouble: list[str] = field(default_factory=list)
@@ -90,23 +91,26 @@ def first_produce_s(target: Target, topic: str) -> float:
 
 def driven(mode: str, target: Target, topic: str, seconds: float, **options: int) -> dict[str, float]:
     """Runs the load in a process of its own and returns its figures."""
-    os.sync()  # what an earlier measurement left dirty is not this one's to pay for
     more = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    words = ["--topic", topic, "--seconds", str(seconds), *more]
+    return loaded("benchmarks.load", mode, target, words, seconds + 90)
+
+
+def loaded(module: str, mode: str, target: Target, words: list[str], timeout_s: float) -> dict[str, float]:
+    os.sync()  # what an earlier measurement left dirty is not this one's to pay for
     command = [
         sys.executable,
         "-m",
-        "benchmarks.load",
+        module,
         mode,
         "--address",
         target.address,
         "--pid",
         str(target.pid),
+        *words,
     ]
-    command += ["--topic", topic, "--seconds", str(seconds), *more]
     root = Path(__file__).parent.parent
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=seconds + 90, cwd=root, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=root, check=False)
     if done.returncode:
         raise load.Refused(f"{mode} on {target.name}: {done.stderr.strip()[-300:]}")
     figures: dict[str, float] = json.loads(done.stdout)
