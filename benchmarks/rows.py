@@ -220,6 +220,7 @@ def partitions(run: Run) -> None:
                     load.produce_once(connection, name, index, batch)
             connection.close()
             run.note("partitions_written", "kohort", target.rss_mb())
+            run.note("partitions_written_each_kb", "kohort", (target.rss_mb() - before) * 1024 / 10_000)
             run.say(f"10,000 partitions with a record each: {target.rss_mb():.0f} MB")
             target.stop()
         with running(start("kohort-os", directory)) as target:
