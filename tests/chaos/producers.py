@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaError, Producer
-from confluent_kafka import Message as Delivered
 
 from kohort.client.connection import Connection
 from kohort.wire.errors import ErrorCode
@@ -126,7 +125,11 @@ class RawProducer(Worker):
 
     def _next_batch(self) -> bytes:
         values = [b"raw %d" % (self._sequence + i) for i in range(BATCH_RECORDS)]
-        identity = {"producer_id": self._producer_id, "producer_epoch": 0, "base_sequence": self._sequence}
+        identity: dict[str, Any] = {
+            "producer_id": self._producer_id,
+            "producer_epoch": 0,
+            "base_sequence": self._sequence,
+        }
         batch = batch_of(*values, **identity)
         self._sequence += BATCH_RECORDS
         self._unanswered.append((batch, values))
@@ -176,7 +179,7 @@ class ConfluentProducer(Worker):
             producer.poll(0.002 if len(producer) < 200 else 0.05)
         assert producer.flush(60) == 0, "records were not delivered in 60 s of calm"
 
-    def _delivered(self, error: KafkaError | None, message: Delivered) -> None:
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
             self.refused.append(error)
             return

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ SETTINGS = ("group.initial.rebalance.delay.ms=0",)
 SEED = int(os.environ.get("KOHORT_CHAOS_SEED", "20261115"))
 GROUP = "survivors"
 PARTITIONS = [("events", index) for index in range(6)]
-MEMBER = {"assignor": "range", "patient": True, "session_timeout_ms": 6000}
+MEMBER: dict[str, Any] = {"assignor": "range", "patient": True, "session_timeout_ms": 6000}
 
 
 @dataclass

@@ -120,10 +120,12 @@ class AioKafka(Client):
                     for (topic, index), sent in records
                 ]
                 reports = await asyncio.gather(*futures, return_exceptions=True)
+            offsets = []
             for report in reports:
                 if isinstance(report, BaseException):
                     raise report
-            return [-1 if report is None else report.offset for report in reports]
+                offsets.append(-1 if report is None else report.offset)
+            return offsets
 
         return self._run(work())
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-import confluent_kafka as ck
-from confluent_kafka import admin as cka
+import confluent_kafka
+import confluent_kafka.admin
 
 from tests.clients.client import (
     Client,
@@ -22,6 +22,8 @@ from tests.clients.client import (
     next_offsets,
 )
 
+ck: Any = confluent_kafka  # its stubs know neither what it exports nor what may be None
+cka: Any = confluent_kafka.admin
 TIMEOUT_S = 20.0
 NO_DATA_YET = {
     ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -32,7 +34,7 @@ NO_DATA_YET = {
 }
 
 
-def refused(error: ck.KafkaError) -> Refused:
+def refused(error: Any) -> Refused:
     return Refused(error.code(), error.str())
 
 
@@ -44,7 +46,7 @@ def done(futures: dict[Any, Any]) -> list[Any]:
         raise refused(failed.args[0]) from None
 
 
-def from_message(message: ck.Message) -> Received:
+def from_message(message: Any) -> Received:
     if message.error() is not None:
         raise refused(message.error())
     headers = [(key, value) for key, value in message.headers() or []]
@@ -58,7 +60,7 @@ class Confluent(Client):
     assignors = ("range", "roundrobin", "cooperative-sticky")
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._common = {
+        self._common: dict[str, Any] = {
             "bootstrap.servers": bootstrap_servers,
             "log_level": 0,
             "topic.metadata.refresh.fast.interval.ms": 50,
@@ -87,7 +89,7 @@ class Confluent(Client):
             "message.max.bytes": 8 << 20,
         }
         producer = ck.Producer(self._common | settings | {"message.timeout.ms": int(TIMEOUT_S * 1000)})
-        reports: list[tuple[ck.KafkaError | None, ck.Message]] = []
+        reports: list[tuple[Any, Any]] = []
         for (topic, index), sent in records:
             producer.produce(
                 topic,
@@ -252,7 +254,7 @@ class ConfluentMember(Member):
         finally:
             consumer.close()
 
-    def _commit(self, consumer: ck.Consumer, offsets: dict[Partition, int]) -> bool:
+    def _commit(self, consumer: Any, offsets: dict[Partition, int]) -> bool:
         """Whether it was acknowledged; False when it is to be made again later."""
         parts = [ck.TopicPartition(topic, index, offset) for (topic, index), offset in offsets.items()]
         try:

@@ -149,7 +149,7 @@ def test_the_offsets_of_a_deleted_topic_are_gone(client: Any, connect: Connect, 
 def test_an_operator_removes_a_member(connect: Connect, name: str, static: bool) -> None:
     # Only kafka-python has a call for it.
     with team_of(connect, name) as team:
-        options = {"group_instance_id": "one"} if static else {}
+        options: dict[str, Any] = {"group_instance_id": "one"} if static else {}
         stays = team.join(connect(Confluent))[0]
         team.settle()
         removed = team.join(connect(Confluent), client_id="to-be-removed", **options)[0]

@@ -105,7 +105,7 @@ def test_crashed_members_lose_their_partitions_after_the_session_timeout(
         eventually(lambda: connect(Confluent).committed(name) == team.produced, "all records committed")
 
 
-def crashing_member(client: str, broker: BrokerProcess, group: str, topic: str) -> subprocess.Popen[str]:
+def crashing_member(client: str, broker: BrokerProcess, group: str, topic: str) -> Any:
     command = [
         sys.executable,
         "-m",
@@ -122,7 +122,7 @@ def crashing_member(client: str, broker: BrokerProcess, group: str, topic: str) 
 def test_a_member_that_does_not_poll_for_too_long_is_replaced_and_comes_back(
     client: Any, connect: Connect, name: str
 ) -> None:
-    limits = {"session_timeout_ms": 6000, "max_poll_interval_ms": 6000}  # librdkafka's least
+    limits: dict[str, Any] = {"session_timeout_ms": 6000, "max_poll_interval_ms": 6000}  # librdkafka's least
     with team_of(connect, name, partitions=4) as team:
         busy, other = team.join(client, 2, **limits)
         team.settle()
@@ -145,7 +145,7 @@ def test_a_static_member_restarts_without_a_rebalance(
     client: Any, broker: BrokerProcess, connect: Connect, name: str
 ) -> None:
     def start(instance: str) -> Member:
-        options = {"group_instance_id": instance, "session_timeout_ms": 30_000}
+        options: dict[str, Any] = {"group_instance_id": instance, "session_timeout_ms": 30_000}
         return team.join(client, client_id=f"client-{instance}", **options)[0]
 
     def owners() -> dict[str, GroupMember]:

@@ -12,7 +12,7 @@ from kohort.client.connection import Connection
 from kohort.wire.compression import Compression
 from kohort.wire.records import BatchHeader, iter_batches
 from tests.broker.peer import batch_of, fetch
-from tests.clients.client import Client, Received, Refused, Sent
+from tests.clients.client import Client, Headers, Received, Refused, Sent
 from tests.clients.clients import CLIENTS, each_client, each_codec
 from tests.clients.confluent import Confluent
 from tests.clients.conftest import Connect
@@ -65,7 +65,13 @@ def test_acks(client: Client, acks: str, name: str) -> None:
 
 @each_client()
 def test_headers_and_nulls_arrive_as_they_were_sent(client: Client, connect: Connect, name: str) -> None:
-    headers = [("trace", b"\x00\xff"), ("empty", b""), ("twice", b"1"), ("twice", b"2"), ("größe", b"x")]
+    headers: Headers = [
+        ("trace", b"\x00\xff"),
+        ("empty", b""),
+        ("twice", b"1"),
+        ("twice", b"2"),
+        ("größe", b"x"),
+    ]
     sent = [Sent(b"v", b"k", headers), Sent(None, b"tombstone"), Sent(b"no key"), Sent(b"", b"")]
     client.produce(name, sent)
     for reader in CLIENTS:
@@ -127,7 +133,7 @@ def test_a_waiting_fetch_is_answered_when_a_record_arrives(client: Client, name:
     # The poll may last longer than the client waits for its result: only the record can have ended it.
     client.produce(name, [Sent(b"old")])
     waiting, read = threading.Event(), []
-    options = {"offset": 1, "waiting": waiting, "max_wait_ms": 25_000}
+    options: dict[str, Any] = {"offset": 1, "waiting": waiting, "max_wait_ms": 25_000}
     reader = threading.Thread(target=lambda: read.extend(client.fetch(name, 1, **options)))
     reader.start()
     assert waiting.wait(20)
