@@ -198,6 +198,18 @@ def test_a_topic_is_described_with_where_each_value_comes_from() -> None:
     assert named(rows, "remote.storage.enable").synonyms == ()
 
 
+def test_the_hours_of_the_broker_do_not_explain_a_topics_milliseconds() -> None:
+    """Kafka names log.retention.ms as the synonym of retention.ms, and nothing before it."""
+    hours = named(BrokerConfig.parse({"log.retention.hours": "2"}).describe_topic({}), "retention.ms")
+    assert (hours.value, hours.source, hours.synonyms) == ("7200000", Source.DEFAULT_CONFIG, ())
+    both = BrokerConfig.parse({"log.retention.ms": "5", "log.retention.hours": "2"}).describe_topic({})
+    assert [(s.name, s.source) for s in named(both, "retention.ms").synonyms] == [
+        ("log.retention.ms", Source.STATIC_BROKER_CONFIG),
+        ("log.retention.hours", Source.STATIC_BROKER_CONFIG),
+        ("log.retention.hours", Source.DEFAULT_CONFIG),
+    ]
+
+
 def test_the_dedupe_buffer_bounds_the_keys_of_a_pass() -> None:
     assert BrokerConfig.parse({}).max_compaction_keys == 250_000
     small = {"log.cleaner.dedupe.buffer.size": "1048576", "log.cleaner.io.buffer.load.factor": "0.5"}

@@ -54,12 +54,20 @@ def test_the_settings_of_a_topic(node, version):
     assert (retention.read_only, retention.is_sensitive) == (False, False)
     assert [(synonym.name, synonym.value, synonym.source) for synonym in retention.synonyms] == [
         ("retention.ms", "1000", Source.DYNAMIC_TOPIC_CONFIG),
-        ("log.retention.hours", "168", Source.DEFAULT_CONFIG),
+    ]
+    segment = configs["segment.bytes"]
+    assert [(synonym.name, synonym.source) for synonym in segment.synonyms] == [
+        ("log.segment.bytes", Source.DEFAULT_CONFIG)
     ]
     if version >= 3:
         assert retention.config_type == Kind.LONG
         assert retention.documentation
     assert configs["cleanup.policy"].config_source == Source.DEFAULT_CONFIG
+
+
+def test_success_has_an_empty_message_as_in_kafka(node):
+    assert outcome(describe(node, TOPIC, "t")) == (ErrorCode.NONE, "")
+    assert outcome(describe(node, TOPIC, "nobody")) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
 
 
 def test_synonyms_and_documentation_only_for_those_who_ask(node):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import dropwhile
 from typing import Any
 
 from kohort.log.config import DAY_MS, HOUR_MS, MIB, MINUTE_MS, TOPIC_SETTINGS, TopicConfig, broker_row
@@ -291,9 +292,7 @@ class BrokerConfig:
         """All settings of this broker, as DescribeConfigs answers them."""
         rows = []
         for row in BROKER_SETTINGS:
-            found = list(self._synonyms(_chain(row.name)))
-            while found and found[0].name != row.name:
-                found.pop(0)  # a setting is not explained by one that beats it
+            found = self._explained_by(row.name, _chain(row.name))
             rows.append(described(row, getattr(self, row.field), tuple(found), read_only=row.read_only))
         return rows
 
@@ -312,11 +311,16 @@ class BrokerConfig:
         rows = []
         for row in TOPIC_SETTINGS:
             value = getattr(config, row.field)
-            found = list(self._synonyms(tuple(synonym.name for synonym in row.synonyms)))
+            names = tuple(synonym.name for synonym in row.synonyms)
+            found = self._explained_by(names[0], names) if names else []
             if row.name in overrides:
                 found.insert(0, DescribedSynonym(row.name, as_text(value), Source.DYNAMIC_TOPIC_CONFIG))
             rows.append(described(row, value, tuple(found), read_only=False))
         return rows
+
+    def _explained_by(self, name: str, names: tuple[str, ...]) -> list[DescribedSynonym]:
+        """From the first value under `name` itself on, as Kafka: retention.ms does not show log.retention.hours."""
+        return list(dropwhile(lambda synonym: synonym.name != name, self._synonyms(names)))
 
     def _synonyms(self, names: tuple[str, ...]) -> Iterator[DescribedSynonym]:
         for values, source in (

@@ -79,14 +79,14 @@ def describe_configs(broker: Broker, call: Call) -> DescribeConfigsResponse:
     results = []
     for resource in request.resources:
         result = DescribeConfigsResult(
-            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+            resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
             if strange is not None:  # as in Kafka all of the request is refused
                 raise _invalid(f"Unexpected resource type {strange}")
             result.configs = _describe(broker, request, resource)
         except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message or None
+            result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return DescribeConfigsResponse(results=results)
 

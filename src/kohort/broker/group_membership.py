@@ -52,7 +52,8 @@ async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorRe
         if error:
             found.append(find.Coordinator(key, -1, "", -1, error, message))
         else:
-            found.append(find.Coordinator(key, broker.node_id, broker.host, broker.port))
+            message = "NONE" if call.version < 4 else ""  # Kafka's words
+            found.append(find.Coordinator(key, broker.node_id, broker.host, broker.port, error, message))
     if call.version >= 4:
         return find.FindCoordinatorResponse(coordinators=found)
     only = found[0]
