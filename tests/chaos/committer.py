@@ -36,6 +36,7 @@ class RawCommitter(Worker):
         while waiting or not self.stopping.is_set():
             while len(waiting) < PIPELINED and not self.stopping.is_set():
                 self.sent += 1
+                self.stopping.wait(0.001)  # a start reads all of it again
                 waiting.append(self.sent)
                 broker.send(self._request(self.sent), version=8)
             codes = {

@@ -10,6 +10,7 @@ import struct
 from kohort.client.connection import Connection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
+from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest
 from tests.clients.client import GroupMember, GroupView, Partition
 from tests.clients.process import eventually
@@ -39,6 +40,13 @@ class Observer:
             for topic in answer.topics
             for part in topic.partitions
         }
+
+    def remove(self, group: str, member_id: str) -> None:
+        """Takes a member out of the group, if it is still in it."""
+        with Connection(self.bootstrap_servers) as broker:
+            answer = broker.call(LeaveGroupRequest(group, members=[MemberIdentity(member_id)]), version=4)
+        (left,) = answer.members
+        assert left.error_code in (0, ErrorCode.UNKNOWN_MEMBER_ID), ErrorCode(left.error_code).name
 
     def _offsets(self, group: str) -> object:
         with Connection(self.bootstrap_servers) as broker:

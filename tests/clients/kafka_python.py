@@ -235,16 +235,17 @@ class KafkaPythonMember(Member):
 
     def run(self) -> None:
         consumer = kafka.KafkaConsumer(**self._settings)
-        poll_ms = 100
+        by_pattern = isinstance(self._topics, str)
         try:
-            if isinstance(self._topics, str):
+            if by_pattern:
                 consumer.subscribe(pattern=self._topics)
-                # 3.0.12 forgets to finish a join that it began because of a new topic when the poll ends meanwhile.
-                poll_ms = 3000
             else:
                 consumer.subscribe(self._topics)
             while not self.leaving.is_set():
                 self.polling.wait()
+                # 3.0.12 forgets to finish a join that it began because of new metadata when the poll ends meanwhile:
+                # need_rejoin() is False by then, and neither assignment nor heartbeats follow.
+                poll_ms = 3000 if by_pattern or not consumer.assignment() else 100
                 polled = consumer.poll(poll_ms, max_records=100)
                 received = [from_record(record) for records in polled.values() for record in records]
                 self.note(received, ((part.topic, part.partition) for part in consumer.assignment()))

@@ -19,7 +19,7 @@ import pytest
 
 KOHORT = Path(sys.executable).parent / "kohort"
 START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 60.0
 
 
 class BrokerProcess:
