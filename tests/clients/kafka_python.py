@@ -209,6 +209,19 @@ class KafkaPython(Client):
         check(told(lambda: self._admin.remove_group_members(group, [member])))
 
 
+class _Assigned(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
+    """Tells an assignment at once: the poll that brought it may still wait for records."""
+
+    def __init__(self, member: Member, consumer: Any) -> None:
+        self.member, self.consumer = member, consumer
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        pass
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self.member.note([], ((part.topic, part.partition) for part in self.consumer.assignment()))
+
+
 class KafkaPythonMember(Member):
     def __init__(
         self,
@@ -237,10 +250,11 @@ class KafkaPythonMember(Member):
         consumer = kafka.KafkaConsumer(**self._settings)
         by_pattern = isinstance(self._topics, str)
         try:
+            listener = _Assigned(self, consumer)
             if by_pattern:
-                consumer.subscribe(pattern=self._topics)
+                consumer.subscribe(pattern=self._topics, listener=listener)
             else:
-                consumer.subscribe(self._topics)
+                consumer.subscribe(self._topics, listener=listener)
             while not self.leaving.is_set():
                 self.polling.wait()
                 # 3.0.12 forgets to finish a join that it began because of new metadata when the poll ends meanwhile:
