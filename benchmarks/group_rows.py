@@ -82,7 +82,7 @@ def _one(run: Run, row: str, target: Target, turn: int) -> None:
             )
     elif row == "commit" or target.name != "kohort-disk":  # a heartbeat does not know about durability
         # A JVM compiles for a while; Python does not.
-        seconds = run.seconds if turn else run.warm_up_s if is_kafka else run.seconds / 2
+        seconds = min(run.seconds, 2) if turn else run.warm_up_s if is_kafka else 1
         figures = driven(row, target, seconds)
         if turn:
             run.note(f"{row}_per_s", target.name, figures["per_s"])
