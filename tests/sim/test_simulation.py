@@ -71,3 +71,8 @@ def test_very_many_rebalances_under_all_faults_keep_the_invariants() -> None:
         seed += 1
         if seed % 50 == 0:
             print(f"{done} rebalances; {report}", flush=True)
+
+
+def test_a_member_that_owed_its_sync_when_the_partition_was_loaded_is_not_waited_for():
+    """Found by seed 1508 of a million rebalances: the record of a group does not say who has synced."""
+    assert run(1508, members=12, minutes=10).restarts

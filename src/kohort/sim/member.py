@@ -71,6 +71,8 @@ class SimMember:
     silent_until_ms: int = 0
     member_id: str = ""
     generation_id: int = -1
+    joined_ms: int = 0
+    """When it was last told a generation."""
     stable: bool = False
     assignment: bytes = b""
     subscription: bytes = b""
@@ -103,6 +105,7 @@ class SimMember:
             case E.NONE:
                 require(response.member_id != "", f"{self.name} joined without an id")
                 self.member_id, self.generation_id = response.member_id, response.generation_id
+                self.joined_ms = self.clock.now_ms
                 self._heartbeat_later(self.life)
                 if self.stuck != "sync":
                     self._sync(response)
