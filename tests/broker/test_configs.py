@@ -81,9 +81,14 @@ def test_only_the_keys_that_are_asked_for(node):
     assert values(node, TOPIC, "t", "retention.ms", "no.such.key") == {"retention.ms": "1000"}
 
 
-def test_no_keys_at_all_is_not_all_keys(node):
-    asked = DescribeConfigsResource(TOPIC, "t", [])
-    assert node.call(DescribeConfigsRequest([asked])).results[0].configs == []
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "1")])
+def test_an_empty_list_of_keys_is_all_keys(node, kind, name):
+    every, none = (DescribeConfigsResource(kind, name, keys) for keys in (None, []))
+    results = (
+        node.call(DescribeConfigsRequest([every])).results + node.call(DescribeConfigsRequest([none])).results
+    )
+    assert results[0].configs
+    assert results[1].configs == results[0].configs
 
 
 def test_a_default_of_the_broker_shows_on_its_topics():

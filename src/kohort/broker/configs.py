@@ -111,8 +111,8 @@ def _describe(
             rows = _nothing(name, "Client metrics subscription name must not be empty")
         case _:
             rows = _nothing(name, "Group name must not be empty")
-    keys = None if resource.configuration_keys is None else set(resource.configuration_keys)
-    return [_entry(row, request) for row in rows if keys is None or row.name in keys]
+    keys = set(resource.configuration_keys or ())  # an empty list asks for all, as null does
+    return [_entry(row, request) for row in rows if not keys or row.name in keys]
 
 
 def _describe_topic(broker: Broker, name: str) -> list[Described]:
