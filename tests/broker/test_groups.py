@@ -209,6 +209,30 @@ def test_delete_in_every_version(client, group, version):
     assert client.call(DeleteGroupsRequest([group]), version=version).results[0].error_code == 0
 
 
+def test_a_group_that_is_deleted_twice_in_one_request_is_answered_once(client, group):
+    commit(client, group, 5)
+    results = client.call(DeleteGroupsRequest([group, "nobody", group])).results
+    assert [(r.group_id, r.error_code) for r in results] == [
+        (group, 0),
+        ("nobody", ErrorCode.GROUP_ID_NOT_FOUND),
+    ]
+
+
+def test_sync_5_must_name_the_protocol(client, group):
+    joined = join(client, group)
+    request = SyncGroupRequest(group, joined.generation_id, joined.member_id, None, "consumer", None)
+    assert client.call(request, version=5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    request = SyncGroupRequest(group, joined.generation_id, joined.member_id, None, None, "range")
+    assert client.call(request, version=5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert client.call(request, version=4).error_code == 0
+
+
+@pytest.mark.parametrize("key_type", [-1, 2, 5])
+def test_kinds_of_coordinators_that_there_are_not(client, key_type):
+    answer = client.call(FindCoordinatorRequest("key", key_type), version=2)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
 def test_offsets_are_deleted_but_not_of_a_topic_that_is_subscribed_to(client, group):
     commit(client, group, 5)
     topics = [

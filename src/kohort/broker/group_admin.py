@@ -87,13 +87,14 @@ def list_groups(broker: Broker, call: Call) -> None:
 
 def delete_groups(broker: Broker, call: Call) -> None:
     request: delete.DeleteGroupsRequest = call.request
+    names = list(dict.fromkeys(request.groups_names))  # each once, in their order
 
     def finish(replies: list[DeleteResponse]) -> delete.DeleteGroupsResponse:
-        names = zip(request.groups_names, replies, strict=True)
+        results = zip(names, replies, strict=True)
         return delete.DeleteGroupsResponse(
-            0, [delete.DeletableGroupResult(n, reply.error) for n, reply in names]
+            0, [delete.DeletableGroupResult(name, reply.error) for name, reply in results]
         )
 
-    gather = _Gather(call, len(request.groups_names), finish)
-    for index, group_id in enumerate(request.groups_names):
+    gather = _Gather(call, len(names), finish)
+    for index, group_id in enumerate(names):
         broker.groups.submit(DeleteGroup(gather.slot(index), group_id))

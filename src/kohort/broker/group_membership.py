@@ -24,7 +24,7 @@ from kohort.wire.messages import leave_group as leave
 from kohort.wire.messages import sync_group as sync
 from kohort.wire.struct import Message
 
-GROUP = 0
+GROUP, TRANSACTION = 0, 1
 
 
 class Answer:
@@ -63,7 +63,9 @@ async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorRe
 
 
 async def _coordinator_error(broker: Broker, key_type: int, key: str) -> tuple[ErrorCode, str | None]:
-    if key_type != GROUP:
+    if key_type not in (GROUP, TRANSACTION):
+        return ErrorCode.INVALID_REQUEST, f"there is no coordinator of kind {key_type} here"
+    if key_type == TRANSACTION:
         # Of all refusals the one that clients take for final: others they ask again until their timeout.
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker coordinates consumer groups only"
     if not await broker.groups.ensure_topic():
@@ -109,8 +111,10 @@ def _joined(response: JoinResponse) -> join.JoinGroupResponse:
     )
 
 
-def sync_group(broker: Broker, call: Call) -> None:
+def sync_group(broker: Broker, call: Call) -> sync.SyncGroupResponse | None:
     request: sync.SyncGroupRequest = call.request
+    if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        return sync.SyncGroupResponse(0, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     call.park()
     broker.groups.submit(
         SyncGroup(
@@ -124,6 +128,7 @@ def sync_group(broker: Broker, call: Call) -> None:
             request.protocol_name,
         )
     )
+    return None
 
 
 def _synced(response: SyncResponse) -> sync.SyncGroupResponse:
