@@ -158,6 +158,29 @@ def test_timestamps_too_far_from_now_are_refused(client):
     assert produce(client, "times", batch_of(b"x")).error_code == 0
 
 
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
+def test_each_record_is_held_to_the_limits_of_time_and_the_answer_says_which_failed(client, compression):
+    name = f"each-time-{compression.name}"
+    create_topic(client, name, message_timestamp_before_max_ms=60_000, message_timestamp_after_max_ms=60_000)
+    (now,) = records_of(b"now")
+    times = [now.timestamp, now.timestamp - 120_000, now.timestamp, now.timestamp + 120_000]
+    mixed = [Record(i, time_ms, b"k", b"v", []) for i, time_ms in enumerate(times)]
+    outcome = produce(client, name, bytes(encode_batch(mixed, compression=compression)))
+    assert outcome.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in outcome.record_errors] == [1, 3]
+    assert produce(client, name, bytes(encode_batch(mixed[:1], compression=compression))).base_offset == 0
+
+
+def test_a_record_without_a_time_is_not_too_old(client):
+    create_topic(client, "no-times", message_timestamp_before_max_ms=60_000)
+    assert produce(client, "no-times", batch_of(b"x", timestamp=-1)).error_code == 0
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_less_than_a_header_is_no_batch_in_any_version(client, topic, version):
+    assert produce(client, topic, batch_of(b"x")[:30], version=version).error_code == ErrorCode.INVALID_RECORD
+
+
 @pytest.mark.parametrize("kind", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_compression_type_recompresses_what_comes_otherwise(client, kind):
     create_topic(client, f"c-{kind}", compression_type=kind)

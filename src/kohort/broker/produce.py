@@ -16,7 +16,14 @@ from kohort.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kohort.wire.records import check_batch, check_keys, read_header, recompress, stamp_append_time
+from kohort.wire.records import (
+    BatchHeader,
+    check_batch,
+    check_keys,
+    iter_records,
+    recompress,
+    stamp_append_time,
+)
 
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from kohort.log.topic import Topic
 
 ALL = -1
+NO_TIMESTAMP = -1
 _CODECS = {
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,
@@ -52,6 +60,14 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
         _answer_nothing(call, answer)
         return None
     return waiting.answer_or_wait()
+
+
+class _RecordsRefused(KafkaError):
+    """Records in a batch are at fault: by index in the batch, and why."""
+
+    def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.records = [BatchIndexAndErrorMessage(*record) for record in records]
 
 
 class _Waiting:
@@ -119,13 +135,14 @@ def _append(
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "a produce request holds one record batch per partition"
             )
-        if call.version < 7 and read_header(batch).compression == Compression.ZSTD:
+        header = check_batch(batch)
+        if call.version < 7 and header.compression == Compression.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
-        _append_batch(topic, part.index, batch, now_ms, outcome, waiting if acks == ALL else None)
+        _append_batch(topic, part.index, batch, header, now_ms, outcome, waiting if acks == ALL else None)
     except KafkaError as error:
         _fail(outcome, error.code, error.message)
-        if error.code is ErrorCode.INVALID_RECORD and topic is not None:
-            outcome.record_errors = _record_errors(topic.config, part)
+        if isinstance(error, _RecordsRefused):
+            outcome.record_errors = error.records
     return outcome
 
 
@@ -133,12 +150,12 @@ def _append_batch(
     topic: Topic,
     index: int,
     batch: memoryview,
+    header: BatchHeader,
     now_ms: int,
     outcome: PartitionProduceResponse,
     waiting: _Waiting | None,
 ) -> None:
     config, partition = topic.config, topic.partitions[index]
-    header = check_batch(batch)
     if header.size > config.max_message_bytes:
         limit = config.max_message_bytes
         raise KafkaError(
@@ -147,8 +164,10 @@ def _append_batch(
         )
     if header.is_transactional:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker")
-    if config.compact and check_keys(batch):
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"{topic.name} is compacted: every record needs a key")
+    if config.compact and (keyless := check_keys(batch)):
+        why = f"{topic.name} is compacted: every record needs a key"
+        records = [(i, "a compacted topic takes no record without a key") for i in keyless]
+        raise _RecordsRefused(ErrorCode.INVALID_RECORD, why, records)
     duplicate = partition.producers.check(header) if header.producer_id >= 0 else None
     if duplicate is not None:
         # A retry of what was appended already: the first answer again, once it is durable.
@@ -159,7 +178,7 @@ def _append_batch(
         if config.append_time:
             outcome.log_append_time_ms = now_ms
         else:
-            _check_times(config, header.base_timestamp, header.max_timestamp, now_ms)
+            _check_times(config, batch, header, now_ms)
         if config.compression_type != "producer":
             codec = _CODECS[config.compression_type]
             if codec != header.compression:
@@ -185,34 +204,30 @@ def _level(config: TopicConfig) -> int | None:
     return levels.get(config.compression_type)
 
 
-def _check_times(config: TopicConfig, base: int, latest: int, now_ms: int) -> None:
-    """message.timestamp.before.max.ms and .after.max.ms, by what the batch's header says."""
-    if now_ms - base > config.message_timestamp_before_max_ms and base >= 0:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP, f"timestamp {base} is too old; the broker's clock says {now_ms}"
-        )
-    if latest - now_ms > config.message_timestamp_after_max_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {latest} is in the future; the broker's clock says {now_ms}",
-        )
+def _check_times(config: TopicConfig, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+    """message.timestamp.before.max.ms and .after.max.ms, which each record has to keep.
+
+    The header knows the latest time of the batch but not the earliest: the records themselves are read only
+    where the latest is too late, or where there is a limit to how old a record may be.
+    """
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    if header.max_timestamp <= latest and earliest < 0:
+        return
+    at_fault = [
+        (i, f"timestamp {record.timestamp} is not between {earliest} and {latest}")
+        for i, record in enumerate(iter_records(batch))
+        if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest
+    ]
+    if at_fault:
+        why = f"{len(at_fault)} records are too old or in the future; the broker's clock says {now_ms}"
+        raise _RecordsRefused(ErrorCode.INVALID_TIMESTAMP, why, at_fault)
 
 
 def _fail(outcome: PartitionProduceResponse, code: ErrorCode, message: str) -> None:
     outcome.error_code = code
     outcome.error_message = message or None
     outcome.base_offset = outcome.log_append_time_ms = outcome.log_start_offset = -1
-
-
-def _record_errors(config: TopicConfig, part: PartitionProduceData) -> list[BatchIndexAndErrorMessage]:
-    """Which records of a refused batch are at fault."""
-    if not config.compact or not isinstance(part.records, memoryview):
-        return []
-    try:
-        at_fault = check_keys(part.records)
-    except KafkaError:
-        return []
-    return [BatchIndexAndErrorMessage(i, "a compacted topic takes no record without a key") for i in at_fault]
 
 
 def _answer_nothing(call: Call, answer: ProduceResponse) -> None:
