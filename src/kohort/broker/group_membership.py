@@ -86,7 +86,7 @@ def join_group(broker: Broker, call: Call) -> None:
             tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
             request.session_timeout_ms,
             request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
-            fresh_uuid(),
+            "" if request.member_id else fresh_uuid(),  # only a join without an id needs one
             request.group_instance_id,
             call.client_id or "",
             f"/{call.connection.address}",
