@@ -65,6 +65,14 @@ def test_the_settings_of_a_topic(node, version):
     assert configs["cleanup.policy"].config_source == Source.DEFAULT_CONFIG
 
 
+@pytest.mark.parametrize("kind, name", [(TOPIC, "t"), (BROKER, "1"), (ResourceType.BROKER_LOGGER, "1")])
+def test_no_names_and_an_empty_list_of_names_ask_for_all(node, kind, name):
+    asked = [DescribeConfigsResource(kind, name, keys) for keys in (None, [])]
+    of_null, of_empty = node.call(DescribeConfigsRequest(asked), 4).results
+    assert len(of_null.configs) >= 2
+    assert [config.name for config in of_null.configs] == [config.name for config in of_empty.configs]
+
+
 def test_success_has_an_empty_message_as_in_kafka(node):
     assert outcome(describe(node, TOPIC, "t")) == (ErrorCode.NONE, "")
     assert outcome(describe(node, TOPIC, "nobody")) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")

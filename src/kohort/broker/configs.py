@@ -175,7 +175,7 @@ def _loggers(keys: list[str] | None) -> list[DescribeConfigsResourceResult]:
             documentation=None,
         )
         for name, logger in levels.items()
-        if keys is None or name in keys
+        if not keys or name in keys
     ]
 
 
