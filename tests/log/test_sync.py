@@ -87,7 +87,6 @@ def test_high_watermark_in_between_is_where_the_sync_began(faulty: Directory, fa
         node.inbox.run_until(lambda: partition.high_watermark > 0)
         assert partition.high_watermark == 2
         assert [header.last_offset for header in headers_of(content(partition))] == [1]
-        assert partition.bytes_from(0) == len(content(partition))
         assert partition.find_time(0) == (1000, 0)
         assert partition.find_time(4000) is None, "nobody may learn of that record yet"
         assert partition.max_timestamp() is None

@@ -62,6 +62,8 @@ class File(Protocol):
     def sync(self) -> None: ...
     def pin(self) -> None: ...
     def unpin(self) -> None: ...
+    @property
+    def is_pinned(self) -> bool: ...
     def close(self) -> None: ...
     def delete(self) -> None:
         """Gone from the directory at once; who has it pinned may read on until unpin."""
@@ -164,6 +166,10 @@ class DiskFile:
     @property
     def is_open(self) -> bool:
         return self._fd >= 0
+
+    @property
+    def is_pinned(self) -> bool:
+        return self.pins > 0
 
     @property
     def fd(self) -> int | None:

@@ -81,6 +81,10 @@ class MemoryFile:
     def pin(self) -> None:
         pass
 
+    @property
+    def is_pinned(self) -> bool:
+        return False
+
     def unpin(self) -> None:
         pass
 

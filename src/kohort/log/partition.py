@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 Durability = Literal["disk", "os", "memory"]
 
-
 _patch = Struct(">qii").pack_into
 
 
@@ -45,7 +44,6 @@ class Partition:
     def __init__(
         self, parent: Directory, topic: str, index: int, durability: Durability, syncer: Syncer
     ) -> None:
-        """For `open`."""
         self._parent = parent
         self._directory: Directory | None = None
         self.topic = topic
@@ -307,8 +305,8 @@ class Partition:
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool, up_to: int | None = None) -> Slice:
         """From the batch that holds `offset` (or the next one, if it was compacted away) to at most `max_bytes`.
 
-        Never past `up_to` or the high watermark, and never past the end of a segment. May end inside a batch;
-        `at_least_one` returns a first batch that is larger than `max_bytes` whole.
+        Never past `up_to` or the high watermark, and never past the end of a segment. May end inside a batch,
+        but not the first: `at_least_one` returns one that is larger than `max_bytes` whole, else nothing comes.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
@@ -323,22 +321,9 @@ class Partition:
             return EMPTY
         segment, position, size = place
         available = self._end_in(segment, limit) - position
-        if available <= 0:
+        if available <= 0 or (max_bytes < size and not at_least_one):
             return EMPTY
-        wanted = max(max_bytes, size) if at_least_one else max_bytes
-        return segment.file.slice(position, min(wanted, available))
-
-    def bytes_from(self, offset: int) -> int:
-        """How many bytes reads from there could give."""
-        if offset >= self.high_watermark or offset < self.log_start_offset:
-            return 0
-        place = self._loaded().locate(offset)
-        if place is None:
-            return 0
-        segment, position, _ = place
-        later = self._loaded().after(segment)
-        end = self.high_watermark
-        return max(self._end_in(segment, end) - position, 0) + sum(self._end_in(each, end) for each in later)
+        return segment.file.slice(position, min(max(max_bytes, size), available))
 
     def _end_in(self, segment: Segment, limit: int) -> int:
         """The position in `segment` before which all is below `limit`, which is the high watermark or before it."""
@@ -438,6 +423,20 @@ class Partition:
         for segment in self._segments.items if self._segments is not None else ():
             segment.file.close()
         return CleanState(self.log_start_offset, self.log_end_offset, self.size)
+
+    def unload(self) -> bool:
+        """Give the memory back, as if the node had just started; False if somebody uses it."""
+        segments, commit = self._segments, self._commit
+        busy = commit is None or commit.busy or self._waiters or self.high_watermark < self.log_end_offset
+        if segments is None or busy or segments.in_use or self.stopped is not None:
+            return False
+        try:
+            self._clean = self.close()
+        except OSError:
+            return False  # no room for the state file: it stays as it is
+        self._segments = self._active = self._producers = self._epochs = self._commit = self._directory = None
+        self._epoch, self._touched = -2, False
+        return True
 
     def delete(self) -> None:
         """The topic is gone: nobody waits any longer. The caller removes the directory."""

@@ -56,8 +56,10 @@ class Segments:
                 return segment, *place
         return None
 
-    def after(self, segment: Segment) -> list[Segment]:
-        return self.items[bisect_right(self.items, segment.base_offset, key=_base_offset) :]
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody is being sent a piece of one."""
+        return any(segment.file.is_pinned for segment in self.items)
 
     def keep_loaded(self, segment: Segment) -> None:
         """The indexes of a few sealed segments stay in memory."""

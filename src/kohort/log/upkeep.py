@@ -121,6 +121,8 @@ class Upkeep:
                     break
                 end = partition.log_end_offset
                 if end == topic.seen_end[index] and topic.due_ms[index] > self._now_ms:
+                    if partition.unload():  # nothing was written since the last look
+                        yield
                     continue
                 topic.seen_end[index] = end
                 topic.due_ms[index] = NEVER if not partition.size else self._look_at(topic, partition)
