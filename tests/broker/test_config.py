@@ -159,7 +159,10 @@ def test_dynamic_changes_beat_static_ones_and_can_be_taken_back() -> None:
         ("10", Source.STATIC_BROKER_CONFIG),
         ("1048588", Source.DEFAULT_CONFIG),
     ]
-    assert [(r.name, r.value) for r in for_one.describe_defaults()] == [("message.max.bytes", "20")]
+    assert [(r.name, r.value) for r in for_one.describe_defaults()] == [
+        ("message.max.bytes", "20"),
+        ("min.insync.replicas", "1"),
+    ]
     assert for_one.with_changes({"message.max.bytes": None}).message_max_bytes == 20
 
 

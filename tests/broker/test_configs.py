@@ -16,6 +16,8 @@ from tests.broker.handlers import Node
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
 SET, DELETE, APPEND, SUBTRACT = Operation
 OK = (ErrorCode.NONE, None)
+OF_ALL_BROKERS = {"min.insync.replicas": "1"}
+"""What a cluster of Kafka 4 says of all brokers before anybody sets anything."""
 
 
 @pytest.fixture
@@ -63,14 +65,8 @@ def test_the_settings_of_a_topic(node, version):
         assert retention.config_type == Kind.LONG
         assert retention.documentation
     assert configs["cleanup.policy"].config_source == Source.DEFAULT_CONFIG
-
-
-@pytest.mark.parametrize("kind, name", [(TOPIC, "t"), (BROKER, "1"), (ResourceType.BROKER_LOGGER, "1")])
-def test_no_names_and_an_empty_list_of_names_ask_for_all(node, kind, name):
-    asked = [DescribeConfigsResource(kind, name, keys) for keys in (None, [])]
-    of_null, of_empty = node.call(DescribeConfigsRequest(asked), 4).results
-    assert len(of_null.configs) >= 2
-    assert [config.name for config in of_null.configs] == [config.name for config in of_empty.configs]
+    replicas = configs["min.insync.replicas"]
+    assert (replicas.value, replicas.config_source) == ("1", Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
 
 
 def test_success_has_an_empty_message_as_in_kafka(node):
@@ -135,9 +131,10 @@ def test_the_settings_of_this_broker(node):
 
 
 def test_the_settings_of_all_brokers_are_those_that_were_set_there(node):
-    assert values(node, BROKER, "") == {}
-    alter(node, BROKER, "", ("log.retention.ms", SET, "5"))
-    (retention,) = describe(node, BROKER, "").configs
+    assert values(node, BROKER, "") == OF_ALL_BROKERS
+    alter(node, BROKER, "", ("log.retention.ms", SET, "5"), ("min.insync.replicas", SET, "2"))
+    assert values(node, BROKER, "") == {"log.retention.ms": "5", "min.insync.replicas": "2"}
+    retention, _ = describe(node, BROKER, "").configs
     assert (retention.name, retention.value) == ("log.retention.ms", "5")
     assert retention.config_source == Source.DYNAMIC_DEFAULT_BROKER_CONFIG
 
@@ -279,7 +276,7 @@ def test_validate_only_finds_what_is_wrong_and_changes_nothing(node):
     )
     assert alter(node, BROKER, "", ("log.retention.ms", SET, "5"), validate_only=True) == OK
     assert node.store.topics["t"].overrides == {"retention.ms": "1000"}
-    assert values(node, BROKER, "") == {}
+    assert values(node, BROKER, "") == OF_ALL_BROKERS
 
 
 @pytest.mark.parametrize("name", ["1", ""])
@@ -388,7 +385,7 @@ def test_settings_survive_a_restart(tmp_path):
     with Node(tmp_path) as node:
         config = node.store.topics["t"].config
         assert (config.segment_ms, config.retention_ms, config.retention_bytes) == (5, 123, 456)
-        assert values(node, BROKER, "") == {"log.retention.ms": "123"}
+        assert values(node, BROKER, "") == {"log.retention.ms": "123", **OF_ALL_BROKERS}
 
 
 # --- ListConfigResources ---------------------------------------------------------------------------------------

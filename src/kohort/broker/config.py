@@ -299,7 +299,7 @@ class BrokerConfig:
     def describe_defaults(self) -> list[Described]:
         """The settings of all brokers (resource name empty): only what was set there."""
         rows = []
-        for name, text in sorted(self.dynamic_defaults.items()):
+        for name, text in sorted(self._of_all_brokers().items()):
             row = BROKER_SETTINGS[name]
             source = DescribedSynonym(name, text, Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
             rows.append(described(row, row.parse(text), (source,), read_only=row.read_only))
@@ -318,6 +318,12 @@ class BrokerConfig:
             rows.append(described(row, value, tuple(found), read_only=False))
         return rows
 
+    def _of_all_brokers(self) -> dict[str, str]:
+        """A new cluster of Kafka 4 has min.insync.replicas set for all brokers, and clients' tests look for it."""
+        name = "min.insync.replicas"
+        text = self.static_values.get(name, as_text(BROKER_SETTINGS[name].default) or "")
+        return {name: text, **self.dynamic_defaults}
+
     def _explained_by(self, name: str, names: tuple[str, ...]) -> list[DescribedSynonym]:
         """From the first value under `name` itself on, as Kafka: retention.ms does not show log.retention.hours."""
         return list(dropwhile(lambda synonym: synonym.name != name, self._synonyms(names)))
@@ -325,7 +331,7 @@ class BrokerConfig:
     def _synonyms(self, names: tuple[str, ...]) -> Iterator[DescribedSynonym]:
         for values, source in (
             (self.dynamic_values, Source.DYNAMIC_BROKER_CONFIG),
-            (self.dynamic_defaults, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self._of_all_brokers(), Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
             (self.static_values, Source.STATIC_BROKER_CONFIG),
         ):
             for name in names:
