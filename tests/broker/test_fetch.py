@@ -80,6 +80,17 @@ def test_only_the_first_partition_with_data_may_exceed_the_limits(client, topic)
     assert [len(values_in(part)) for part in parts] == [1, 0, 0]
 
 
+def test_a_partition_whose_first_batch_does_not_fit_comes_empty_and_not_with_a_piece_of_it(client, topic):
+    """The Java consumer fails for good on records that hold no whole batch."""
+    for partition in range(3):
+        produce(client, topic, batch_of(b"x" * 1000), partition)
+    request = fetch_request(topic, 0, max_bytes=1500)
+    request.topics[0].partitions = [FetchPartition(i, partition_max_bytes=1500) for i in range(3)]
+    parts = client.call(request, version=11).responses[0].partitions
+    assert [len(values_in(part)) for part in parts] == [1, 0, 0]
+    assert [len(part.records) for part in parts[1:]] == [0, 0]
+
+
 def test_max_bytes_may_cut_a_batch_but_never_the_first(client, topic):
     for number in range(10):
         produce(client, topic, batch_of(b"%d" % number * 1000))
