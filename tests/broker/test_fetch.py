@@ -126,6 +126,25 @@ def test_min_bytes_are_waited_for(broker, client, topic):
     assert len(values_in(client.receive().responses[0].partitions[0])) >= 3
 
 
+@pytest.mark.parametrize("unknown", ["no-such-topic", None])
+def test_a_partition_that_is_not_here_does_not_keep_the_others_from_waiting(broker, client, topic, unknown):
+    request = fetch_request(topic, 0, max_wait_ms=30_000)
+    request.topics.insert(0, fetch_request(unknown or topic, 0, partition=0 if unknown else 99).topics[0])
+    client.send(request, version=11)
+    with Connection(broker.bootstrap_servers) as other:
+        produce(other, topic, batch_of(b"at last"))
+    answer = client.receive()
+    parts = {(t.topic, part.partition_index): part for t in answer.responses for part in t.partitions}
+    assert values_in(parts.pop((topic, 0))) == [b"at last"]
+    assert [part.error_code for part in parts.values()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_fetch_of_nothing_that_is_here_is_answered_at_once(client):
+    data = fetch(client, "no-such-topic", 0, max_wait_ms=600_000)
+    assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert data.aborted_transactions == []
+
+
 def test_max_wait_ends_a_fetch_that_finds_nothing(client, topic):
     data = fetch(client, topic, 0, max_wait_ms=50)
     assert (data.error_code, values_in(data), data.high_watermark) == (0, [], 0)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 READ_COMMITTED = 1
 _NOTHING = b""
+_NOT_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def fetch(broker: Broker, call: Call) -> FetchResponse | None:
@@ -35,9 +36,8 @@ def fetch(broker: Broker, call: Call) -> FetchResponse | None:
         return FetchResponse(error_code=plan.error, session_id=0)
     poll = _Fetch(broker, call, plan)
     answers, size, failed = poll.read()
-    if size >= request.min_bytes or failed or not plan.wanted or request.max_wait_ms <= 0:
+    if size >= request.min_bytes or failed or request.max_wait_ms <= 0 or not poll.wait():
         return poll.response(answers)
-    poll.wait()
     return None
 
 
@@ -57,7 +57,11 @@ class _Fetch:
     # --- reading -----------------------------------------------------------------------------------
 
     def read(self) -> tuple[list[tuple[Wanted, PartitionData]], int, bool]:
-        """What each partition has now; how many bytes; whether one has an error to tell."""
+        """What each partition has now; how many bytes; whether one has an error to tell at once.
+
+        That a partition is not here waits until the others have something to tell, as in Kafka: who goes on
+        asking for one would otherwise never wait.
+        """
         answers: list[tuple[Wanted, PartitionData]] = []
         total, failed = 0, False
         incremental = not self.plan.is_full
@@ -72,7 +76,8 @@ class _Fetch:
             except KafkaError as error:
                 data.error_code = error.code
                 data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
-                size, failed = 0, True
+                data.aborted_transactions = []
+                size, failed = 0, failed or error.code not in _NOT_HERE
             failed = failed or data.diverging_epoch.epoch >= 0
             total += size
             answers.append((wanted, data))
@@ -124,20 +129,32 @@ class _Fetch:
 
     # --- waiting -----------------------------------------------------------------------------------
 
-    def wait(self) -> None:
-        loop = self.call.connection.loop
-        for partition in {id(p): p for p in map(self._partition, self.plan.wanted)}.values():
+    def wait(self) -> bool:
+        """Waits for the partitions that are here; False if there is none to wait for."""
+        self.partitions = self._here()
+        if not self.partitions:
+            return False
+        for partition in self.partitions:
             partition.add_waiter(self._woken)
-            self.partitions.append(partition)
+        loop = self.call.connection.loop
         self.timer = loop.call_later(self.request.max_wait_ms / 1000, self._time_is_up)
         self.call.park(on_close=self._leave)
+        return True
+
+    def _here(self) -> list[Partition]:
+        found = map(self._find, self.plan.wanted)
+        return list({id(p): p for p in found if isinstance(p, Partition)}.values())
 
     def _woken(self) -> None:
-        """A partition moved: enough to answer?"""
+        """A partition moved or is gone: enough to answer?"""
         answers, size, failed = self.read()
-        if size >= self.request.min_bytes or failed:
+        if size >= self.request.min_bytes or failed or self._one_is_gone(answers):
             self._leave()
             self.call.reply(self.response(answers))
+
+    def _one_is_gone(self, answers: list[tuple[Wanted, PartitionData]]) -> bool:
+        missing = any(data.error_code in _NOT_HERE for _, data in answers)
+        return missing and len(self._here()) < len(self.partitions)
 
     def _time_is_up(self) -> None:
         self._leave()
