@@ -76,8 +76,11 @@ class _Fetch:
             except KafkaError as error:
                 data.error_code = error.code
                 data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
-                data.aborted_transactions = []
-                size, failed = 0, failed or error.code not in _NOT_HERE
+                size = 0
+                if error.code in _NOT_HERE:
+                    data.aborted_transactions = []  # Kafka's bytes for it; for other errors it is null
+                else:
+                    failed = True
             failed = failed or data.diverging_epoch.epoch >= 0
             total += size
             answers.append((wanted, data))
