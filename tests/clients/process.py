@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-import select
+import selectors
 import signal
 import socket
 import subprocess
@@ -78,14 +78,16 @@ class BrokerProcess:
     def _read_port(self, deadline: float) -> int:
         assert self._process is not None
         assert self._process.stdout is not None
-        while select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            line = self._process.stdout.readline().decode()
-            found = re.search(r"bootstrap\.servers=127\.0\.0\.1:(\d+)", line)
-            if found:
-                return int(found[1])
-            if not line:
-                code = self._process.wait(STOP_TIMEOUT_S)
-                raise AssertionError(f"the broker ended with code {code} instead of starting:\n{self.log()}")
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._process.stdout, selectors.EVENT_READ)
+            while ready.select(max(0.0, deadline - time.monotonic())):
+                line = self._process.stdout.readline().decode()
+                found = re.search(r"bootstrap\.servers=127\.0\.0\.1:(\d+)", line)
+                if found:
+                    return int(found[1])
+                if not line:
+                    code = self._process.wait(STOP_TIMEOUT_S)
+                    raise AssertionError(f"the broker ended with code {code} instead of starting:\n{self.log()}")
         raise AssertionError(f"the broker was not ready after {START_TIMEOUT_S:.0f} s:\n{self.log()}")
 
     def kill(self) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from kohort.log.config import TopicConfig
-from kohort.log.files import Directory
+from kohort.log.files import Directory, DiskDirectory
 from kohort.log.partition import Durability, Partition
 from kohort.log.recovery import CleanState
 from kohort.log.sync import Syncer
@@ -86,6 +86,8 @@ def node_on(directory: Directory, durability: Durability = "os", **config: int) 
         yield node
     finally:
         node.syncer.close()
+        if isinstance(directory, DiskDirectory):
+            directory.pool.close()
 
 
 def append(partition: Partition, count: int = 1, *, now_ms: int = 0, **batch: int) -> int:

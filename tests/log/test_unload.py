@@ -78,8 +78,8 @@ def test_a_clean_stop_of_an_unloaded_partition(tmp_path: Path) -> None:
         assert content(node.crash().open(clean=left)) == before
 
 
-def test_a_thousand_partitions_that_were_used_cost_little_when_idle(tmp_path: Path) -> None:
-    count = 1000
+def test_partitions_that_were_used_cost_little_when_idle(tmp_path: Path) -> None:
+    count = 300
     with node_on(DiskDirectory(tmp_path)) as node:
         partitions = [node.open(index) for index in range(count)]
         for partition in partitions:

@@ -159,6 +159,10 @@ class DiskFile:
         except FileNotFoundError:
             self.size = 0
 
+    def __del__(self) -> None:
+        if self._fd >= 0:  # nobody can close it any more
+            os.close(self._fd)
+
     @property
     def path(self) -> str:
         return self._path
