@@ -88,6 +88,17 @@ def test_clients_are_told_the_advertised_address(tmp_path):
         assert broker.address() == "broker.example:1234"
 
 
+def test_a_properties_file_of_kafka_says_where_to_listen_and_what_clients_are_told(tmp_path):
+    settings = tmp_path / "server.properties"
+    settings.write_text(
+        "listeners=PLAINTEXT://127.0.0.1:0\nadvertised.listeners=PLAINTEXT://broker.example:1234\n"
+    )
+    with Serve(tmp_path / "data", "--config", settings) as broker:
+        assert broker.address() == "broker.example:1234"
+    with Serve(tmp_path / "data2", "--config", settings, "--advertise", "other.example:5") as broker:
+        assert broker.address() == "other.example:5"
+
+
 def test_a_directory_in_use_is_refused_with_the_pid_of_who_uses_it(tmp_path):
     with Serve(tmp_path, "--listen", "127.0.0.1:0") as first:
         first.address()

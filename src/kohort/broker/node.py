@@ -62,18 +62,29 @@ def listening_socket(address: Address) -> socket.socket:
     return sock
 
 
+def _address(settings: Mapping[str, str], name: str, option: str | None, what: str) -> Address | None:
+    if option:
+        return Address.parse(option, what)
+    first = settings.get(name, "").partition(",")[0].strip()
+    return Address.parse(first, name) if first else None
+
+
 async def start(
     settings: Mapping[str, str],
     *,
     directory: Path | None,
-    listen: str,
+    listen: str | None = None,
     advertise: str | None = None,
     on_fatal: Callable[[str], None],
 ) -> Server:
-    """A broker that serves when this returns. Raises SettingError for whatever a person can put right."""
+    """A broker that serves when this returns. Raises SettingError for whatever a person can put right.
+
+    `listen` and `advertise` beat the settings `listeners` and `advertised.listeners`, of which the first counts.
+    """
     loop = asyncio.get_running_loop()
-    told = Address.parse(advertise, "--advertise") if advertise else None
-    sock = listening_socket(Address.parse(listen, "--listen"))
+    told = _address(settings, "advertised.listeners", advertise, "--advertise")
+    where = _address(settings, "listeners", listen, "--listen") or Address("127.0.0.1", 9092)
+    sock = listening_socket(where)
     try:
         host, port = sock.getsockname()[:2]
         told = told or Address(host, port)

@@ -31,10 +31,14 @@ def parser() -> argparse.ArgumentParser:
         "directory", nargs="?", default="kohort-data", metavar="DIR", help="default: ./kohort-data"
     )
     serve.add_argument(
-        "--listen", default="127.0.0.1:9092", metavar="HOST:PORT", help="port 0 takes a free one"
+        "--listen",
+        metavar="HOST:PORT",
+        help="port 0 takes a free one; default: the setting listeners, or 127.0.0.1:9092",
     )
     serve.add_argument(
-        "--advertise", metavar="HOST:PORT", help="what clients are told; default: where it listens"
+        "--advertise",
+        metavar="HOST:PORT",
+        help="what clients are told; default: the setting advertised.listeners, or where it listens",
     )
     serve.add_argument(
         "--config", metavar="FILE", help="settings as a properties file, as Kafka's server.properties"
