@@ -373,3 +373,16 @@ def test_compaction_comes_more_often_than_retention(tmp_path: Path) -> None:
             if now_ms == 115_000:
                 append(plain, 1)
         assert starts == [(0, 3), (3, 3), (3, 3), (3, 3), (4, 3)]
+
+
+def test_a_last_batch_larger_than_the_index_interval_is_no_damage_after_a_clean_stop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The offset index is empty until the batch after it."""
+    with running(tmp_path) as store:
+        do(store, TopicCreated("t", A, 1))
+        append(store.topics["t"].partitions[0], size=10)
+        append(store.topics["t"].partitions[0], size=6000)
+    with running(tmp_path) as again:
+        assert len(headers_of(content(again.topics["t"].partitions[0]))) == 2
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []

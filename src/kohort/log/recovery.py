@@ -221,7 +221,7 @@ def _fits(state: State, segment: Segment) -> bool:
 def _adopt(segment: Segment, state: State) -> bool:
     """Give the segment the indexes it had at the state; False if its files do not have them."""
     try:
-        offsets, times = segment.read_indexes()
+        offsets, times = segment.read_indexes(may_be_empty=not state.offset_entries)
     except DamagedIndex:
         return False
     if len(offsets) < state.offset_entries or len(times) < state.time_entries:

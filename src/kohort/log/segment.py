@@ -217,13 +217,17 @@ class Segment:
             self.max_timestamp = times.timestamps[-1] if times else NO_TIMESTAMP
             self.max_timestamp_offset = self.base_offset + (times.offsets[-1] if times else 0)
 
-    def read_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """As the files have them; DamagedIndex if they cannot belong to this log."""
+    def read_indexes(self, *, may_be_empty: bool = False) -> tuple[OffsetIndex, TimeIndex]:
+        """As the files have them; DamagedIndex if they cannot belong to this log.
+
+        `may_be_empty`: it is known that no entry was due yet (one comes with the batch after the interval).
+        """
         offsets = self.directory.read(file_name(self.base_offset, INDEX))
         times = self.directory.read(file_name(self.base_offset, TIME_INDEX))
         if offsets is None or times is None:
             raise DamagedIndex("the file is missing")
-        if not offsets and self.size > self.interval and self._header_at(0).size < self.size - self.interval:
+        due = self.size > self.interval and self._header_at(0).size < self.size - self.interval
+        if not offsets and due and not may_be_empty:
             raise DamagedIndex("the file is empty")
         return OffsetIndex.decode(offsets, self.size), TimeIndex.decode(times)
 
