@@ -112,7 +112,7 @@ def test_the_pool_keeps_few_files_open(tmp_path: Path) -> None:
     assert len(directory.pool) <= 10
     assert all(file.pread(0, 100) == b"0%d1%d" % (n, n) for n, file in enumerate(files))
     directory.pool.close()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_files_closed_by_others_leave_room_in_the_pool(tmp_path: Path) -> None:

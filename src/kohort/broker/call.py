@@ -72,6 +72,12 @@ class Call:
         self.answer(message)
         self.connection.answered(self)
 
+    def reply_encoded(self, body: bytes) -> None:
+        """As `reply`, for who has the body already."""
+        assert self.chunks is None, "a call is answered once"
+        self.chunks = [b"".join(response_chunks(self.codec, self.correlation_id, [body]))]
+        self.connection.answered(self)
+
     def reply_nothing(self) -> None:
         """Ends a call that gets no answer (acks=0)."""
         self.chunks = []

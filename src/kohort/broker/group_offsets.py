@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.broker.group_membership import Answer
 from kohort.coordinator.effects import CommitResponse, FetchedOffset, FetchResponse, OffsetDeleteResponse
 from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit
+from kohort.wire.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import offset_commit as commit
 from kohort.wire.messages import offset_delete as delete
 from kohort.wire.messages import offset_fetch as fetch
 from kohort.wire.struct import ZERO_UUID
 
-if TYPE_CHECKING:
-    from kohort.log.topic import Topic
-
 NO_OFFSET = -1
+NONE = ErrorCode.NONE
+_tuple = tuple.__new__  # a NamedTuple without its Python-level constructor
 
 
 def offset_commit(broker: Broker, call: Call) -> None:
@@ -27,23 +28,22 @@ def offset_commit(broker: Broker, call: Call) -> None:
     offsets: list[OffsetToCommit] = []
     for each in request.topics:
         topic = broker.store.topics_by_id.get(each.topic_id) if by_id else broker.store.topics.get(each.name)
-        name = topic.name if topic is not None else each.name
+        name, count, unknown = each.name, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is not None:
+            name, count = topic.name, len(topic.partitions)
+        elif by_id:
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
         for part in each.partitions:
-            refused = _refusal(topic, part.partition_index, by_id)
-            offsets.append(
-                OffsetToCommit(
-                    name,
-                    part.partition_index,
-                    part.committed_offset,
-                    part.committed_leader_epoch,
-                    part.committed_metadata,
-                    refused,
-                )
-            )
+            index = part.partition_index
+            refused = NONE if 0 <= index < count else unknown
+            fields = (
+                name, index, part.committed_offset, part.committed_leader_epoch, part.committed_metadata, refused,
+            )  # fmt: skip
+            offsets.append(_tuple(OffsetToCommit, fields))
     call.park()
     broker.groups.submit(
         OffsetCommit(
-            Answer(call, lambda response: _committed(request, response)),
+            CommitAnswer(call),
             request.group_id,
             tuple(offsets),
             request.generation_id_or_member_epoch,
@@ -55,12 +55,37 @@ def offset_commit(broker: Broker, call: Call) -> None:
     )
 
 
-def _refusal(topic: Topic | None, partition: int, by_id: bool) -> ErrorCode:
-    if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not 0 <= partition < len(topic.partitions):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE
+class CommitAnswer:
+    """Answers a commit. A consumer commits the same partitions again and again, and nearly always all is well:
+
+    that answer is encoded once.
+    """
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def __call__(self, response: CommitResponse) -> None:
+        call = self.call
+        if any(response.errors):
+            call.reply(_committed(call.request, response))
+            return
+        asked = tuple(
+            (each.name, each.topic_id, tuple([part.partition_index for part in each.partitions]))
+            for each in call.request.topics
+        )
+        call.reply_encoded(_all_is_well(call.version, asked))
+
+
+@lru_cache(maxsize=1024)
+def _all_is_well(version: int, asked: tuple[tuple[str, bytes, tuple[int, ...]], ...]) -> bytes:
+    """The body of the answer to a commit of these partitions that went well."""
+    answer = commit.OffsetCommitResponse()
+    for name, topic_id, partitions in asked:
+        parts = [commit.OffsetCommitResponsePartition(index, NONE) for index in partitions]
+        answer.topics.append(commit.OffsetCommitResponseTopic(name, topic_id, parts))
+    return b"".join(codec(answer.API_KEY, version).encode_response(answer))
 
 
 def _committed(request: commit.OffsetCommitRequest, response: CommitResponse) -> commit.OffsetCommitResponse:

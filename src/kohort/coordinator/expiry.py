@@ -41,12 +41,13 @@ def expire(turn: Turn) -> None:
 def _expire_offsets(turn: Turn, group: Group, tombstones: list[RecordToWrite]) -> bool:
     """Adds a tombstone for each offset whose time is over; True if the group then has none."""
     unstable = unstable_offsets(turn, group.group_id)
-    nothing_left = not unstable and not group.pending_offsets
+    pending = group.pending_offsets
+    nothing_left = not unstable and not pending
     for key, positioned in turn.shard.durable.offsets.get(group.group_id, {}).items():
         topic, partition = key
         if (
             not group.is_subscribed_to(topic)
-            and key not in group.pending_offsets
+            and key not in pending
             and key not in unstable
             and _is_over(turn, group, positioned.committed)
         ):

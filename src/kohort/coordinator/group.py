@@ -73,8 +73,8 @@ class Group:
     pending_joins: dict[str, Session] = field(default_factory=dict)
     """Ids given out with MEMBER_ID_REQUIRED that have not come back; they hold up a running join."""
     pending_syncs: set[str] = field(default_factory=set)
-    pending_offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    """How many commits of a partition are on their way to the log."""
+    pending_commits: list[tuple[TopicPartition, ...]] = field(default_factory=list)
+    """The partitions of each commit that is on its way to the log."""
     votes: dict[str, int] = field(default_factory=dict)
     """Protocol -> how many members support it."""
     awaiting_joins: int = 0
@@ -89,6 +89,10 @@ class Group:
     assignment_in_flight: bool = False
 
     # ---- questions
+
+    @property
+    def pending_offsets(self) -> set[TopicPartition]:
+        return {key for keys in self.pending_commits for key in keys}
 
     @property
     def is_consumer_group(self) -> bool:

@@ -14,13 +14,14 @@ from kohort.coordinator.effects import (
 )
 from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit, TxnOffsetCommit
 from kohort.coordinator.group import Group
-from kohort.coordinator.records import CommittedOffset, fits, offset_record, offset_tombstone
+from kohort.coordinator.records import CommittedOffset, fits, offset_records, offset_tombstone
 from kohort.coordinator.replay import Durable, TopicPartition
 from kohort.coordinator.state import ANSWERS, State
 from kohort.coordinator.turn import Turn, Write
 from kohort.wire.errors import ErrorCode
 
 NONE = ErrorCode.NONE
+_tuple = tuple.__new__  # a NamedTuple without its Python-level constructor: there are ten in a commit
 INT64_MAX = 2**63 - 1
 
 
@@ -86,28 +87,27 @@ def _write(
     producer_id: int = -1,
     producer_epoch: int = -1,
 ) -> None:
-    records: list[RecordToWrite] = []
     keys: list[TopicPartition] = []
     offsets: list[CommittedOffset] = []
     errors: list[ErrorCode] = []
-    group_id, now_ms = group.group_id, turn.now_ms
+    now_ms = turn.now_ms
     for item in request.offsets:
-        topic, partition, offset, leader_epoch, metadata, _ = item
-        error = _check_item(turn, item) if metadata or item.refused else NONE
+        topic, partition, offset, leader_epoch, metadata, refused = item
+        error = _check_item(turn, item) if metadata or refused else NONE
         errors.append(error)
         if not error:
-            committed = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires_ms)
-            records.append(offset_record(group_id, topic, partition, committed))
             keys.append((topic, partition))
-            offsets.append(committed)
+            offsets.append(
+                _tuple(CommittedOffset, (offset, leader_epoch, metadata or "", now_ms, expires_ms))
+            )
     response = CommitResponse(tuple(errors))
+    records = offset_records(group.group_id, keys, offsets)
     if not records:
         turn.reply(request.request, response)
         turn.shard.forget_if_unused(group)
         return
-    for key in keys:
-        group.pending_offsets[key] = group.pending_offsets.get(key, 0) + 1
-    commit = Commit(tuple(records), [(request, response)], group, tuple(keys), tuple(offsets), producer_id)
+    commit = Commit(records, [(request, response)], group, tuple(keys), tuple(offsets), producer_id)
+    group.pending_commits.append(commit.keys)
     turn.append(commit, producer_id, producer_epoch)
 
 
@@ -134,12 +134,7 @@ class Commit(Write):
         durable.apply_commit(self.group.group_id, self.keys, self.committed, base_offset, producer_id)
 
     def settled(self, turn: Turn, error: ErrorCode) -> None:
-        pending = self.group.pending_offsets
-        for key in self.keys:
-            if pending[key] == 1:
-                del pending[key]
-            else:
-                pending[key] -= 1
+        self.group.pending_commits.remove(self.keys)
         if error:
             turn.shard.forget_if_unused(self.group)
         elif self.group.group_id not in turn.shard.groups:

@@ -8,6 +8,7 @@ where an old client gave its own retention) and GroupMetadataValue v3, and read 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -100,21 +101,30 @@ def group_key(group_id: str) -> bytes:
 
 def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> RecordToWrite:
     if committed.expire_timestamp_ms == -1:
-        if not committed.metadata:
-            value = _OFFSET_V3_PLAIN.pack(
-                OFFSET_VALUE_VERSION,
-                committed.offset,
-                committed.leader_epoch,
-                0,
-                committed.commit_timestamp_ms,
-            )
-            return RecordToWrite(offset_key(group_id, topic, partition), value)
         start = _OFFSET_V3.pack(OFFSET_VALUE_VERSION, committed.offset, committed.leader_epoch)
         end = _LONG.pack(committed.commit_timestamp_ms)
     else:
         start = _SHORT.pack(1) + _LONG.pack(committed.offset)
         end = _LONG.pack(committed.commit_timestamp_ms) + _LONG.pack(committed.expire_timestamp_ms)
     return RecordToWrite(offset_key(group_id, topic, partition), start + _string(committed.metadata) + end)
+
+
+def offset_records(
+    group_id: str, keys: Sequence[tuple[str, int]], offsets: Sequence[CommittedOffset]
+) -> tuple[RecordToWrite, ...]:
+    """The records of one commit: what `offset_record` makes of each, without its detours where that is possible."""
+    records: list[RecordToWrite] = []
+    plain, number, start, last_topic = _OFFSET_V3_PLAIN.pack, _INT.pack, b"", None
+    for (topic, partition), committed in zip(keys, offsets, strict=True):
+        offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms = committed
+        if metadata or expire_timestamp_ms != -1:
+            records.append(offset_record(group_id, topic, partition, committed))
+            continue
+        if topic != last_topic:
+            start, last_topic = _offset_key_start(group_id, topic), topic
+        value = plain(OFFSET_VALUE_VERSION, offset, leader_epoch, 0, commit_timestamp_ms)
+        records.append(tuple.__new__(RecordToWrite, (start + number(partition), value)))
+    return tuple(records)
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> RecordToWrite:

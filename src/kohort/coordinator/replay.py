@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kohort.coordinator.events import LogRecord
 from kohort.coordinator.records import (
@@ -22,8 +23,7 @@ from kohort.coordinator.records import (
 TopicPartition = tuple[str, int]
 
 
-@dataclass(slots=True)
-class Positioned:
+class Positioned(NamedTuple):
     """A committed offset and where in the log it stands: of two commits the later position wins."""
 
     committed: CommittedOffset
@@ -80,7 +80,8 @@ class Durable:
         producer_id: int,
     ) -> None:
         """What `apply` does with the records of one commit, for who knows what they say."""
-        positioned = [Positioned(each, base_offset + number) for number, each in enumerate(committed)]
+        make = tuple.__new__
+        positioned = [make(Positioned, (each, base_offset + number)) for number, each in enumerate(committed)]
         if producer_id == -1:
             of_group = self.offsets.get(group_id)
             if of_group is None:

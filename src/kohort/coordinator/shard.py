@@ -259,7 +259,7 @@ class Shard:
         """A simple group whose only commit failed or held nothing was never there."""
         if (
             group.state is State.EMPTY
-            and not group.pending_offsets
+            and not group.pending_commits
             and not group.pending_joins
             and not self.durable.knows(group.group_id)
             and self.groups.get(group.group_id) is group

@@ -20,6 +20,7 @@ from kohort.log.files import File
 log = logging.getLogger(__name__)
 
 WORKERS = 4
+MOST_AT_ONCE = 8  # partitions in one hand-over: their files stay open meanwhile
 
 
 class Job:
@@ -72,43 +73,48 @@ class Syncer:
         self._on_fatal = on_fatal
         self._workers = workers
         self._threads: list[threading.Thread] = []
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._done: SimpleQueue[Job] = SimpleQueue()
+        # Jobs travel in lists: when many partitions wait, a worker takes its share of them at once, because every
+        # hand-over between threads costs as much as the sync itself.
+        self._jobs: SimpleQueue[list[Job] | None] = SimpleQueue()
+        self._done: SimpleQueue[list[Job]] = SimpleQueue()
         self._waiting: deque[Syncable] = deque()
         self._in_flight = 0
         self._in_background = 0
 
     def submit(self, owner: Syncable) -> None:
         """Not again before `end_sync`."""
+        self._waiting.append(owner)
         if self._in_flight < self._workers:
-            self._start(owner)
-        else:
-            self._waiting.append(owner)
+            self._start()
 
     def background(self, work: Callable[[], None]) -> None:
         """Something slow that nobody waits for, such as deleting large files."""
         self._in_background += 1
-        self._put(Job(None, [], [work]))
+        self._put([Job(None, [], [work])])
 
     def fatal(self, reason: str) -> None:
         self._on_fatal(reason)
 
-    def _start(self, owner: Syncable) -> None:
+    def _start(self) -> None:
+        """Hands a free worker its share of those who wait."""
+        waiting = self._waiting
+        share = min(-(-len(waiting) // (self._workers - self._in_flight)), MOST_AT_ONCE)
         self._in_flight += 1
-        self._put(owner.begin_sync())
+        self._put([waiting.popleft().begin_sync() for _ in range(share)])
 
-    def _put(self, job: Job) -> None:
+    def _put(self, jobs: list[Job]) -> None:
         if len(self._threads) < self._workers:
             name = f"kohort-sync-{len(self._threads)}"
             thread = threading.Thread(target=self._work, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
-        self._jobs.put(job)
+        self._jobs.put(jobs)
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job.run()
-            self._done.put(job)
+        while (jobs := self._jobs.get()) is not None:
+            for job in jobs:
+                job.run()
+            self._done.put(jobs)
             try:
                 self._call_soon(self._collect)
             except RuntimeError:  # the loop is closed; `drain` collects
@@ -117,22 +123,25 @@ class Syncer:
     def _collect(self) -> None:
         while True:
             try:
-                job = self._done.get_nowait()
+                jobs = self._done.get_nowait()
             except Empty:
                 return
-            self._finish(job)
+            self._finish(jobs)
 
-    def _finish(self, job: Job) -> None:
-        if job.owner is None:
+    def _finish(self, jobs: list[Job]) -> None:
+        first = jobs[0]
+        if first.owner is None:
             self._in_background -= 1
-            if job.error is not None:
-                log.warning("in the background: %s", job.error)
+            if first.error is not None:
+                log.warning("in the background: %s", first.error)
             return
         self._in_flight -= 1
         # Who waits for a worker comes before the same partition's next turn.
         if self._waiting:
-            self._start(self._waiting.popleft())
-        job.owner.end_sync(job)
+            self._start()
+        for job in jobs:
+            assert job.owner is not None
+            job.owner.end_sync(job)
 
     def drain(self) -> None:
         """Block until everything submitted is done, without the event loop."""

@@ -106,7 +106,7 @@ def _check_waiting(shard: Shard, group: Group, g: str) -> None:
         if isinstance(write, Commit) and write.group is group
         for key in write.keys
     )
-    if group.pending_offsets != commits:
+    if Counter(key for keys in group.pending_commits for key in keys) != commits:
         raise Broken(f"{g}: pending offsets are not the commits under way")
 
 

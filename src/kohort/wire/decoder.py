@@ -124,7 +124,9 @@ def _decode_blob(src: Source, name: str, kind: str, nullable: bool, depth: int) 
     src.add(depth + 1, f"{stop} = pos + {size}")
     src.add(depth + 1, f"if {stop} > end: raise bad('{name} is longer than the frame')")
     view = f"buf[pos:{stop}]"
-    made = {"string": f"str({view}, 'utf-8')", "bytes": f"bytes({view})", "records": view}[kind]
+    made = {"string": f"str({view}, 'utf-8') if {size} else ''", "bytes": f"bytes({view})", "records": view}[
+        kind
+    ]
     src.add(depth + 1, f"{value} = {made}", f"pos = {stop}")
     return value
 

@@ -211,17 +211,24 @@ def encode_pairs(pairs: Sequence[tuple[bytes, bytes | None]]) -> bytes:
     """Records with keys and values alone, all of the batch's timestamp, at offsets that follow one another."""
     short = _SHORT_VARINTS
     parts: list[bytes] = []
+    same_key, same_value = -1, -1  # lengths of the pair before, while one byte says the offset
+    size_bytes = key_size = value_size = b""
     for delta, (key, value) in enumerate(pairs):
         at = short[delta] if delta < 1024 else _varint(delta)
         key_length = len(key)
+        if value is not None and key_length == same_key and len(value) == same_value and delta < 64:
+            parts += (size_bytes, b"\0\0", at, key_size, key, value_size, value, b"\0")
+            continue
         key_size = short[key_length] if key_length < 1024 else _varint(key_length)
         if value is None:
             size = 4 + len(at) + len(key_size) + key_length
             parts += (short[size] if size < 1024 else _varint(size), b"\0\0", at, key_size, key, b"\1\0")
+            same_key = -1
             continue
         length = len(value)
         value_size = short[length] if length < 1024 else _varint(length)
         size = 3 + len(at) + len(key_size) + key_length + len(value_size) + length
         size_bytes = short[size] if size < 1024 else _varint(size)
         parts += (size_bytes, b"\0\0", at, key_size, key, value_size, value, b"\0")
+        same_key, same_value = key_length, length
     return b"".join(parts)
