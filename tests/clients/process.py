@@ -87,7 +87,9 @@ class BrokerProcess:
                     return int(found[1])
                 if not line:
                     code = self._process.wait(STOP_TIMEOUT_S)
-                    raise AssertionError(f"the broker ended with code {code} instead of starting:\n{self.log()}")
+                    raise AssertionError(
+                        f"the broker ended with code {code} instead of starting:\n{self.log()}"
+                    )
         raise AssertionError(f"the broker was not ready after {START_TIMEOUT_S:.0f} s:\n{self.log()}")
 
     def kill(self) -> None:

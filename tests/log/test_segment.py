@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from kohort.log.files import Directory
+from kohort.log.files import Directory, DiskDirectory
 from kohort.log.segment import Segment, walk
 from kohort.wire.errors import BadBatch, ErrorCode
-from kohort.wire.records import assign
-from tests.log.support import make_batch
+from kohort.wire.records import HEADER_SIZE, assign, read_header
+from tests.log.support import append, make_batch, node_on
 
 
 def filled(directory: Directory, sizes: list[int], *, base: int = 0) -> tuple[Segment, list[int]]:
@@ -77,3 +79,24 @@ def test_a_damaged_batch_is_reported_to_who_reads_it(directory: Directory) -> No
     assert again.locate(3) == (positions[1], positions[2] - positions[1])
     with pytest.raises(BadBatch, match=name):
         again.locate(5)
+
+
+def test_a_batch_with_an_index_entry_of_its_own_is_found_by_one_look(tmp_path: Path) -> None:
+    """Large and small batches in turn: every offset is found in the batch that holds it."""
+    with node_on(DiskDirectory(tmp_path)) as node:
+        partition = node.open()
+        ends = []
+        for number in range(120):
+            append(partition, 1 + number % 3, size=9000 if number % 4 else 50)
+            ends.append(partition.log_end_offset)
+        segment = partition.segments[0]
+        segment.forget_recent()
+        places = {}
+        for offset in range(partition.log_end_offset):
+            found = segment.locate(offset)
+            assert found is not None
+            header = read_header(segment.file.pread(found[0], HEADER_SIZE))
+            assert header.base_offset <= offset <= header.last_offset
+            assert found[1] == header.size
+            places[found[0]] = header.last_offset + 1
+        assert sorted(places.values()) == ends

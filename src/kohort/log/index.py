@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from itertools import islice
 from operator import ge
 
@@ -45,6 +45,11 @@ class OffsetIndex:
         """The position of the last entry at or before that offset; 0 if there is none."""
         at = bisect_right(self.offsets, relative_offset)
         return self.positions[at - 1] if at else 0
+
+    def ceiling(self, relative_offset: int) -> int | None:
+        """The position of the first entry at or after that offset."""
+        at = bisect_left(self.offsets, relative_offset)
+        return self.positions[at] if at < len(self.positions) else None
 
     def truncate(self, count: int) -> None:
         del self.offsets[count:]

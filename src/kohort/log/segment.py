@@ -299,6 +299,12 @@ class Segment:
             end = positions[at] if at < len(positions) else self.file.size
             return positions[at - 1], end - positions[at - 1]
         start = self.offset_index.floor(offset - self.base_offset)
+        guess = self.offset_index.ceiling(offset - self.base_offset)
+        if guess is not None and guess - start > 2 * self.interval:
+            # Batches larger than the interval have an entry each: one look instead of a walk.
+            header = self._header_at(guess)
+            if header.base_offset <= offset:
+                return guess, header.size
         for position, header in walk(self.file, start, self.file.size, check=False):
             if header.last_offset >= offset:
                 return position, header.size
