@@ -374,14 +374,15 @@ class Simulation:
     # ---- at the end
 
     def _is_forgotten_debt(self, member: SimMember) -> bool:
-        """It owes a sync since before its partition was loaded: no record says so, and its heartbeats are good.
+        """It owes a sync that nobody remembers, and its heartbeats are good: it is left alone, in Kafka as well.
 
-        Kafka's coordinator forgets it in the same way; only a client that is broken for good is ever like this.
+        No record says who has synced, so a load forgets it; and so does a static member that comes back under a
+        new id while the group is Stable. Only a client that is broken for good is ever like this.
         """
-        return (
-            member.stuck == "sync"
-            and member.joined_ms < self.loaded_ms[self.node.partition_of(member.group_id)]
-        )
+        if member.stuck != "sync":
+            return False
+        loaded_ms = self.loaded_ms[self.node.partition_of(member.group_id)]
+        return member.group_instance_id is not None or member.joined_ms < loaded_ms
 
     def _check_calm(self) -> None:
         if self.node.open:
