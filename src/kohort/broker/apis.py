@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any, TypeAlias
 
@@ -16,9 +17,7 @@ from kohort.broker import (
     cluster,
     configs,
     fetch,
-    group_admin,
-    group_membership,
-    group_offsets,
+    find_coordinator,
     metadata,
     offsets,
     produce,
@@ -60,6 +59,17 @@ class Row:
         return found
 
 
+def _on_first_use(key: int, name: str) -> Handler:
+    """A handler of the groups' modules, which are loaded with the first request that needs them."""
+
+    def handler(broker: Broker, call: Call) -> Any:
+        module, _, function = name.partition(".")
+        TABLE[key].handler = found = getattr(import_module(f"kohort.broker.{module}"), function)
+        return found(broker, call)
+
+    return handler
+
+
 _OLD_PRODUCE = "0–2 are advertised because old librdkafka looks for them, and refused"
 
 TABLE: dict[int, Row] = {
@@ -70,15 +80,15 @@ TABLE: dict[int, Row] = {
         Row(2, "ListOffsets", 1, 11, offsets.list_offsets),
         # librdkafka writes "all topics" as four zero bytes where flexible versions have one (its list_topics).
         Row(3, "Metadata", 0, 13, metadata.metadata, slack=3),
-        Row(8, "OffsetCommit", 2, 10, group_offsets.offset_commit),
-        Row(9, "OffsetFetch", 1, 10, group_offsets.offset_fetch),
-        Row(10, "FindCoordinator", 0, 6, group_membership.find_coordinator, note="groups only"),
-        Row(11, "JoinGroup", 0, 9, group_membership.join_group),
-        Row(12, "Heartbeat", 0, 4, group_membership.heartbeat),
-        Row(13, "LeaveGroup", 0, 5, group_membership.leave_group),
-        Row(14, "SyncGroup", 0, 5, group_membership.sync_group),
-        Row(15, "DescribeGroups", 0, 6, group_admin.describe_groups),
-        Row(16, "ListGroups", 0, 5, group_admin.list_groups),
+        Row(8, "OffsetCommit", 2, 10, _on_first_use(8, "group_offsets.offset_commit")),
+        Row(9, "OffsetFetch", 1, 10, _on_first_use(9, "group_offsets.offset_fetch")),
+        Row(10, "FindCoordinator", 0, 6, find_coordinator.find_coordinator, note="groups only"),
+        Row(11, "JoinGroup", 0, 9, _on_first_use(11, "group_membership.join_group")),
+        Row(12, "Heartbeat", 0, 4, _on_first_use(12, "group_membership.heartbeat")),
+        Row(13, "LeaveGroup", 0, 5, _on_first_use(13, "group_membership.leave_group")),
+        Row(14, "SyncGroup", 0, 5, _on_first_use(14, "group_membership.sync_group")),
+        Row(15, "DescribeGroups", 0, 6, _on_first_use(15, "group_admin.describe_groups")),
+        Row(16, "ListGroups", 0, 5, _on_first_use(16, "group_admin.list_groups")),
         Row(18, "ApiVersions", 0, 4, versions.api_versions),
         Row(19, "CreateTopics", 2, 7, topics.create_topics),
         Row(20, "DeleteTopics", 1, 6, topics.delete_topics),
@@ -89,11 +99,11 @@ TABLE: dict[int, Row] = {
         Row(33, "AlterConfigs", 0, 2, configs.alter_configs),
         Row(35, "DescribeLogDirs", 1, 5, cluster.describe_log_dirs),
         Row(37, "CreatePartitions", 0, 3, topics.create_partitions),
-        Row(42, "DeleteGroups", 0, 2, group_admin.delete_groups),
+        Row(42, "DeleteGroups", 0, 2, _on_first_use(42, "group_admin.delete_groups")),
         Row(43, "ElectLeaders", 0, 2, cluster.elect_leaders, note="one node: no election is needed"),
         Row(44, "IncrementalAlterConfigs", 0, 1, configs.incremental_alter_configs),
         Row(46, "ListPartitionReassignments", 0, 0, cluster.list_partition_reassignments, note="none move"),
-        Row(47, "OffsetDelete", 0, 0, group_offsets.offset_delete),
+        Row(47, "OffsetDelete", 0, 0, _on_first_use(47, "group_offsets.offset_delete")),
         Row(60, "DescribeCluster", 0, 2, cluster.describe_cluster),
         Row(61, "DescribeProducers", 0, 0, producers.describe_producers),
         Row(74, "ListConfigResources", 0, 1, configs.list_config_resources),

@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kohort.broker.config import BrokerConfig
-from kohort.broker.groups import Groups
 from kohort.broker.sessions import FetchSessions
 from kohort.log.datadir import new_uuid
 from kohort.log.partition import Partition
@@ -18,6 +17,9 @@ from kohort.log.registry import Entry, TopicDeleted
 from kohort.log.store import Store
 from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kohort.broker.groups import Groups
 
 T = TypeVar("T")
 
@@ -33,10 +35,20 @@ class Broker:
     sessions: FetchSessions
     # Changes of the registry happen one after the other: plan, journal (durable, off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
-    groups: Groups = field(init=False)
+    _groups: Groups | None = field(default=None, init=False)
 
-    def __post_init__(self) -> None:
-        self.groups = Groups(self)
+    @property
+    def groups(self) -> Groups:
+        """The coordinator of groups; made when somebody first needs it: a broker without groups starts sooner."""
+        if self._groups is None:
+            from kohort.broker.groups import Groups
+
+            self._groups = Groups(self)
+        return self._groups
+
+    @property
+    def has_groups(self) -> bool:
+        return self._groups is not None
 
     @property
     def node_id(self) -> int:
@@ -80,7 +92,7 @@ class Broker:
         deleted = tuple(topics[entry.topic_id].name for entry in entries if isinstance(entry, TopicDeleted))
         for entry in entries:
             self.store.apply(entry)
-        if deleted:
+        if deleted and self.has_groups:
             self.groups.topics_deleted(deleted)
         return None
 

@@ -14,6 +14,7 @@ from typing import Any
 from kohort.broker.apis import TABLE, Row
 from kohort.broker.broker import Broker
 from kohort.broker.connection import Connection
+from kohort.broker.names import OFFSETS_TOPIC
 
 log = logging.getLogger("kohort.broker")
 
@@ -48,7 +49,8 @@ class Server:
         config = self.broker.config
         if config.connections_max_idle_ms > 0:
             self._every(min(config.connections_max_idle_ms / 2, 30_000), self._close_idle)
-        self.broker.groups.begin_load()
+        if OFFSETS_TOPIC in self.broker.store.topics:
+            self.broker.groups.begin_load()
         # What did not move since the last round costs nothing; retention keeps to its own interval.
         pause_ms = min(config.log_retention_check_interval_ms, config.log_cleaner_backoff_ms)
         self._every(max(pause_ms, 100), self._housekeeping)
@@ -141,7 +143,8 @@ class Server:
         await asyncio.sleep(0)  # lets connection_lost run before the files are closed
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LONGEST_GOODBYE_S)
-        await self.broker.groups.close()
+        if self.broker.has_groups:
+            await self.broker.groups.close()
         self.broker.store.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from kohort.wire.messages.offset_fetch import OffsetFetchRequest
 from kohort.wire.records import iter_batches
 
 LATEST = -1
+_UUID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def groups(options: argparse.Namespace) -> int:
@@ -162,7 +164,7 @@ def _why(broker: Connection, group_id: str, as_json: bool) -> int:
     if not rebalances:
         print("no rebalance is on record")
     for each in rebalances:
-        print("\n".join(_lines(each)))
+        print(_shortened(_lines(each)))
     return 0
 
 
@@ -175,7 +177,7 @@ def _watch(broker: Connection, group_id: str, as_json: bool, seconds: float | No
             if as_json:
                 print(json.dumps(fields, ensure_ascii=False), flush=True)
             else:
-                print("\n".join(_lines(Rebalance.from_json(fields))), flush=True)
+                print(_shortened(_lines(Rebalance.from_json(fields))), flush=True)
     except KeyboardInterrupt:
         pass
     return 0
@@ -201,6 +203,11 @@ def _lines(each: Rebalance) -> Iterator[str]:
         yield f"    went: {member_id} ({why})"
     if each.moved:
         yield f"    new assignment: {', '.join(each.moved)}"
+
+
+def _shortened(lines: Iterator[str]) -> str:
+    """Member ids end in a uuid; eight characters of it tell two apart. `--json` has them whole."""
+    return _UUID.sub(r"\1…", "\n".join(lines))
 
 
 def _history_partition(broker: Connection, group_id: str) -> int:
