@@ -200,7 +200,8 @@ def write(run: Run, command: str, took_s: float) -> None:
         "- CPU is the broker's own (user and system, from /proc), without the load's.",
         "- start and recovery: from the start of the process until an acks=all produce is answered; "
         "Kohort with its default, `disk`.",
-        "- 10,000 partitions: Kohort alone, with an open-files limit of 1,024. A partition that was written gives its memory back in the round of housekeeping after the last write (tests/log/test_unload.py).",
+        "- 10,000 partitions: Kohort alone, with an open-files limit of 1,024. A partition that was written gives its "
+        "memory back in the round of housekeeping after its last write (tests/log/test_unload.py).",
         "",
         "![ratios](results.png)",
         "",
