@@ -2,7 +2,7 @@
 
 Reading: small requests are parsed where they arrive, in one buffer that all connections share (the loop reads
 one socket at a time); only a frame that is not complete yet is kept in a buffer of the connection's own, which
-grows with what has arrived, never with what a length promises.
+grows with what has arrived now or before, never with what a length promises.
 
 Order: each request gets its place in `_calls`; an answer leaves when all before it have left. A parked call (a
 long poll) stops the reading, as in Kafka; a produce that waits for the disk does not, so that one fdatasync
@@ -32,6 +32,7 @@ log = logging.getLogger("kohort.broker")
 
 _LENGTH = struct.Struct(">i").unpack_from
 _FIRST_BUFFER = 64 * 1024
+_MOST_TRUSTED = 1024 * 1024
 _MOST_CALLS = 1024  # requests that wait for the disk on one connection
 
 
@@ -45,6 +46,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parked: Call | None = None
         self._own: bytearray | None = None  # an incomplete frame, or what arrived while nothing was read
         self._filled = 0
+        self._trusted = _FIRST_BUFFER  # the largest frame that really came, within reason
         self._consuming = False
         self._flush_scheduled = False
         self._closing = False
@@ -121,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
     def _keep(self, data: memoryview) -> None:
         """Moves what is left of the shared buffer to a buffer of our own."""
         size = len(data)
-        self._own = bytearray(max(min(self._frame_size(data), _FIRST_BUFFER), size + 1))
+        self._own = bytearray(max(min(self._frame_size(data), self._trusted), size + 1))
         self._own[:size] = data
         self._filled = size
 
@@ -155,6 +157,8 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 self._handle(data[position + 4 : stop])
                 position = stop
+                if size >= self._trusted < _MOST_TRUSTED:
+                    self._trusted = min(size + 4, _MOST_TRUSTED)
         except BadFrame as error:
             log.warning("closing the connection of %s: %s", self.peer, error)
             self._close_after_answers()
