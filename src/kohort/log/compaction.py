@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,7 +162,7 @@ def discard_unfinished(directory: Directory) -> None:
             directory.delete(name)
 
 
-class Pass:
+class Pass(ABC):
     """One pass over one partition. `done(result)` is called on the loop, unless it is aborted before."""
 
     def __init__(
@@ -173,8 +174,8 @@ class Pass:
         self.dropped = 0
         self.is_aborted = False
 
-    def start(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def start(self) -> None: ...
 
     def abort(self) -> None:
         self.is_aborted = True
