@@ -19,6 +19,7 @@ from kohort.wire.compression import Compression
 from kohort.wire.records import (
     ControlKind,
     Record,
+    assign,
     check_batch,
     control_kind,
     coordinator_epoch,
@@ -160,9 +161,9 @@ class RawBroker:
             data += chunk
         return data
 
-    def fetch(self) -> bytes:
+    def fetch(self, offset: int = 0) -> bytes:
         body = struct.pack(">iiiibi", -1, 100, 1, 1 << 24, 0, 1) + _string("t")
-        answer = self.ask(1, 4, body + struct.pack(">iiqi", 1, 0, 0, 1 << 24))
+        answer = self.ask(1, 4, body + struct.pack(">iiqi", 1, 0, offset, 1 << 24))
         error, _, _, aborted, size = struct.unpack_from(">hqqii", answer, 4 + 4 + 4 + 3 + 4 + 4)
         assert (error, max(aborted, 0)) == (0, 0)
         return answer[-size:]
@@ -189,9 +190,17 @@ def test_a_batch_of_librdkafka_is_accepted_and_read(raw_broker: RawBroker, codec
     for record in MANY:
         producer.produce("t", record.value, record.key, 0, timestamp=record.timestamp, headers=record.headers)
     assert producer.flush(10) == 0
-    batch = raw_broker.fetch()
-    assert check_batch(batch).compression == codec
-    assert list(iter_records(batch)) == MANY
+    # Usually one batch; a busy machine may send the first record alone, and that is too small to compress.
+    read: list[Record] = []
+    codecs = set()
+    while len(read) < len(MANY):
+        batch = bytearray(raw_broker.fetch(len(read)))
+        assign(batch, 0, 0, 0)
+        codecs.add(check_batch(batch).compression)
+        assign(batch, 0, len(read), 0)
+        read += iter_records(batch)
+    assert codec in codecs
+    assert read == MANY
 
 
 @pytest.mark.parametrize("codec", ALL_CODECS)
