@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kohort.broker.config import BrokerConfig
 from kohort.broker.sessions import FetchSessions
-from kohort.log.datadir import new_uuid
 from kohort.log.partition import Partition
 from kohort.log.registry import Entry, TopicDeleted
 from kohort.log.store import Store
@@ -53,11 +52,6 @@ class Broker:
     @property
     def node_id(self) -> int:
         return self.config.node_id
-
-    @staticmethod
-    def fresh_uuid() -> bytes:
-        """The id of a new topic."""
-        return new_uuid()
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

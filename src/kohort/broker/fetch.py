@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kohort.broker.call import Call
+from kohort.broker.offsets import epoch_error
 from kohort.broker.sessions import FetchSessions, Plan, Wanted
 from kohort.log.partition import Partition
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -101,7 +102,9 @@ class _Fetch:
 
     def _read_partition(self, wanted: Wanted, data: PartitionData, total: int) -> int:
         partition = self._partition(wanted)
-        check_leader_epoch(partition, wanted.current_leader_epoch)
+        error = epoch_error(partition, wanted.current_leader_epoch)
+        if error:
+            raise KafkaError(error)
         data.high_watermark = data.last_stable_offset = partition.high_watermark
         data.log_start_offset = partition.log_start_offset
         if wanted.last_fetched_epoch >= 0 and _diverges(partition, wanted, data):
@@ -208,15 +211,6 @@ class _Fetch:
                 told.append((wanted, data))
         FetchSessions.served(session, [w.key for w, data in told if len(data.records or _NOTHING)])
         return told
-
-
-def check_leader_epoch(partition: Partition, current_leader_epoch: int) -> None:
-    """Refuses a client whose metadata is older or newer than ours (KIP-320)."""
-    if current_leader_epoch < 0 or current_leader_epoch == partition.leader_epoch:
-        return
-    if current_leader_epoch < partition.leader_epoch:
-        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-    raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
 def _diverges(partition: Partition, wanted: Wanted, data: PartitionData) -> bool:

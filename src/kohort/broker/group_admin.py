@@ -7,6 +7,7 @@ from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
+from kohort.broker.cluster import NOT_ASKED
 from kohort.coordinator.effects import DeleteResponse, DescribeResponse, ListResponse
 from kohort.coordinator.events import DeleteGroup, DescribeGroup, ListGroups
 from kohort.wire.errors import ErrorCode
@@ -17,7 +18,6 @@ from kohort.wire.struct import Message
 
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all that one may do to a group where nobody is refused.
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-NOT_ASKED = -(2**31)
 
 
 class _Gather:

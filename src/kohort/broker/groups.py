@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.groups")
 
-_READ_BYTES = 1 << 20
 _SLICE_S = 0.005  # how long loading may keep the event loop from others
 
 OnReply = Callable[[Response], None]
@@ -259,16 +258,12 @@ def _on_load_failed(partition: int, failed: LoadFailed) -> None:
 
 def _records_of(partition: Partition) -> Iterator[list[LogRecord]]:
     """All records of a partition in order, some batches at a time."""
-    offset = partition.log_start_offset
-    while offset < partition.high_watermark:
-        data = memoryview(b"".join(partition.read(offset, _READ_BYTES, at_least_one=True).chunks()))
-        if not data:
-            return
+    for data in history.batches_of(partition):
         chunk: list[LogRecord] = []
         for position, header in iter_batches(data):
-            batch = data[position : position + header.size]
-            offset = header.last_offset + 1
-            if header.is_control:
-                continue
-            chunk += [LogRecord(r.offset, r.key, r.value, header.producer_id) for r in iter_records(batch)]
+            if not header.is_control:
+                batch = data[position : position + header.size]
+                chunk += [
+                    LogRecord(r.offset, r.key, r.value, header.producer_id) for r in iter_records(batch)
+                ]
         yield chunk

@@ -100,16 +100,22 @@ def entries_in(data: memoryview) -> Iterator[tuple[int, str, dict[str, Any]]]:
                 yield record.offset, group_of(record.key), fields
 
 
-def restored(partition: Partition) -> dict[str, list[Rebalance]]:
-    """All that the topic knows of a partition's groups: the last word on each rebalance."""
-    found: dict[str, dict[int, Rebalance]] = {}
+def batches_of(partition: Partition) -> Iterator[memoryview]:
+    """All that a partition holds, some whole batches at a time."""
     offset = partition.log_start_offset
     while offset < partition.high_watermark:
         data = memoryview(b"".join(partition.read(offset, _READ_BYTES, at_least_one=True).chunks()))
         ends = [header.last_offset + 1 for _, header in iter_batches(data)]
         if not ends:
-            break
+            return
         offset = ends[-1]
+        yield data
+
+
+def restored(partition: Partition) -> dict[str, list[Rebalance]]:
+    """All that the topic knows of a partition's groups: the last word on each rebalance."""
+    found: dict[str, dict[int, Rebalance]] = {}
+    for data in batches_of(partition):
         for _, group_id, fields in entries_in(data):
             try:
                 rebalance = Rebalance.from_json(fields)

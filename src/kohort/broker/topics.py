@@ -14,6 +14,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.broker.names import Collisions
 from kohort.log.config import TopicConfig
+from kohort.log.datadir import new_uuid
 from kohort.log.registry import PartitionsAdded, TopicCreated, TopicDeleted
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -109,7 +110,7 @@ def _plan_topic(broker: Broker, topic: CreatableTopic, collisions: Collisions) -
     except SettingError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
     _check_layout(broker, topic)
-    return TopicCreated(topic.name, broker.fresh_uuid(), _how_many(broker, topic), overrides)
+    return TopicCreated(topic.name, new_uuid(), _how_many(broker, topic), overrides)
 
 
 def _check_name(broker: Broker, name: str, collisions: Collisions) -> None:
@@ -220,7 +221,7 @@ async def create_missing(broker: Broker, wanted: Sequence[str]) -> dict[str, Err
                 room -= broker.config.num_partitions
                 if room < 0 or name in names.INTERNAL or name == names.METADATA_TOPIC:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                entries.append(TopicCreated(name, broker.fresh_uuid(), broker.config.num_partitions))
+                entries.append(TopicCreated(name, new_uuid(), broker.config.num_partitions))
             except KafkaError as error:
                 failed[name] = error.code
         problem = await broker.commit(entries)
