@@ -1,0 +1,51 @@
+"""What users of the client hold in their hands: partitions, offsets, metadata of a group and of a written record."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic: `TopicPartition("orders", 0)`; any `(topic, partition)` tuple equals it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndMetadata(NamedTuple):
+    """What is committed for a partition: the offset to go on from, a word of the user's, the leader epoch."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first record at or after a time: its offset, its own timestamp, the leader epoch."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int | None = None
+
+
+class GroupMetadata(NamedTuple):
+    """Who this consumer is in its group, as `Consumer.group_metadata` tells it. Generation -1: not a member."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class RecordMetadata(NamedTuple):
+    """Where a produced record was written. Offset -1: the broker was not asked (`acks=0`)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key_size: int = -1
+    value_size: int = -1
