@@ -1,0 +1,406 @@
+"""The settings of consumer, producer and admin, by Kafka's names; as a dict or as keywords (`group_id=`).
+
+Values may be given as Kafka writes them ("true", "500") or as Python has them (True, 500, a list, a callable).
+An unknown name is an error that names the nearest right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kohort.client.subscription import EARLIEST, LATEST, NO_RESET, Reset
+from kohort.settings import (
+    INT_MAX,
+    Kind,
+    SettingError,
+    Table,
+    as_text,
+    at_least,
+    between,
+    nearest,
+    one_of,
+    setting,
+)
+
+# Settings of Kafka's Java or C clients that have no meaning here, and why.
+NOT_NEEDED = {
+    "metric.reporters": "there is no JMX here",
+    "metrics.num.samples": "there is no JMX here",
+    "metrics.recording.level": "there is no JMX here",
+    "metrics.sample.window.ms": "there is no JMX here",
+    "auto.include.jmx.reporter": "there is no JMX here",
+    "enable.metrics.push": "metrics are not pushed to the broker",
+    "group.remote.assignor": "it belongs to group.protocol=consumer, which is not supported here",
+    "enable.partition.eof": "compare position() with end_offsets(), or use lag()",
+    "queue.buffering.max.ms": "Kafka's name for it is linger.ms",
+    "queue.buffering.max.kbytes": "Kafka's name for it is buffer.memory",
+    "message.timeout.ms": "Kafka's name for it is delivery.timeout.ms",
+    "broker.address.family": "all addresses of a name are tried",
+}
+
+_DURATION_UNITS = {"D": 86_400_000, "H": 3_600_000, "M": 60_000, "S": 1_000}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """What all clients have in common."""
+
+    bootstrap_servers: tuple[str, ...] = setting(
+        "bootstrap.servers",
+        Kind.LIST,
+        (),
+        None,
+        "host:port of some brokers; the others are learned from these.",
+    )
+    client_id: str = setting(
+        "client.id", Kind.STRING, "kohort", None, "Shown in logs and groups of the broker."
+    )
+    client_rack: str = setting(
+        "client.rack", Kind.STRING, "", None, "Where this client is: it fetches from near replicas."
+    )
+    request_timeout_ms: int = setting(
+        "request.timeout.ms", Kind.INT, 30_000, at_least(1), "How long a request may go without its answer."
+    )
+    default_api_timeout_ms: int = setting(
+        "default.api.timeout.ms",
+        Kind.INT,
+        60_000,
+        at_least(0),
+        "How long a call without its own timeout may take.",
+    )
+    retry_backoff_ms: int = setting(
+        "retry.backoff.ms", Kind.LONG, 100, at_least(0), "The first wait before a retry."
+    )
+    retry_backoff_max_ms: int = setting(
+        "retry.backoff.max.ms", Kind.LONG, 1_000, at_least(0), "The longest of them."
+    )
+    reconnect_backoff_ms: int = setting(
+        "reconnect.backoff.ms", Kind.LONG, 50, at_least(0), "The first wait before connecting again."
+    )
+    reconnect_backoff_max_ms: int = setting(
+        "reconnect.backoff.max.ms", Kind.LONG, 1_000, at_least(0), "The longest of them."
+    )
+    metadata_max_age_ms: int = setting(
+        "metadata.max.age.ms", Kind.LONG, 300_000, at_least(0), "After this metadata is asked for again."
+    )
+    metadata_recovery_strategy: str = setting(
+        "metadata.recovery.strategy", Kind.STRING, "rebootstrap", one_of("none", "rebootstrap"),
+        "Whether to begin again with bootstrap.servers when no known broker answers.",
+    )  # fmt: skip
+    metadata_recovery_rebootstrap_trigger_ms: int = setting(
+        "metadata.recovery.rebootstrap.trigger.ms", Kind.LONG, 300_000, at_least(0),
+        "After so long without any metadata.",
+    )  # fmt: skip
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms",
+        Kind.LONG,
+        540_000,
+        at_least(-1),
+        "After this an unused connection is closed.",
+    )
+    socket_connection_setup_timeout_ms: int = setting(
+        "socket.connection.setup.timeout.ms", Kind.LONG, 10_000, at_least(1), "For one attempt to connect."
+    )
+    socket_connection_setup_timeout_max_ms: int = setting(
+        "socket.connection.setup.timeout.max.ms",
+        Kind.LONG,
+        30_000,
+        at_least(1),
+        "The longest after failures.",
+    )
+    client_dns_lookup: str = setting(
+        "client.dns.lookup", Kind.STRING, "use_all_dns_ips",
+        one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+        "All addresses of a name are tried in turn.",
+    )  # fmt: skip
+    send_buffer_bytes: int = setting(
+        "send.buffer.bytes", Kind.INT, -1, at_least(-1), "SO_SNDBUF; -1 leaves it to the system."
+    )
+    receive_buffer_bytes: int = setting(
+        "receive.buffer.bytes", Kind.INT, -1, at_least(-1), "SO_RCVBUF; -1 leaves it to the system."
+    )
+    security_protocol: str = setting(
+        "security.protocol", Kind.STRING, "PLAINTEXT", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        "How to talk to the brokers.",
+    )  # fmt: skip
+    sasl_mechanism: str = setting(
+        "sasl.mechanism", Kind.STRING, "PLAIN", one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+        "How to prove who we are.",
+    )  # fmt: skip
+    sasl_username: str = setting("sasl.username", Kind.STRING, "", None, "For PLAIN and SCRAM.")
+    sasl_password: str = setting(
+        "sasl.password", Kind.STRING, "", None, "For PLAIN and SCRAM.", sensitive=True
+    )
+    sasl_jaas_config: str = setting(
+        "sasl.jaas.config", Kind.STRING, "", None, "As Java takes it; username and password are read from it.",
+        sensitive=True,
+    )  # fmt: skip
+    ssl_ca_location: str = setting(
+        "ssl.ca.location",
+        Kind.STRING,
+        "",
+        None,
+        "PEM file of the authorities to trust; the system's if empty.",
+    )
+    ssl_certificate_location: str = setting(
+        "ssl.certificate.location", Kind.STRING, "", None, "PEM file of our certificate, for mutual TLS."
+    )
+    ssl_key_location: str = setting("ssl.key.location", Kind.STRING, "", None, "PEM file of its private key.")
+    ssl_key_password: str = setting(
+        "ssl.key.password", Kind.STRING, "", None, "Of the private key.", sensitive=True
+    )
+    ssl_endpoint_identification_algorithm: str = setting(
+        "ssl.endpoint.identification.algorithm", Kind.STRING, "https", one_of("https", "none", ""),
+        "none: the name in the broker's certificate is not checked.",
+    )  # fmt: skip
+
+    def check(self) -> None:
+        """SettingError where settings contradict each other."""
+        if not self.bootstrap_servers:
+            raise SettingError("bootstrap.servers is missing: give the host:port of at least one broker")
+        by_password = self.security_protocol.startswith("SASL") and self.sasl_mechanism != "OAUTHBEARER"
+        if by_password and not (self.sasl_jaas_config or (self.sasl_username and self.sasl_password)):
+            raise SettingError(
+                f"security.protocol={self.security_protocol} with sasl.mechanism={self.sasl_mechanism} needs "
+                "sasl.username and sasl.password (or sasl.jaas.config)"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfig(ClientConfig):
+    group_id: str | None = setting("group.id", Kind.STRING, None, None, "The group to be a member of.")
+    group_instance_id: str | None = setting(
+        "group.instance.id", Kind.STRING, None, lambda v: None if v else "must not be empty",
+        "A name that survives restarts: a static member.",
+    )  # fmt: skip
+    group_protocol: str = setting(
+        "group.protocol", Kind.STRING, "classic", one_of("classic"), "Only classic groups are supported."
+    )
+    session_timeout_ms: int = setting(
+        "session.timeout.ms",
+        Kind.INT,
+        45_000,
+        at_least(1),
+        "Without a heartbeat for so long a member is out.",
+    )
+    heartbeat_interval_ms: int = setting(
+        "heartbeat.interval.ms",
+        Kind.INT,
+        3_000,
+        at_least(1),
+        "Between heartbeats; at most a third of the session.",
+    )
+    max_poll_interval_ms: int = setting(
+        "max.poll.interval.ms", Kind.INT, 300_000, at_least(1), "Without a poll for so long a member leaves."
+    )
+    max_poll_records: int = setting(
+        "max.poll.records", Kind.INT, 500, at_least(1), "At most so many from one poll."
+    )
+    enable_auto_commit: bool = setting(
+        "enable.auto.commit", Kind.BOOLEAN, True, None, "Commit what poll returned, now and then."
+    )
+    auto_commit_interval_ms: int = setting(
+        "auto.commit.interval.ms", Kind.INT, 5_000, at_least(0), "How often."
+    )
+    auto_offset_reset: str = setting(
+        "auto.offset.reset", Kind.STRING, "latest",
+        lambda v: None if v in ("earliest", "latest", "none") or v.startswith("by_duration:")
+        else "must be earliest, latest, none or by_duration:PT1H",
+        "Where to begin without a committed offset.",
+    )  # fmt: skip
+    fetch_min_bytes: int = setting(
+        "fetch.min.bytes", Kind.INT, 1, at_least(0), "The broker waits for so many bytes,"
+    )
+    fetch_max_wait_ms: int = setting(
+        "fetch.max.wait.ms", Kind.INT, 500, at_least(0), "but not longer than this."
+    )
+    fetch_max_bytes: int = setting("fetch.max.bytes", Kind.INT, 50 << 20, at_least(0), "Of one answer.")
+    max_partition_fetch_bytes: int = setting(
+        "max.partition.fetch.bytes", Kind.INT, 1 << 20, at_least(0), "Of one partition in one answer."
+    )
+    check_crcs: bool = setting("check.crcs", Kind.BOOLEAN, True, None, "Whether damage is looked for.")
+    isolation_level: str = setting(
+        "isolation.level", Kind.STRING, "read_uncommitted", one_of("read_uncommitted", "read_committed"),
+        "read_committed: nothing of open or aborted transactions.",
+    )  # fmt: skip
+    exclude_internal_topics: bool = setting(
+        "exclude.internal.topics",
+        Kind.BOOLEAN,
+        True,
+        None,
+        "A pattern does not match __consumer_offsets and the like.",
+    )
+    allow_auto_create_topics: bool = setting(
+        "allow.auto.create.topics",
+        Kind.BOOLEAN,
+        True,
+        None,
+        "Subscribing may create a topic, if the broker allows it.",
+    )
+
+    def check(self) -> None:
+        ClientConfig.check(self)
+        if self.group_id is not None and not self.group_id.strip():
+            raise SettingError("group.id must not be empty: name the group, or leave the setting out")
+        if self.group_id is None and self.group_instance_id is not None:
+            raise SettingError("group.instance.id without group.id: name the group too")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise SettingError(
+                f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be less than session.timeout.ms "
+                f"({self.session_timeout_ms}): a third of it is usual"
+            )
+        self.reset()
+
+    def reset(self) -> Reset:
+        """What auto.offset.reset means."""
+        fixed = {"earliest": EARLIEST, "latest": LATEST, "none": NO_RESET}.get(self.auto_offset_reset)
+        if fixed is not None:
+            return fixed
+        _, _, duration = self.auto_offset_reset.partition(":")
+        return Reset(self.auto_offset_reset, None, _duration_ms(duration))
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerConfig(ClientConfig):
+    acks: str = setting("acks", Kind.STRING, "all", one_of("all", "-1", "0", "1"), "Who must have a record.")
+    enable_idempotence: bool = setting(
+        "enable.idempotence", Kind.BOOLEAN, True, None, "Retries write no record twice or out of order."
+    )
+    linger_ms: int = setting("linger.ms", Kind.LONG, 5, at_least(0), "How long a batch waits to fill.")
+    batch_size: int = setting("batch.size", Kind.INT, 16_384, at_least(0), "Bytes that make a batch full.")
+    buffer_memory: int = setting(
+        "buffer.memory", Kind.LONG, 32 << 20, at_least(0), "Bytes that may wait; send blocks when they do."
+    )
+    max_block_ms: int = setting("max.block.ms", Kind.LONG, 60_000, at_least(0), "How long send may block.")
+    max_request_size: int = setting(
+        "max.request.size", Kind.INT, 1 << 20, at_least(0), "Of one record or request."
+    )
+    compression_type: str = setting(
+        "compression.type",
+        Kind.STRING,
+        "none",
+        one_of("none", "gzip", "snappy", "lz4", "zstd"),
+        "Of the batches.",
+    )
+    compression_gzip_level: int = setting(
+        "compression.gzip.level", Kind.INT, -1, between(1, 9, or_equal=-1), "-1: gzip's own default."
+    )
+    compression_lz4_level: int = setting(
+        "compression.lz4.level", Kind.INT, 9, between(1, 17), "1 is the fastest."
+    )
+    compression_zstd_level: int = setting(
+        "compression.zstd.level", Kind.INT, 3, between(-131_072, 22), "Lower is faster."
+    )
+    delivery_timeout_ms: int = setting(
+        "delivery.timeout.ms", Kind.INT, 120_000, at_least(0), "From send to the end, whichever it is."
+    )
+    retries: int = setting(
+        "retries", Kind.INT, INT_MAX, at_least(0), "Leave it alone: delivery.timeout.ms decides."
+    )
+    max_in_flight_requests_per_connection: int = setting(
+        "max.in.flight.requests.per.connection",
+        Kind.INT,
+        5,
+        at_least(1),
+        "Produce requests without an answer.",
+    )
+    partitioner: str = setting(
+        "partitioner", Kind.STRING, "murmur2",
+        one_of("murmur2", "consistent_random", "fnv1a_random", "random", "round_robin"),
+        "Of records with a key: Java's murmur2, or librdkafka's consistent_random (CRC32); or a callable.",
+    )  # fmt: skip
+    partitioner_ignore_keys: bool = setting(
+        "partitioner.ignore.keys", Kind.BOOLEAN, False, None, "Place records without looking at their keys."
+    )
+    metadata_max_idle_ms: int = setting(
+        "metadata.max.idle.ms",
+        Kind.LONG,
+        300_000,
+        at_least(5_000),
+        "After this an unused topic is forgotten.",
+    )
+
+    def check(self) -> None:
+        ClientConfig.check(self)
+        if self.delivery_timeout_ms < min(self.linger_ms + self.request_timeout_ms, INT_MAX):
+            raise SettingError(
+                f"delivery.timeout.ms ({self.delivery_timeout_ms}) must be at least linger.ms + request.timeout.ms "
+                f"({self.linger_ms + self.request_timeout_ms})"
+            )
+        if self.enable_idempotence:
+            if self.acks not in ("all", "-1"):
+                raise SettingError(
+                    "enable.idempotence needs acks=all; set enable.idempotence=false for fewer acks"
+                )
+            if self.max_in_flight_requests_per_connection > 5:
+                raise SettingError(
+                    "enable.idempotence needs max.in.flight.requests.per.connection of at most 5"
+                )
+            if self.retries == 0:
+                raise SettingError("enable.idempotence needs retries greater than 0")
+
+
+@dataclass(frozen=True, slots=True)
+class AdminConfig(ClientConfig):
+    retries: int = setting(
+        "retries", Kind.INT, INT_MAX, at_least(0), "Usually left alone: the timeout decides."
+    )
+
+
+CONSUMER = Table(ConsumerConfig, "consumer")
+PRODUCER = Table(ProducerConfig, "producer")
+ADMIN = Table(AdminConfig, "admin")
+
+C = TypeVar("C", bound=ClientConfig)
+
+
+def read_config(
+    table: Table[C],
+    settings: Mapping[str, object] | None,
+    keywords: Mapping[str, object],
+    objects: tuple[str, ...] = (),
+) -> tuple[C, dict[str, Any]]:
+    """The settings, checked; and apart from them those of `objects` that were given (callables, classes, lists).
+
+    A value of None means that the setting was not given. SettingError names what is wrong and the right name.
+    """
+    given: dict[str, object] = {}
+    for name, value in [*(settings or {}).items(), *((k.replace("_", "."), v) for k, v in keywords.items())]:
+        if name in given:
+            raise SettingError(f"{name} is given twice, in the dict and as {name.replace('.', '_')}=")
+        given[name] = value
+    apart = {name: given.pop(name) for name in objects if given.get(name) is not None}
+    texts: dict[str, str] = {}
+    for name, value in given.items():
+        if value is None or name in objects:
+            continue
+        if name in NOT_NEEDED and name not in table.settings:
+            raise SettingError(f"{name} is not a setting of this client: {NOT_NEEDED[name]}")
+        if name not in table.settings:
+            raise SettingError(f"unknown setting {name}{nearest(name, [*table.settings, *objects])}")
+        texts[name] = _text(name, value)
+    config = table.parse(texts)
+    config.check()
+    return config, apart
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    if isinstance(value, (bool, int, float, str)):
+        return as_text(value) or ""
+    raise SettingError(f"{name} takes a string, a number or a boolean, not {value!r}")
+
+
+def _duration_ms(text: str) -> int:
+    """An ISO-8601 duration of days, hours, minutes and seconds."""
+    found = re.fullmatch(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", text)
+    if found is None or not any(found.groups()):
+        raise SettingError(
+            f"auto.offset.reset=by_duration:{text}: write the duration as ISO-8601, as in by_duration:PT1H"
+        )
+    return int(
+        sum(float(number) * unit for number, unit in zip(found.groups(), _DURATION_UNITS.values()) if number)
+    )

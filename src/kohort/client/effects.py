@@ -1,0 +1,77 @@
+"""What the sans-IO parts of the client ask for, and what they are told.
+
+A part never waits: it puts `Send`s into its `Outbox`, and later gets one `Answer` for each, with the response or
+with the reason why there is none. Whoever drives it (a front with real sockets, or the simulator) carries them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Any
+
+from kohort.wire.struct import Message
+
+ANY_NODE = -1
+"""The node id that means: whichever node is least loaded."""
+
+
+class Lane(IntEnum):
+    """Which connection to a node. Answers come in order, so a heartbeat must not queue behind a long poll."""
+
+    DATA = 0
+    GROUP = 1
+
+
+class FailureKind(Enum):
+    """Why a request has no answer."""
+
+    DISCONNECTED = "disconnected"  # or never connected; the request may have been carried out
+    TIMED_OUT = "timed out"  # the connection is closed as well
+    UNSUPPORTED_VERSION = (
+        "unsupported version"  # the node serves no version that is ours or that `make` can use
+    )
+    AUTHENTICATION = "authentication failed"
+    BAD_ANSWER = "bad answer"  # bytes that are not the response; the connection is closed
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: FailureKind
+    message: str = ""
+
+    @property
+    def is_retriable(self) -> bool:
+        return self.kind in (FailureKind.DISCONNECTED, FailureKind.TIMED_OUT)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Send:
+    """A request to a node; exactly one `Answer` follows."""
+
+    node_id: int
+    api_key: int
+    make: Callable[[int], Message]
+    """The request in the version that is negotiated with the node."""
+    purpose: str
+    """Who gets the answer, and for what: "membership.join"."""
+    timeout_ms: int
+    lane: Lane = Lane.DATA
+    about: Any = None
+    """What the part wants to be reminded of: the attempt, the partitions."""
+    max_version: int | None = None
+    answered: bool = True
+    """False: the broker sends no response (Produce with acks=0); the Answer comes when the bytes are handed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    send: Send
+    version: int = -1
+    response: Any = None
+    """The response message; None if there is a failure."""
+    failure: Failure | None = None
+
+
+Outbox = list[Send]

@@ -1,0 +1,122 @@
+"""The exceptions that users of the client see. All are KohortError.
+
+KohortError
+├── KafkaError                  what a broker answered; `.code`
+│   ├── CommitFailed              the group moved on: this consumer does not own what it wants to commit
+│   ├── RebalanceInProgress       the group is rebalancing: poll, then commit again
+│   ├── FencedInstanceId          another consumer runs with the same group.instance.id
+│   ├── AuthorizationFailed       of a topic, a group or the cluster
+│   └── OffsetOutOfRange          the position is not in the log and auto.offset.reset is none
+├── NoOffsetForPartition        nothing is committed and auto.offset.reset is none
+├── TimedOut                    the caller's time is up; says what was being waited for
+├── Wakeup                      `wakeup()` was called
+├── CorruptRecord               a batch that is not what was written; stops its partition until a seek
+├── SerializationFailed / DeserializationFailed   a user's (de)serializer raised
+├── ConcurrentUse               two threads in one consumer
+├── ClosedClient                used after `close`, or in a forked child
+├── AuthenticationFailed        wrong credentials or a TLS handshake that failed
+└── IllegalState                a call that the subscription does not allow; says which one does
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kohort.client.types import TopicPartition
+from kohort.wire.errors import ErrorCode, KafkaError, KohortError
+
+
+class CommitFailed(KafkaError):
+    """The commit was refused because this consumer is no (current) member any more."""
+
+
+class RebalanceInProgress(KafkaError):
+    """The commit was refused because the group is rebalancing; poll finishes the rebalance."""
+
+
+class FencedInstanceId(KafkaError):
+    """Another consumer has joined with the same group.instance.id."""
+
+
+class AuthorizationFailed(KafkaError):
+    """Not allowed to touch a topic, a group or the cluster."""
+
+
+class OffsetOutOfRange(KafkaError):
+    """Positions that are not in the log, and no reset policy."""
+
+    def __init__(self, message: str, partitions: Mapping[TopicPartition, int]) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        self.partitions = dict(partitions)
+
+
+class NoOffsetForPartition(KohortError):
+    """No committed offset and no reset policy for these partitions."""
+
+    def __init__(self, message: str, partitions: tuple[TopicPartition, ...]) -> None:
+        super().__init__(message)
+        self.partitions = partitions
+
+
+class TimedOut(KohortError, TimeoutError):
+    """The time that the caller gave is up."""
+
+
+class Wakeup(KohortError):
+    """Another thread called `wakeup()`."""
+
+
+class CorruptRecord(KafkaError):
+    """A damaged batch; reading goes on after a seek past it."""
+
+    def __init__(self, message: str, partition: TopicPartition, offset: int) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
+        self.partition = partition
+        self.offset = offset
+
+
+class SerializationFailed(KohortError):
+    """A key or value serializer raised; the cause is attached."""
+
+
+class DeserializationFailed(KohortError):
+    """A key or value deserializer raised; the cause is attached. Seek past the record to go on."""
+
+    def __init__(self, message: str, partition: TopicPartition, offset: int) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.offset = offset
+
+
+class ConcurrentUse(KohortError):
+    """A consumer is for one thread at a time; only `wakeup` may come from another."""
+
+
+class ClosedClient(KohortError):
+    """The client was closed, or belongs to the parent process."""
+
+
+class AuthenticationFailed(KohortError):
+    """The broker did not accept the credentials, or the TLS handshake failed."""
+
+
+class IllegalState(KohortError):
+    """The call does not fit what the client is subscribed to or assigned."""
+
+
+AUTHORIZATION = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+
+
+def error_for(code: int, message: str) -> KafkaError:
+    """The exception for a broker's error code, with words that say what to do."""
+    known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
+    if known is ErrorCode.FENCED_INSTANCE_ID:
+        return FencedInstanceId(known, message)
+    if known in AUTHORIZATION:
+        return AuthorizationFailed(known, message)
+    return KafkaError(known, message)
