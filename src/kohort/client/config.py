@@ -6,6 +6,7 @@ An unknown name is an error that names the nearest right one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -401,6 +402,5 @@ def _duration_ms(text: str) -> int:
         raise SettingError(
             f"auto.offset.reset=by_duration:{text}: write the duration as ISO-8601, as in by_duration:PT1H"
         )
-    return int(
-        sum(float(number) * unit for number, unit in zip(found.groups(), _DURATION_UNITS.values()) if number)
-    )
+    parts = zip(found.groups(), _DURATION_UNITS.values(), strict=True)
+    return int(sum(float(number) * unit for number, unit in parts if number))
