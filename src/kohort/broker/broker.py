@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
 from kohort.broker.sessions import FetchSessions
 from kohort.log.partition import Partition
@@ -32,6 +32,7 @@ class Broker:
     host: str  # what clients are told
     port: int
     sessions: FetchSessions
+    clock: Clock = field(default_factory=Clock)
     # Changes of the registry happen one after the other: plan, journal (durable, off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     _groups: Groups | None = field(default=None, init=False)
@@ -54,7 +55,7 @@ class Broker:
         return self.config.node_id
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return self.clock.now_ms()
 
     def partition(self, topic: str, index: int) -> Partition | ErrorCode:
         """A partition by topic name, or why there is none."""

@@ -56,9 +56,7 @@ class Groups:
         self._runtime = self._make_runtime(settings)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        # Sessions are timed by a clock that nobody sets back; commits carry the time of day. One clock for both:
-        # the time of day at the start, and from then on what the monotonic clock adds.
-        self._clock_offset_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+        self.now_ms = broker.clock.steady_ms  # sessions are timed by a clock that nobody sets back
         self._load_task: asyncio.Task[None] | None = None
         self._creation = asyncio.Lock()
 
@@ -70,9 +68,6 @@ class Groups:
             on_history=self._history.on_history,
             on_load_failed=_on_load_failed,
         )
-
-    def now_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000 + self._clock_offset_ms
 
     @property
     def runtime(self) -> Runtime:
@@ -104,10 +99,13 @@ class Groups:
             self._timer.cancel()
         self._timer_ms = deadline_ms
         delay_s = max(deadline_ms - self.now_ms(), 0) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fire)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self.fire_due)
 
-    def _fire(self) -> None:
-        self._timer = None
+    def fire_due(self) -> None:
+        """What is due happens; also after something was done to the runtime, or to the clock, from outside."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._runtime.fire_due(self.now_ms())
         self._arm()
 

@@ -6,14 +6,15 @@ import asyncio
 import errno
 import secrets
 import socket
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from kohort.broker import configs
+from kohort.broker.apis import TABLE, Row
 from kohort.broker.broker import Broker
+from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
 from kohort.broker.server import Server
 from kohort.broker.sessions import FetchSessions
@@ -76,12 +77,16 @@ async def start(
     listen: str | None = None,
     advertise: str | None = None,
     on_fatal: Callable[[str], None],
+    clock: Clock | None = None,
+    table: dict[int, Row] | None = None,
 ) -> Server:
     """A broker that serves when this returns. Raises SettingError for whatever a person can put right.
 
     `listen` and `advertise` beat the settings `listeners` and `advertised.listeners`, of which the first counts.
+    A test may bring a clock that it moves, and a table of APIs that fails on purpose.
     """
     loop = asyncio.get_running_loop()
+    clock = clock or Clock()
     told = _address(settings, "advertised.listeners", advertise, "--advertise")
     where = _address(settings, "listeners", listen, "--listen") or Address("127.0.0.1", 9092)
     sock = listening_socket(where)
@@ -101,18 +106,34 @@ async def start(
             durability=cast(Durability, config.durability),
             defaults=config.topic_defaults,
             node_id=config.node_id,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=clock.now_ms(),
             call_soon=loop.call_soon_threadsafe,
             on_fatal=on_fatal,
         )
         config = configs.restore(config, store)
-        sessions = FetchSessions(
-            config.max_incremental_fetch_session_cache_slots,
-            lambda: secrets.randbelow(2**31 - 1) + 1,
-        )
-        server = Server(Broker(config, store, told.host, told.port, sessions))
+        broker = Broker(config, store, told.host, told.port, _sessions(config), clock)
+        server = Server(broker, table or TABLE)
         await server.start(sock)
     except BaseException:
         sock.close()
         raise
     return server
+
+
+async def start_again(stopped: Server) -> Server:
+    """The node of a server that was stopped with `keep_store`: same address, same data; only memory is lost."""
+    was = stopped.broker
+    sock = listening_socket(Address.parse(was.config.listeners[0], "listeners"))
+    try:
+        broker = Broker(was.config, was.store, was.host, was.port, _sessions(was.config), was.clock)
+        server = Server(broker, stopped.table)
+        await server.start(sock)
+    except BaseException:
+        sock.close()
+        raise
+    return server
+
+
+def _sessions(config: BrokerConfig) -> FetchSessions:
+    slots = config.max_incremental_fetch_session_cache_slots
+    return FetchSessions(slots, lambda: secrets.randbelow(2**31 - 1) + 1)

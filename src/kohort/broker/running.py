@@ -16,9 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kohort.broker.node import start
+from kohort.broker.node import start, start_again
 
 if TYPE_CHECKING:
+    from kohort.broker.apis import Row
+    from kohort.broker.clock import Clock
     from kohort.broker.server import Server
 
 T = TypeVar("T")
@@ -53,6 +55,8 @@ class running:
         advertise: str | None = None,
         settings: Mapping[str, object] | None = None,
         event_loop: str = "uvloop",
+        clock: Clock | None = None,
+        table: dict[int, Row] | None = None,
         **keywords: object,
     ) -> None:
         given = {name: _text(value) for name, value in (settings or {}).items()}
@@ -62,6 +66,7 @@ class running:
         self._settings = defaults | given
         self._listen, self._advertise = listen, advertise
         self._event_loop = event_loop
+        self._clock, self._table = clock, table
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -116,6 +121,13 @@ class running:
         """Runs a coroutine on the broker's own loop and waits for it; for tests that look inside."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
+    async def go_away(self) -> None:
+        """On the broker's loop: closes the port and all connections; the data stays for `come_back`."""
+        await self._server.stop(keep_store=True)
+
+    async def come_back(self) -> None:
+        self._server: Server = await start_again(self._server)
+
     @property
     def server(self) -> Server:
         return self._server
@@ -140,6 +152,8 @@ class running:
             listen=self._listen,
             advertise=self._advertise,
             on_fatal=self._on_fatal,
+            clock=self._clock,
+            table=self._table,
         )
         broker = self._server.broker
         self.bootstrap_servers = f"{broker.host}:{broker.port}"

@@ -26,9 +26,9 @@ _LONGEST_GOODBYE_S = 10.0
 class Server:
     """Serves one broker on one address until `stop`. Lives on one event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, table: dict[int, Row] = TABLE) -> None:
         self.broker = broker
-        self.table: dict[int, Row] = TABLE
+        self.table = table
         self.loop = asyncio.get_running_loop()
         # Where all connections read to: the loop hands over what one sent before it reads the next.
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
@@ -126,8 +126,8 @@ class Server:
 
     # --- the end -----------------------------------------------------------------------------------
 
-    async def stop(self) -> None:
-        """Takes nothing new, answers what is under way, closes the store."""
+    async def stop(self, *, keep_store: bool = False) -> None:
+        """Takes nothing new, answers what is under way, closes the store unless another server shall go on with it."""
         self.is_stopping = True
         for timer in self._timers:
             timer.cancel()
@@ -145,7 +145,8 @@ class Server:
             await asyncio.wait(self._tasks, timeout=_LONGEST_GOODBYE_S)
         if self.broker.has_groups:
             await self.broker.groups.close()
-        self.broker.store.close()
+        if not keep_store:
+            self.broker.store.close()
 
 
 def _connections_that_fit() -> int:

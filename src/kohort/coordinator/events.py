@@ -225,6 +225,22 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True)
+class RebalanceAsked:
+    """Someone outside wants the group to rebalance; nothing if it has no members or does so already."""
+
+    group_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """A member is given up before its time, as if its session had expired; nothing if there is none."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class DurableWritten:
     """The records of an Append are durable. Comes in the order of the Appends."""
 
@@ -261,6 +277,8 @@ Event = (
     | EndLoad
     | Resign
     | TimerFired
+    | RebalanceAsked
+    | SessionEnded
     | DurableWritten
     | WriteFailed
 )

@@ -165,6 +165,17 @@ def session_timer_fired(turn: Turn, group: Group, member_id: str, deadline_ms: i
         _expire(turn, group, member)
 
 
+def asked_for(turn: Turn, group: Group, reason: str) -> None:
+    if group.members and group.state in CAN_REBALANCE:
+        begin(turn, group, Cause("", reason))
+
+
+def end_session(turn: Turn, group: Group, member_id: str) -> None:
+    member = group.members.get(member_id)
+    if member is not None:
+        _expire(turn, group, member)
+
+
 def _expire(turn: Turn, group: Group, member: Member) -> None:
     silent_ms = turn.now_ms - member.session.heard_ms
     if member.awaiting_join is not None:

@@ -36,9 +36,11 @@ from kohort.coordinator.events import (
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
+    RebalanceAsked,
     Request,
     Resign,
     RestoreHistory,
+    SessionEnded,
     SyncGroup,
     TimerFired,
     TimerKind,
@@ -141,6 +143,10 @@ class Shard:
                 self._failed(turn, token, error)
             case TimerFired():
                 self._timer(turn, event)
+            case RebalanceAsked(group_id, reason) if group_id in self.groups:
+                rebalance.asked_for(turn, self.groups[group_id], reason)
+            case SessionEnded(group_id, member_id) if group_id in self.groups:
+                rebalance.end_session(turn, self.groups[group_id], member_id)
             case TopicsDeleted() if self.status is Status.ACTIVE:
                 expiry.topics_deleted(turn, event)
             case TxnMarker() if self.status is Status.ACTIVE:

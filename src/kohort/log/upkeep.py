@@ -57,18 +57,18 @@ class Upkeep:
         self._pass: tuple[Topic, Pass] | None = None
         self._now_ms = 0
         self._retains = False  # whether this round deletes what expired, in topics that are not compacted
-        self._next_retention_ms: int | None = None
+        self.next_retention_ms: int | None = None  # until then a round looks at compacted topics only
 
     def start(self, topics: list[Topic], now_ms: int) -> None:
         """Begin a round, if none is under way."""
         self._now_ms = now_ms
         if self._round is None and self._pass is None:
             self._dirty.clear()
-            if self._next_retention_ms is None:
-                self._next_retention_ms = now_ms + min(self.retention_interval_ms, FIRST_RETENTION_MS)
-            self._retains = now_ms >= self._next_retention_ms
+            if self.next_retention_ms is None:
+                self.next_retention_ms = now_ms + min(self.retention_interval_ms, FIRST_RETENTION_MS)
+            self._retains = now_ms >= self.next_retention_ms
             if self._retains:
-                self._next_retention_ms = now_ms + self.retention_interval_ms
+                self.next_retention_ms = now_ms + self.retention_interval_ms
             self._round = self._look_at_all(topics)
             self._slice()
 
@@ -132,9 +132,9 @@ class Upkeep:
     def _look_at(self, topic: Topic, partition: Partition) -> int:
         """Do what is to be done; when to look again."""
         try:
-            assert self._next_retention_ms is not None
+            assert self.next_retention_ms is not None
             retains = self._retains or topic.config.compact
-            due_ms = expire(partition, self._now_ms) if retains else self._next_retention_ms
+            due_ms = expire(partition, self._now_ms) if retains else self.next_retention_ms
             partition.producers.expire(self._now_ms, self.producer_id_expiration_ms)
             if len(partition.producers):
                 due_ms = min(due_ms, self._now_ms + self.producer_id_expiration_ms)
