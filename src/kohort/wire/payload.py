@@ -25,7 +25,7 @@ def damaged(why: str) -> BadBatch:
     return BadBatch(ErrorCode.INVALID_RECORD, f"damaged batch: {why}")
 
 
-def _read_varint(data: bytes, pos: int, bits: int = 32) -> tuple[int, int]:
+def read_varint(data: bytes, pos: int, bits: int = 32) -> tuple[int, int]:
     """A zigzag varint of any length and the position after it; IndexError at the end of the data."""
     value = shift = 0
     while (byte := data[pos]) >= 0x80:
@@ -58,7 +58,7 @@ def decode_records(
     """
     # Reading past the end shows as an IndexError, or as a position that is not the end of the record: a slice
     # is never longer than what is there, whatever length was promised.
-    one_byte, read_varint, new_tuple, record_type = _ONE_BYTE, _read_varint, _new_tuple, Record
+    one_byte, new_tuple, record_type = _ONE_BYTE, _new_tuple, Record
     pos = 0
     try:
         for _ in range(count):
@@ -124,7 +124,7 @@ def decode_records(
                 headers: list[tuple[str, bytes | None]] = []
                 pos += 1
             else:
-                headers, pos = _read_headers(data, pos)
+                headers, pos = read_headers(data, pos)
             if pos != end:
                 raise damaged("a record is not as long as it says")
             yield new_tuple(record_type, (offset, timestamp, key, value, headers))
@@ -134,8 +134,8 @@ def decode_records(
         raise damaged("bytes are left after the last record")
 
 
-def _read_headers(data: bytes, pos: int) -> tuple[list[tuple[str, bytes | None]], int]:
-    count, pos = _read_varint(data, pos)
+def read_headers(data: bytes, pos: int) -> tuple[list[tuple[str, bytes | None]], int]:
+    count, pos = read_varint(data, pos)
     if count < 0:
         raise damaged(f"{count} headers")
     headers: list[tuple[str, bytes | None]] = []
@@ -144,7 +144,7 @@ def _read_headers(data: bytes, pos: int) -> tuple[list[tuple[str, bytes | None]]
             length = _ONE_BYTE[byte]
             pos += 1
         else:
-            length, pos = _read_varint(data, pos)
+            length, pos = read_varint(data, pos)
         if length < 0:
             raise damaged("a header without a name")
         # Kafka does not look into names; bytes that are no UTF-8 must survive a compaction.
@@ -154,7 +154,7 @@ def _read_headers(data: bytes, pos: int) -> tuple[list[tuple[str, bytes | None]]
             length = _ONE_BYTE[byte]
             pos += 1
         else:
-            length, pos = _read_varint(data, pos)
+            length, pos = read_varint(data, pos)
         if length < 0:
             headers.append((name, None))
         else:

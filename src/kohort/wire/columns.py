@@ -1,0 +1,374 @@
+"""Records as columns: fetched bytes -> arrays of offsets, timestamps and positions, without an object per record.
+
+`decode_columns` walks the batches of a fetched partition (CRC, transactions, decompression) and hands the
+uncompressed ones, as spans of one buffer, to one loop: `kernels` (Numba) or `columns_python`. Both give the
+same answers. Numba is loaded when enough bytes went by to make its start worth while; KOHORT_KERNEL=python
+in the environment keeps it out, KOHORT_KERNEL=numba loads it at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, Protocol
+
+from crc32c import crc32c
+
+from kohort.wire.compression import Buffer, decompress
+from kohort.wire.errors import BadBatch, ErrorCode
+from kohort.wire.payload import read_headers
+from kohort.wire.records import (
+    COMPRESSION_MASK,
+    CONTROL,
+    CRC_START,
+    HEADER_SIZE,
+    KEEP_LOCK,
+    LENGTH_END,
+    TRANSACTIONAL,
+    ControlKind,
+    control_kind,
+    iter_records,
+    read_header,
+)
+
+Headers = tuple[tuple[str, bytes | None], ...]
+Run = tuple[int, int, int]
+"""Up to which row, which leader epoch (-1: unknown), which timestamp type (0 create, 1 append)."""
+
+MAX_BYTES = 256 * 1024 * 1024
+"""How much one call decodes unless told otherwise: the compressed bytes of a fetch can hold any amount."""
+_LARGEST_MAX_BYTES = 1 << 30  # with one more batch, positions still fit 32 bits
+_SMALLEST_RECORD = 7
+_LAST_POSSIBLE_OFFSET = 1 << 62
+
+_unpack_header = Struct(">qiibIhiqqqhii").unpack_from
+_attributes = Struct(">h")
+_length = Struct(">i")
+
+
+class Column(Protocol):
+    """A numpy array, or a memoryview of an `array`: integers by row, and the buffer protocol."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, at: Any, /) -> Any: ...
+    def tolist(self) -> list[int]: ...
+
+
+class Columns:
+    """The records of consecutive batches, by column. Sizes of -1 mean null; starts are positions in `data`.
+
+    `headers_start` is where the number of headers stands. `has_keys`, `has_null_values` and `has_headers`
+    may say yes of a slice that has none any more, never no of one that has some.
+    """
+
+    __slots__ = (
+        "data", "offsets", "timestamps", "key_start", "key_size", "value_start", "value_size",
+        "headers_start", "header_count", "runs", "has_keys", "has_null_values", "has_headers",
+    )  # fmt: skip
+
+    def __init__(
+        self, data: Buffer, offsets: Column, timestamps: Column, key_start: Column, key_size: Column,
+        value_start: Column, value_size: Column, headers_start: Column, header_count: Column, runs: list[Run],
+        has_keys: bool, has_null_values: bool, has_headers: bool,
+    ) -> None:  # fmt: skip
+        self.data = data
+        self.offsets = offsets
+        self.timestamps = timestamps
+        self.key_start = key_start
+        self.key_size = key_size
+        self.value_start = value_start
+        self.value_size = value_size
+        self.headers_start = headers_start
+        self.header_count = header_count
+        self.runs = runs
+        self.has_keys = has_keys
+        self.has_null_values = has_null_values
+        self.has_headers = has_headers
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return "Columns(no records)"
+        return f"Columns({len(self)} records, offsets {self.offsets[0]} to {self.offsets[-1]})"
+
+    def slice(self, start: int, stop: int) -> Columns:
+        """The rows from `start` to before `stop`, over the same memory."""
+        start, stop, _ = slice(start, stop).indices(len(self))
+        stop = max(start, stop)
+        rows = slice(start, stop)
+        runs = [
+            (min(end, stop) - start, epoch, kind)
+            for first, (end, epoch, kind) in zip((0, *(run[0] for run in self.runs)), self.runs, strict=False)
+            if end > start and first < stop
+        ]
+        return Columns(
+            self.data, self.offsets[rows], self.timestamps[rows], self.key_start[rows], self.key_size[rows],
+            self.value_start[rows], self.value_size[rows], self.headers_start[rows], self.header_count[rows],
+            runs if stop > start else [], self.has_keys, self.has_null_values, self.has_headers,
+        )  # fmt: skip
+
+    def run_of(self, row: int) -> Run:
+        """The run that a row is in."""
+        return next(run for run in self.runs if row < run[0])
+
+    def headers(self, row: int) -> Headers:
+        """The headers of one record; bytes of a name that are no UTF-8 come as surrogate escapes."""
+        if not self.header_count[row]:
+            return ()
+        start = int(self.headers_start[row])
+        stop = int(self.headers_start[row + 1]) if row + 1 < len(self) else len(self.data)
+        # As bytes, up to the next record: the slices of anything else are not bytes.
+        return tuple(read_headers(bytes(memoryview(self.data)[start : max(start, stop)]), 0)[0])
+
+
+def no_columns() -> Columns:
+    """Columns of no record at all."""
+    long, short = memoryview(b"").cast("q"), memoryview(b"").cast("i")
+    return Columns(b"", long, long, short, short, short, short, short, short, [], False, False, False)
+
+
+@dataclass(slots=True)
+class Decoded:
+    """What `decode_columns` read.
+
+    `next_offset` is the position after the last whole batch that was read: past control batches, aborted ones
+    and records that compaction took. `error` says what is wrong with the batch that stopped it there.
+    `bytes_used` of the input are done with; the rest begins with the batch that was damaged, was not all
+    there, or was left by `max_bytes`. To go on after `max_bytes`, pass the rest, `next_offset` and `aborted`.
+    """
+
+    columns: Columns
+    next_offset: int
+    error: BadBatch | None
+    bytes_used: int
+    aborted: list[tuple[int, int]] | None
+
+
+# --- which loop -----------------------------------------------------------------------------------
+
+# Starting Numba costs as much as decoding some megabytes without it: a short program never pays for it.
+_WORTH_NUMBA = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Way:
+    """Which loop is used; `bytes_without` counts what was decoded before the decision."""
+
+    wanted: str = field(default_factory=lambda: os.environ.get("KOHORT_KERNEL", ""))
+    bytes_without: int = 0
+    loops: Any = None
+
+    def choose(self, size: int) -> Any:
+        """The module with the loops to use for `size` more bytes."""
+        if self.loops is not None:
+            return self.loops
+        self.bytes_without += size
+        if self.wanted != "numba" and self.bytes_without < _WORTH_NUMBA:
+            from kohort.wire import columns_python
+
+            return columns_python
+        return self.decide()
+
+    def decide(self) -> Any:
+        """Loads Numba now if it is there and wanted."""
+        if self.loops is None:
+            from kohort.wire import columns_python
+
+            self.loops = columns_python
+            if self.wanted != "python":
+                try:
+                    from kohort.wire import kernels
+                except ImportError:
+                    if self.wanted == "numba":
+                        self.loops = None
+                        raise
+                else:
+                    self.loops = kernels
+        return self.loops
+
+
+_way = _Way()
+
+
+def compiled() -> bool:
+    """Whether the compiled loops are used; loads them if that was not decided yet (0.3 s, or more the first time)."""
+    return str(_way.decide().__name__).endswith(".kernels")
+
+
+# --- decoding -------------------------------------------------------------------------------------
+
+
+class _Transactions:
+    """Which producers' transactional batches are to be skipped, as the walk goes on (read_committed)."""
+
+    __slots__ = ("active", "pending")
+
+    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
+        self.pending = sorted(aborted, key=lambda entry: entry[1], reverse=True)
+        self.active: dict[int, int] = {}
+
+    def skips(self, producer_id: int, attributes: int, last_offset: int, batch: memoryview) -> bool:
+        """Whether a batch belongs to an aborted transaction; an abort marker ends its producer's."""
+        if producer_id < 0:
+            return False
+        while self.pending and self.pending[-1][1] <= last_offset:
+            started_by, first_offset = self.pending.pop()
+            self.active[started_by] = first_offset
+        if attributes & CONTROL:
+            if producer_id in self.active and self._is_abort(batch):
+                del self.active[producer_id]
+            return False
+        return attributes & TRANSACTIONAL != 0 and producer_id in self.active
+
+    def _is_abort(self, batch: memoryview) -> bool:
+        marker = next(iter_records(batch), None)
+        return marker is not None and control_kind(marker.key) is ControlKind.ABORT
+
+    def rest(self) -> list[tuple[int, int]]:
+        return list(self.active.items()) + self.pending[::-1]
+
+
+def decode_columns(
+    records: Buffer,
+    start_offset: int,
+    *,
+    check_crcs: bool = True,
+    aborted: Sequence[tuple[int, int]] | None = None,
+    max_bytes: int | None = None,
+) -> Decoded:
+    """The records from `start_offset` on of the batches in `records`, the last of which may be cut short.
+
+    `aborted`, if given, makes it read_committed: producer id and first offset of each aborted transaction, as
+    Fetch answers them. Nothing is raised: damage ends the columns and is in `error`. At least one batch is
+    read if there is one; after `max_bytes`, decompressed, no further one is begun.
+    """
+    walk = _Walk(memoryview(records), start_offset, check_crcs, aborted)
+    walk.run(min(max_bytes or MAX_BYTES, _LARGEST_MAX_BYTES))
+    data, spans = walk.spans()
+    columns: Columns | int = no_columns()
+    if spans:
+        loops = _way.choose(sum(stop - start for start, stop in spans))
+        columns = loops.decode(data, spans, start_offset, walk.room, walk.batches)
+    if isinstance(columns, int):
+        damaged_at = dict(walk.moved).get(columns, columns)
+        before = decode_columns(
+            walk.records[:damaged_at], start_offset, check_crcs=False, aborted=aborted, max_bytes=max_bytes
+        )
+        before.error = _why_damaged(walk.records[damaged_at:])
+        return before
+    rest = walk.transactions.rest() if walk.transactions else None
+    return Decoded(columns, walk.next_offset, walk.error, walk.pos, rest)
+
+
+def _why_damaged(batch: memoryview) -> BadBatch:
+    header = read_header(batch)
+    try:
+        for _ in iter_records(batch):
+            pass
+    except BadBatch as error:
+        return _at_offset(header.base_offset, error)
+    raise AssertionError(f"two ways of reading disagree about the batch at offset {header.base_offset}")
+
+
+def _at_offset(offset: int, error: BadBatch) -> BadBatch:
+    return BadBatch(error.code, f"the record batch at offset {offset} cannot be read: {error.message}")
+
+
+class _Walk:
+    """One walk over the batches: what to decode from where, and where it ended why."""
+
+    def __init__(
+        self,
+        records: memoryview,
+        start_offset: int,
+        check_crcs: bool,
+        aborted: Sequence[tuple[int, int]] | None,
+    ) -> None:
+        self.records = records
+        self.start_offset = start_offset
+        self.check_crcs = check_crcs
+        self.transactions = None if aborted is None else _Transactions(aborted)
+        self.next_offset = start_offset
+        self.pos = 0
+        self.error: BadBatch | None = None
+        self.room = 0  # how many records there can be
+        self.batches = 0
+        self.plain: list[tuple[int, int]] = []  # spans of `records`
+        self.parts: list[Buffer] = []  # of one buffer for all, as soon as one batch is compressed
+        self.size = 0  # of the parts
+        self.moved: list[tuple[int, int]] = []  # position in that buffer, position in `records`
+
+    def run(self, max_bytes: int) -> None:
+        base_offset = -1
+        try:
+            records, check_crcs, start_offset = self.records, self.check_crcs, self.start_offset
+            end, room, used = len(records), 0, 0
+            transactions = self.transactions
+            while end - (pos := self.pos) >= HEADER_SIZE and used < max_bytes:
+                (
+                    base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, _, count,
+                ) = _unpack_header(records, pos)  # fmt: skip
+                if magic != 2 or length < HEADER_SIZE - LENGTH_END:
+                    read_header(records, pos)
+                if not 0 <= base_offset <= _LAST_POSSIBLE_OFFSET or last_delta < 0:
+                    raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"it goes on for {last_delta} offsets")
+                stop = pos + LENGTH_END + length
+                if stop > end:
+                    break
+                if check_crcs and crc32c(records[pos + CRC_START : stop], 0, KEEP_LOCK) != crc:
+                    raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match its bytes")
+                last_offset = base_offset + last_delta
+                if transactions is not None and transactions.skips(
+                    producer_id, attributes, last_offset, records[pos:stop]
+                ):
+                    pass
+                elif last_offset >= start_offset and not attributes & CONTROL:
+                    size = stop - pos
+                    if attributes & COMPRESSION_MASK or self.parts:
+                        size = self._add_part(pos, stop, attributes)
+                    elif self.plain and self.plain[-1][1] == pos:
+                        self.plain[-1] = (self.plain[-1][0], stop)
+                    else:
+                        self.plain.append((pos, stop))
+                    used += size
+                    room += min(count, (size - HEADER_SIZE) // _SMALLEST_RECORD)
+                    self.batches += 1
+                if last_offset >= self.next_offset:
+                    self.next_offset = last_offset + 1
+                self.pos = stop
+        except BadBatch as error:
+            self.error = _at_offset(base_offset, error)
+        self.room = room
+
+    def _add_part(self, pos: int, stop: int, attributes: int) -> int:
+        """Takes a batch into the buffer of all, as if it had never been compressed; its size there."""
+        if not self.parts:
+            for first, last in self.plain:
+                self.moved += self._positions(first, last)
+                self.parts.append(self.records[first:last])
+                self.size += last - first
+        header = bytearray(self.records[pos : pos + HEADER_SIZE])
+        payload = decompress(attributes & COMPRESSION_MASK, self.records[pos + HEADER_SIZE : stop])
+        _attributes.pack_into(header, CRC_START, attributes & ~COMPRESSION_MASK)
+        size = HEADER_SIZE + len(payload)
+        _length.pack_into(header, LENGTH_END - 4, size - LENGTH_END)
+        self.moved.append((self.size, pos))
+        self.parts += (header, payload)
+        self.size += size
+        return size
+
+    def _positions(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        pos = first
+        while pos < last:
+            yield self.size + pos - first, pos
+            pos += read_header(self.records, pos).size
+
+    def spans(self) -> tuple[Buffer, list[tuple[int, int]]]:
+        """One buffer and where in it the batches lie that are to be decoded."""
+        if self.parts:
+            return b"".join(self.parts), [(0, self.size)]
+        return self.records, self.plain

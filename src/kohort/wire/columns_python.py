@@ -1,0 +1,134 @@
+"""The loops over records in plain Python: what `kernels` does, where Numba is not installed or not worth it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from struct import Struct
+
+from kohort.wire.columns import Columns, Run
+from kohort.wire.compression import Buffer
+from kohort.wire.errors import BadBatch
+from kohort.wire.payload import damaged, read_varint, wrap64
+from kohort.wire.records import APPEND_TIME, CONTROL, HEADER_SIZE, LENGTH_END
+
+# Offset, length, epoch, attributes, both timestamps, count.
+_unpack_header = Struct(">qii5xh4xqq14xi").unpack_from
+_ONE_BYTE = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
+
+Rows = tuple[list[int], list[int], list[int], list[int], list[int], list[int], list[int], list[int]]
+
+
+def decode(
+    data: Buffer, spans: Sequence[tuple[int, int]], start_offset: int, room: int, batches: int
+) -> Columns | int:
+    """The records of the whole, uncompressed batches in `spans`; or where the first damaged one stands."""
+    data = data if isinstance(data, bytes) else bytes(data)  # its slices are what users get
+    rows: Rows = ([], [], [], [], [], [], [], [])
+    runs: list[Run] = []
+    for pos, stop in spans:
+        while pos < stop:
+            _, length, epoch, attributes, _, _, _ = _unpack_header(data, pos)
+            if not attributes & CONTROL:
+                before = len(rows[0])
+                try:
+                    _decode_batch(data, pos, start_offset, rows)
+                except (IndexError, BadBatch):
+                    return pos
+                kind = 1 if attributes & APPEND_TIME else 0
+                if len(rows[0]) > before:
+                    if runs and runs[-1][1:] == (epoch, kind):
+                        runs.pop()
+                    runs.append((len(rows[0]), epoch, kind))
+            pos += LENGTH_END + length
+    offsets, timestamps, key_start, key_size, value_start, value_size, headers_start, header_count = rows
+    return Columns(
+        data, _column("q", offsets), _column("q", timestamps), _column("i", key_start), _column("i", key_size),
+        _column("i", value_start), _column("i", value_size), _column("i", headers_start),
+        _column("i", header_count), runs,
+        has_keys=max(key_size, default=-1) >= 0,
+        has_null_values=min(value_size, default=0) < 0,
+        has_headers=any(header_count),
+    )  # fmt: skip
+
+
+def _column(code: str, numbers: list[int]) -> memoryview:
+    return memoryview(array(code, numbers))
+
+
+def _decode_batch(data: bytes, pos: int, start_offset: int, rows: Rows) -> None:
+    """Appends the records of one batch; IndexError or BadBatch where it is damaged."""
+    # A number that is read beyond the end of its record leaves the position beyond it too, so one comparison
+    # at the end of each record finds that.
+    base_offset, length, _, attributes, base_timestamp, max_timestamp, count = _unpack_header(data, pos)
+    offsets, timestamps, key_start, key_size, value_start, value_size, headers_start, header_count = rows
+    batch_end = pos + LENGTH_END + length
+    append_time = attributes & APPEND_TIME
+    one_byte = _ONE_BYTE
+    if count < 0:
+        raise damaged(f"{count} records")
+    pos += HEADER_SIZE
+    for _ in range(count):
+        length, pos = read_varint(data, pos)
+        end = pos + length
+        if end > batch_end:
+            raise damaged("the records end too early")
+        pos += 1  # attributes: nothing is defined in them
+        if (byte := data[pos]) < 0x80:
+            timestamp = base_timestamp + one_byte[byte]
+            pos += 1
+        else:
+            delta, pos = read_varint(data, pos, 64)
+            timestamp = wrap64(base_timestamp + delta)
+        delta, pos = read_varint(data, pos)
+        if (byte := data[pos]) < 0x80:
+            key_length = one_byte[byte]
+            pos += 1
+        else:
+            key_length, pos = read_varint(data, pos)
+        key_at = pos
+        if key_length > 0:
+            pos += key_length
+        if (byte := data[pos]) < 0x80:
+            value_length = one_byte[byte]
+            pos += 1
+        else:
+            value_length, pos = read_varint(data, pos)
+        value_at = pos
+        if value_length > 0:
+            pos += value_length
+        headers_at = pos
+        if data[pos] == 0:
+            headers = 0
+            pos += 1
+        else:
+            headers, pos = read_varint(data, pos)
+            pos = _skip_headers(data, pos, headers, end)
+        if pos != end:
+            raise damaged("a record is not as long as it says")
+        offset = base_offset + delta
+        if offset >= start_offset:
+            offsets.append(offset)
+            timestamps.append(max_timestamp if append_time else timestamp)
+            key_start.append(key_at)
+            key_size.append(key_length if key_length >= 0 else -1)
+            value_start.append(value_at)
+            value_size.append(value_length if value_length >= 0 else -1)
+            headers_start.append(headers_at)
+            header_count.append(headers)
+    if pos != batch_end:
+        raise damaged("bytes are left after the last record")
+
+
+def _skip_headers(data: bytes, pos: int, count: int, end: int) -> int:
+    if count < 0:
+        raise damaged(f"{count} headers")
+    for _ in range(count):
+        size, pos = read_varint(data, pos)
+        if size < 0:
+            raise damaged("a header without a name")
+        size, pos = read_varint(data, pos + size)
+        pos += max(size, 0)
+        if pos > end:
+            raise damaged("the headers end too early")
+    return pos
