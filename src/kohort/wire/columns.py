@@ -9,8 +9,10 @@ in the environment keeps it out, KOHORT_KERNEL=numba loads it at once.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import add
 from struct import Struct
 from typing import Any, Protocol
 
@@ -115,6 +117,18 @@ class Columns:
         """The run that a row is in."""
         return next(run for run in self.runs if row < run[0])
 
+    def cut(self) -> tuple[Iterable[bytes | None], Iterable[bytes | None]]:
+        """Keys and values as bytes; for some hundred rows at a time, because it copies what they span."""
+        if not len(self):
+            return (), ()
+        # Slices of bytes are bytes at once. The positions of a record follow one another, and the headers are last.
+        start, stop = int(self.key_start[0]), int(self.headers_start[-1])
+        data, base = (self.data, 0) if isinstance(self.data, bytes) else (bytes(self.data[start:stop]), start)
+        keys: Iterable[bytes | None] = repeat(None)
+        if self.has_keys:
+            keys = _pieces(data, base, self.key_start, self.key_size, True)
+        return keys, _pieces(data, base, self.value_start, self.value_size, self.has_null_values)
+
     def headers(self, row: int) -> Headers:
         """The headers of one record; bytes of a name that are no UTF-8 come as surrogate escapes."""
         if not self.header_count[row]:
@@ -123,6 +137,20 @@ class Columns:
         stop = int(self.headers_start[row + 1]) if row + 1 < len(self) else len(self.data)
         # As bytes, up to the next record: the slices of anything else are not bytes.
         return tuple(read_headers(bytes(memoryview(self.data)[start : max(start, stop)]), 0)[0])
+
+
+def _pieces(
+    data: bytes, base: int, start_column: Column, sizes: Column, with_nulls: bool
+) -> list[bytes | None]:
+    if isinstance(start_column, memoryview):
+        starts = [start - base for start in start_column.tolist()] if base else start_column.tolist()
+        ends = list(map(add, starts, sizes.tolist()))
+    else:
+        from_base: Any = start_column - base if base else start_column  # type: ignore[operator]
+        starts, ends = from_base.tolist(), (from_base + sizes).tolist()
+    if with_nulls:
+        return [data[start:end] if end >= start else None for start, end in zip(starts, ends, strict=True)]
+    return [data[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def no_columns() -> Columns:
