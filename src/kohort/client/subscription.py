@@ -7,7 +7,7 @@ changes it (a seek, a reset) counts up `PartitionState.seeks`, so that answers t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -115,6 +115,8 @@ class Subscription:
     """Of all members, as the leader knows them: it watches their partition counts."""
     partitions: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     """What is assigned now."""
+    held: Callable[[TopicPartition], Position | None] = lambda partition: None
+    """Where an iteration stands in a partition, if it has polled more records than it has given to the user."""
 
     # --- what to read -----------------------------------------------------------------------------
 
@@ -203,10 +205,10 @@ class Subscription:
         """What may be committed: for each partition with a position, the next offset to read."""
         return {
             p: OffsetAndMetadata(
-                state.position.offset,
+                at.offset,
                 "",
-                state.position.offset_epoch if state.position.offset_epoch >= 0 else None,
+                at.offset_epoch if at.offset_epoch >= 0 else None,
             )
             for p, state in self.partitions.items()
-            if state.position is not None and state.reset is None
+            if state.reset is None and (at := self.held(p) or state.position) is not None
         }

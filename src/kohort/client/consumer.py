@@ -1,0 +1,317 @@
+"""The blocking consumer. What its calls do is in `consumer_calls`; here is how this thread waits for them."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from kohort.client.assignors import load_assignors
+from kohort.client.config import CONSUMER, ConsumerConfig, read_config
+from kohort.client.consumer_calls import ConsumerCalls, Listener, Offsets, RebalanceCallback
+from kohort.client.consumer_core import ConsumerCore
+from kohort.client.engine import Engine
+from kohort.client.errors import ClosedClient, ConcurrentUse
+from kohort.client.iteration import Iteration
+from kohort.client.records import Record, Records
+from kohort.client.steps import Steps, T, Until
+from kohort.client.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow
+
+OBJECTS = ("key.deserializer", "value.deserializer", "interceptors", "partition.assignment.strategy")
+DEFAULT_ASSIGNORS = ("range", "cooperative-sticky")
+
+Polled = dict[TopicPartition, Records]
+OffsetMap = Mapping[tuple[str, int], int | OffsetAndMetadata]
+
+
+def build(
+    settings: Mapping[str, object] | None, keywords: Mapping[str, object]
+) -> tuple[ConsumerConfig, ConsumerCore, dict[str, Any]]:
+    """Settings checked, parts put together; what both consumers begin with."""
+    config, objects = read_config(CONSUMER, settings, keywords, OBJECTS)
+    strategy = objects.get("partition.assignment.strategy", DEFAULT_ASSIGNORS)
+    if isinstance(strategy, str):
+        strategy = [name.strip() for name in strategy.split(",")]
+    elif not isinstance(strategy, (list, tuple)):
+        strategy = [strategy]
+    core = ConsumerCore(config, random.random, load_assignors(strategy))
+    core.fetcher.deserialize_with(objects.get("key.deserializer"), objects.get("value.deserializer"))
+    return config, core, objects
+
+
+class Consumer:
+    """Reads topics, alone or as a member of a group. For one thread at a time; only `wakeup` may come from another.
+
+    with Consumer({"bootstrap.servers": "127.0.0.1:9092", "group.id": "orders"}) as consumer:
+        consumer.subscribe(["orders"])
+        for record in consumer:
+            print(record.topic, record.partition, record.offset, record.key, record.value)
+
+    Settings have Kafka's names, in a dict or as keywords (`group_id="orders"`). Besides these there are
+    `key.deserializer` and `value.deserializer` (callables of topic and bytes), `interceptors` (objects with
+    `on_consume(records)` or `on_commit(offsets)`) and `partition.assignment.strategy` (names or classes of assignors).
+    All timeouts are in seconds.
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+        self._config, self._core, objects = build(settings, keywords)
+        self._engine = Engine(self._config, self._core.metadata)
+        self._engine.add(self._core, "")
+        self._calls = ConsumerCalls(self._core, self._engine.now_ms, objects.get("interceptors", ()))
+        self._calls.obstacle = self._engine.obstacle
+        self._iteration = Iteration(self._core.subscription)
+        self._owner: int | None = None
+        self._depth = 0
+        self._closed = False
+        self._pid = os.getpid()
+        if self._config.group_id is not None:
+            self._engine.start_background(f"kohort-heartbeat-{self._config.group_id}")
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        group = f" of {self._config.group_id}" if self._config.group_id is not None else ""
+        return f"<Consumer {self._config.client_id}{group}, {len(self._core.subscription.partitions)} partitions>"
+
+    # --- what to read ---------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str],
+        *,
+        on_assigned: RebalanceCallback | None = None,
+        on_revoked: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
+    ) -> None:
+        """Joins the group for these topics, or for all that match a compiled pattern, with the next `poll`.
+
+        The callbacks get a list of partitions and run in the thread that polls: `on_revoked` before partitions go to
+        somebody else (commit there), `on_lost` when they are gone already, `on_assigned` with what is new (seek there).
+
+        consumer.subscribe(re.compile("orders-.*"), on_revoked=lambda partitions: consumer.commit())
+        """
+        self._run(self._calls.subscribe(topics, Listener(on_assigned, on_revoked, on_lost)))
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Reads these partitions without a group's help: `consumer.assign([("orders", 0)])`."""
+        self._run(self._calls.assign(partitions))
+
+    def unsubscribe(self) -> None:
+        """Reads nothing any more, and leaves the group."""
+        self._run(self._calls.unsubscribe())
+
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed to; of a pattern, those it matches now."""
+        return self._core.subscription.topics
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that this consumer reads now."""
+        return frozenset(self._core.subscription.partitions)
+
+    # --- records --------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Polled:
+        """Records by partition, as soon as there are any; empty if none came in time. Keeps the membership alive.
+
+        for partition, records in consumer.poll(1.0).items():
+            for record in records: ...
+        """
+        limit = self._config.max_poll_records if max_records is None else max_records
+        empty: Polled = {}
+        take = self._core.fetcher.take
+        taken = self._run(self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty))
+        return self._calls.intercept(taken) if taken and self._calls.intercepts else taken
+
+    def poll_arrow(
+        self, timeout: float = 1.0, max_records: int | None = None, columns: tuple[str, ...] | None = None
+    ) -> pyarrow.RecordBatch | None:
+        """The same as one pyarrow RecordBatch, without an object per record; None if nothing came in time.
+
+        batch = consumer.poll_arrow(1.0, max_records=100_000, columns=("value", "offset"))
+        """
+        take = self._core.fetcher.take_arrow
+        return self._run(
+            self._calls.poll(self._deadline(timeout), lambda now_ms: take(max_records, columns, now_ms), None)
+        )
+
+    def __iter__(self) -> Generator[Record, None, None]:
+        """Records one by one, without end. What was not given out yet is not committed, and is read again."""
+        return self._iteration.over(lambda: self.poll(1.0))
+
+    # --- positions ------------------------------------------------------------------------------------
+
+    def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
+        """The next record of this partition is the one at `offset`."""
+        self._run(self._calls.seek(partition, offset))
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """To the first record of these partitions, or of all that are assigned; looked up with the next poll."""
+        self._run(self._calls.seek_to_beginning(partitions))
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Behind the last record of these partitions, or of all that are assigned; looked up with the next poll."""
+        self._run(self._calls.seek_to_end(partitions))
+
+    def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
+        """The offset of the next record to be returned."""
+        return self._run(self._calls.position(partition, self._deadline(timeout)))
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """`poll` returns nothing of these until `resume`; what is fetched already is kept."""
+        self._run(self._calls.pause(partitions, True))
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        self._run(self._calls.pause(partitions, False))
+
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(p for p, state in self._core.subscription.partitions.items() if state.paused)
+
+    # --- commits --------------------------------------------------------------------------------------
+
+    def commit(self, offsets: OffsetMap | None = None, timeout: float | None = None) -> None:
+        """Commits the positions after all records returned so far, or these offsets; returns when it is done.
+
+        consumer.commit({("orders", 0): OffsetAndMetadata(42, "checked")})
+        """
+        self._run(self._calls.commit(offsets, self._deadline(timeout)))
+
+    def commit_async(
+        self,
+        offsets: OffsetMap | None = None,
+        callback: Callable[[Offsets, Exception | None], Any] | None = None,
+    ) -> None:
+        """Begins a commit; `callback(offsets, error)` is called by a later `poll`, `commit` or `close`."""
+        self._run(self._calls.commit_async(offsets, callback))
+
+    def committed(
+        self, *partitions: tuple[str, int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for these partitions; None where nothing is."""
+        return self._run(self._calls.committed(partitions, self._deadline(timeout)))
+
+    # --- looking things up ----------------------------------------------------------------------------
+
+    def offsets_for_times(
+        self, times: Mapping[tuple[str, int], int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the first record at or after a time (ms since 1970); None if there is none."""
+        return self._run(self._calls.offsets_for_times(times, self._deadline(timeout)))
+
+    def beginning_offsets(
+        self, *partitions: tuple[str, int], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        return self._run(self._calls.beginning_offsets(partitions, self._deadline(timeout)))
+
+    def end_offsets(
+        self, *partitions: tuple[str, int], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Where the next record will be written (with `read_committed`: the end of what is committed)."""
+        return self._run(self._calls.end_offsets(partitions, self._deadline(timeout)))
+
+    def lag(self, *partitions: tuple[str, int], timeout: float | None = None) -> dict[TopicPartition, int]:
+        """How far the positions are behind the ends of their logs; of all assigned partitions if none are named."""
+        return self._run(self._calls.lag(partitions or None, self._deadline(timeout)))
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[TopicPartition, ...]:
+        """The partitions of a topic; none if there is no such topic."""
+        return self._run(self._calls.partitions_for(topic, self._deadline(timeout)))
+
+    def list_topics(self, timeout: float | None = None) -> dict[str, tuple[TopicPartition, ...]]:
+        """All topics that this client may see, with their partitions."""
+        return self._run(self._calls.list_topics(self._deadline(timeout)))
+
+    # --- the group ------------------------------------------------------------------------------------
+
+    def enforce_rebalance(self, reason: str = "") -> None:
+        """Makes the group rebalance with the next poll; the broker is told the reason."""
+        self._run(self._calls.enforce_rebalance(reason))
+
+    def group_metadata(self) -> GroupMetadata:
+        """Group, generation, member id and instance id, as they are now."""
+        return self._calls.group_metadata()
+
+    # --- the end --------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Makes the call that waits now, or the next one that would, raise Wakeup. From any thread."""
+        self._engine.wakeup()
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Commits if `enable.auto.commit`, gives the partitions back, leaves the group; bounded by the timeout."""
+        if self._closed:
+            return
+        if os.getpid() != self._pid:
+            self._closed = True
+            return  # the parent's connections are not ours to use
+        with self._one_thread():
+            self._iteration.end()
+            try:
+                self._engine.no_more_wakeups()
+                self._run(self._calls.close(self._deadline(timeout)))
+            finally:
+                self._closed = True
+                self._engine.close()
+
+    # --- how this front waits ---------------------------------------------------------------------------
+
+    def _deadline(self, timeout: float | None) -> int:
+        if timeout is None:
+            return self._engine.now_ms() + self._config.default_api_timeout_ms
+        if timeout < 0:
+            raise ValueError(f"a timeout cannot be negative: {timeout}")
+        return self._engine.now_ms() + int(timeout * 1000)
+
+    def _run(self, steps: Steps[T]) -> T:
+        engine = self._engine
+        with self._one_thread():
+            value: Any = None
+            error: BaseException | None = None
+            while True:
+                with engine.lock:
+                    try:
+                        step = steps.send(value) if error is None else steps.throw(error)
+                    except StopIteration as end:
+                        engine.pump(engine.now_ms())
+                        return end.value  # type: ignore[no-any-return]
+                value = error = None
+                try:
+                    if isinstance(step, Until):
+                        value = engine.run(step.condition, step.deadline_ms)
+                    else:
+                        value = step.function(*step.arguments)
+                except BaseException as raised:
+                    error = raised
+
+    @contextmanager
+    def _one_thread(self) -> Iterator[None]:
+        """A callback may call the consumer again; another thread may not."""
+        if self._closed:
+            raise ClosedClient("this consumer is closed")
+        if os.getpid() != self._pid:
+            raise ClosedClient("this consumer belongs to the parent process: make a new one after a fork")
+        me = threading.get_ident()
+        if self._owner not in (None, me):
+            raise ConcurrentUse(
+                "another thread is using this consumer: a consumer is for one thread at a time "
+                "(only wakeup() may come from another one)"
+            )
+        self._owner = me
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self._owner = None

@@ -1,0 +1,399 @@
+"""What each call of a consumer does, step by step; the blocking and the asyncio consumer share it.
+
+Nothing here waits or locks: `steps.py` says how the fronts run it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kohort.client.consumer_core import ConsumerCore
+from kohort.client.errors import IllegalState, TimedOut
+from kohort.client.membership import CallbackKind
+from kohort.client.operation import Operation
+from kohort.client.steps import Call, Steps, T, Until
+from kohort.client.subscription import (
+    EARLIEST,
+    EARLIEST_TIMESTAMP,
+    LATEST,
+    LATEST_TIMESTAMP,
+    Mode,
+    Position,
+    Reset,
+)
+from kohort.client.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+log = logging.getLogger("kohort.client.consumer")
+
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+RebalanceCallback = Callable[[list[TopicPartition]], Any]
+
+
+@dataclass(slots=True)
+class Listener:
+    """The user's rebalance callbacks; without `on_lost`, lost partitions go to `on_revoked` as in Kafka."""
+
+    on_assigned: RebalanceCallback | None = None
+    on_revoked: RebalanceCallback | None = None
+    on_lost: RebalanceCallback | None = None
+
+    def function(self, kind: CallbackKind) -> RebalanceCallback | None:
+        if kind is CallbackKind.ASSIGNED:
+            return self.on_assigned
+        if kind is CallbackKind.LOST and self.on_lost is not None:
+            return self.on_lost
+        return self.on_revoked
+
+
+class ConsumerCalls:
+    def __init__(self, core: ConsumerCore, clock: Callable[[], int], interceptors: Sequence[Any] = ()) -> None:
+        self.core = core
+        self.clock = clock
+        self.listener = Listener()
+        self._on_consume = [i.on_consume for i in interceptors if hasattr(i, "on_consume")]
+        self._on_commit = [i.on_commit for i in interceptors if hasattr(i, "on_commit")]
+        core.commits.on_commit = self._committed
+        self.obstacle: Callable[[], str] = lambda: ""
+        """What the network is struggling with, for the text of a timeout."""
+
+    # --- what to read ---------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str] | str | re.Pattern[str], listener: Listener) -> Steps[None]:
+        if isinstance(topics, re.Pattern):
+            return self._subscribe_pattern(topics, listener)
+        if isinstance(topics, str):
+            raise IllegalState(
+                f"subscribe takes a list of topics: subscribe([{topics!r}]); for a pattern give re.compile(...)"
+            )
+        names = list(topics)
+        for name in names:
+            if not isinstance(name, str) or not name.strip():
+                raise ValueError(f"a topic to subscribe to must have a name, not {name!r}")
+        return self._subscribe_topics(names, listener) if names else self.unsubscribe()
+
+    def _subscribe_topics(self, topics: list[str], listener: Listener) -> Steps[None]:
+        self._need_group("subscribe")
+        core, now_ms = self.core, self.clock()
+        core.subscription.subscribe(topics)
+        self.listener = listener
+        core.want_metadata(now_ms)
+        log.info("subscribed to %s", ", ".join(sorted(topics)))
+        yield from ()
+
+    def _subscribe_pattern(self, pattern: re.Pattern[str], listener: Listener) -> Steps[None]:
+        self._need_group("subscribe")
+        core, now_ms = self.core, self.clock()
+        core.subscription.subscribe_pattern(pattern)
+        self.listener = listener
+        core.want_metadata(now_ms)
+        core.metadata.request_update("a pattern was subscribed to")
+        log.info("subscribed to all topics that match %s", pattern.pattern)
+        yield from ()
+
+    def _need_group(self, what: str) -> None:
+        if self.core.membership is None:
+            raise IllegalState(
+                f"{what}() needs group.id: name the group to join, or use assign() to read partitions alone"
+            )
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> Steps[None]:
+        core = self.core
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        for partition in wanted:
+            if not partition.topic or not partition.topic.strip():
+                raise ValueError(f"a partition must have a topic: {partition!r}")
+        if not wanted:
+            yield from self.unsubscribe()
+            return
+        now_ms = self.clock()
+        if core.subscription.mode is Mode.ASSIGNED:
+            core.commits.commit_before_change(now_ms)
+        core.subscription.assign(wanted)
+        core.want_metadata(now_ms)
+
+    def unsubscribe(self) -> Steps[None]:
+        """Leaves the group, after the callbacks."""
+        core = self.core
+        if core.subscription.mode is Mode.ASSIGNED:
+            core.commits.commit_before_change(self.clock())
+        if core.membership is not None and core.subscription.is_group:
+            deadline_ms = self.clock() + core.config.default_api_timeout_ms
+            yield from self._leave("the consumer unsubscribed from all topics", deadline_ms)
+        core.subscription.unsubscribe()
+        self.listener = Listener()
+        core.want_metadata(self.clock())
+        core.raise_errors()
+
+    def _leave(self, reason: str, deadline_ms: int) -> Steps[None]:
+        membership = self.core.membership
+        assert membership is not None
+        left = membership.leave(reason, self.clock())
+        yield from self._callbacks()
+        yield Until(lambda: left.done or membership.callback is not None, deadline_ms)
+        yield from self._callbacks()
+        yield Until(lambda: left.done, deadline_ms)
+
+    # --- poll -----------------------------------------------------------------------------------------
+
+    def poll(self, deadline_ms: int, take: Callable[[int], T], empty: T) -> Steps[T]:
+        """The six things of one poll; `take(now_ms)` cuts from what is buffered."""
+        core = self.core
+        if core.subscription.mode is Mode.NONE:
+            raise IllegalState("the consumer reads nothing: call subscribe(topics) or assign(partitions) first")
+        while True:
+            now_ms = self.clock()
+            self._polled(now_ms)
+            core.tick(now_ms)
+            if core.has_news:
+                yield from self._callbacks()
+                core.raise_errors()
+                taken = take(self.clock())
+                if taken is not None and len(taken):  # type: ignore[arg-type]
+                    core.tick(now_ms)  # the next fetches leave before the caller begins to work
+                    return taken
+            if now_ms >= deadline_ms:
+                return empty
+            settled = core.membership is not None and core.membership.is_stable
+            yield Until(lambda: core.has_news or (settled and self._rebalance_due()), deadline_ms)
+            if settled and self._rebalance_due() and not core.has_news:
+                return empty
+
+    def _polled(self, now_ms: int) -> None:
+        if self.core.membership is not None and self.core.subscription.is_group:
+            self.core.membership.poll(now_ms)
+
+    def _rebalance_due(self) -> bool:
+        membership = self.core.membership
+        return membership is not None and self.core.subscription.is_group and membership.rebalance_due
+
+    def _callbacks(self) -> Steps[None]:
+        """Runs what is waiting for the user's thread: rebalance callbacks, then those of asynchronous commits."""
+        core = self.core
+        membership = core.membership
+        while membership is not None and membership.callback is not None:
+            callback = membership.callback
+            function = self.listener.function(callback.kind)
+            error: BaseException | None = None
+            if function is not None:
+                try:
+                    yield Call(function, (list(callback.partitions),))
+                except BaseException as raised:
+                    error = raised
+            membership.called_back(error, self.clock())
+            if error is not None and not isinstance(error, Exception):
+                raise error
+            core.tick(self.clock())
+        for committed in core.commits.take_callbacks():
+            yield Call(committed, ())
+
+    def intercept(self, taken: Any) -> Any:
+        for on_consume in self._on_consume:
+            try:
+                taken = on_consume(taken)
+            except Exception:
+                log.exception("an interceptor's on_consume failed; the records go on as they were")
+        return taken
+
+    @property
+    def intercepts(self) -> bool:
+        return bool(self._on_consume)
+
+    def _committed(self, offsets: Offsets) -> None:
+        for on_commit in self._on_commit:
+            try:
+                on_commit(offsets)
+            except Exception:
+                log.exception("an interceptor's on_commit failed")
+
+    # --- positions ------------------------------------------------------------------------------------
+
+    def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> Steps[None]:
+        at = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(int(offset))
+        if at.offset < 0:
+            raise ValueError(f"an offset to seek to cannot be negative: {at.offset}")
+        self.core.positions.seek(TopicPartition(*partition), at, self.clock())
+        yield from ()
+
+    def seek_to(self, partitions: Sequence[tuple[str, int]], reset: Reset) -> Steps[None]:
+        subscription = self.core.subscription
+        for partition in partitions or list(subscription.partitions):
+            subscription.state(TopicPartition(*partition)).reset_to(reset)
+        yield from ()
+
+    def seek_to_beginning(self, partitions: Sequence[tuple[str, int]]) -> Steps[None]:
+        return self.seek_to(partitions, EARLIEST)
+
+    def seek_to_end(self, partitions: Sequence[tuple[str, int]]) -> Steps[None]:
+        return self.seek_to(partitions, LATEST)
+
+    def position(self, partition: tuple[str, int], deadline_ms: int) -> Steps[int]:
+        wanted = TopicPartition(*partition)
+        core = self.core
+        core.subscription.state(wanted)
+
+        def known() -> Position | None:
+            state = core.subscription.state(wanted)
+            return core.subscription.held(wanted) or (state.position if state.has_position else None)
+
+        while known() is None:
+            core.tick(self.clock())
+            if not (yield Until(lambda: known() is not None or core.positions.has_error, deadline_ms)):
+                raise self._timed_out(f"the position of {wanted}")
+            core.raise_errors()
+        found = known()
+        assert found is not None
+        return found.offset
+
+    def pause(self, partitions: Iterable[tuple[str, int]], paused: bool) -> Steps[None]:
+        for state in [self.core.subscription.state(TopicPartition(*p)) for p in partitions]:
+            state.paused = paused
+        yield from ()
+
+    # --- commits --------------------------------------------------------------------------------------
+
+    def offsets_to_commit(
+        self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None
+    ) -> Offsets:
+        """As given, or the positions of all records that were returned."""
+        if offsets is None:
+            return self.core.subscription.consumed()
+        chosen: Offsets = {}
+        for partition, at in offsets.items():
+            where = at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(int(at))
+            if where.offset < 0:
+                raise ValueError(f"an offset to commit cannot be negative: {where.offset} of {partition}")
+            chosen[TopicPartition(*partition)] = where
+        return chosen
+
+    def commit(
+        self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None, deadline_ms: int
+    ) -> Steps[None]:
+        self._need_group("commit")
+        chosen = self.offsets_to_commit(offsets)
+        operation = self.core.commits.commit(chosen, self.clock(), deadline_ms, retry=True)
+        try:
+            yield from self._finish(operation, deadline_ms, "the commit")
+        finally:
+            for committed in self.core.commits.take_callbacks():
+                yield Call(committed, ())
+
+    def commit_async(
+        self,
+        offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None,
+        callback: Callable[[Offsets, Exception | None], Any] | None,
+    ) -> Steps[None]:
+        self._need_group("commit")
+        for committed in self.core.commits.take_callbacks():
+            yield Call(committed, ())
+        self.core.commits.commit_async(self.offsets_to_commit(offsets), self.clock(), callback)
+
+    def committed(
+        self, partitions: Iterable[tuple[str, int]], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, OffsetAndMetadata | None]]:
+        self._need_group("committed")
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        operation = self.core.commits.committed(wanted, self.clock(), deadline_ms)
+        return (yield from self._finish(operation, deadline_ms, "the committed offsets"))
+
+    # --- looking things up ----------------------------------------------------------------------------
+
+    def offsets_for_times(
+        self, times: Mapping[tuple[str, int], int], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        wanted = {TopicPartition(*partition): time for partition, time in times.items()}
+        for partition, time in wanted.items():
+            if time < 0:
+                raise ValueError(
+                    f"the time for {partition} is negative ({time}): give milliseconds since 1970, "
+                    "or use beginning_offsets() or end_offsets()"
+                )
+        operation = self.core.positions.list_offsets(wanted, self.clock(), deadline_ms)
+        return (yield from self._finish(operation, deadline_ms, "the offsets for times"))
+
+    def boundary_offsets(
+        self, partitions: Iterable[tuple[str, int]], timestamp: int, deadline_ms: int
+    ) -> Steps[dict[TopicPartition, int]]:
+        wanted = {TopicPartition(*partition): timestamp for partition in partitions}
+        operation = self.core.positions.list_offsets(wanted, self.clock(), deadline_ms)
+        found = yield from self._finish(operation, deadline_ms, "the offsets of the log")
+        return {partition: at.offset if at is not None else 0 for partition, at in found.items()}
+
+    def beginning_offsets(
+        self, partitions: Iterable[tuple[str, int]], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, int]]:
+        return self.boundary_offsets(partitions, EARLIEST_TIMESTAMP, deadline_ms)
+
+    def end_offsets(
+        self, partitions: Iterable[tuple[str, int]], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, int]]:
+        return self.boundary_offsets(partitions, LATEST_TIMESTAMP, deadline_ms)
+
+    def lag(
+        self, partitions: Iterable[tuple[str, int]] | None, deadline_ms: int
+    ) -> Steps[dict[TopicPartition, int]]:
+        """How many offsets each assigned partition's position is behind the end of its log, asked now."""
+        wanted = [TopicPartition(*p) for p in (self.core.subscription.partitions if partitions is None else partitions)]
+        positions: dict[TopicPartition, int] = {}
+        for partition in wanted:
+            positions[partition] = yield from self.position(partition, deadline_ms)
+        ends = yield from self.end_offsets(wanted, deadline_ms)
+        return {partition: max(0, ends[partition] - positions[partition]) for partition in wanted}
+
+    def partitions_for(self, topic: str, deadline_ms: int) -> Steps[tuple[TopicPartition, ...]]:
+        metadata = self.core.metadata
+        operation = metadata.look_up(frozenset((topic,)), self.clock(), deadline_ms)
+        cluster = yield from self._finish(operation, deadline_ms, f"the partitions of {topic}")
+        return tuple(cluster.partitions_of(topic))
+
+    def list_topics(self, deadline_ms: int) -> Steps[dict[str, tuple[TopicPartition, ...]]]:
+        operation = self.core.metadata.look_up(None, self.clock(), deadline_ms)
+        cluster = yield from self._finish(operation, deadline_ms, "the list of topics")
+        return {topic: tuple(cluster.partitions_of(topic)) for topic in cluster.topics}
+
+    def enforce_rebalance(self, reason: str) -> Steps[None]:
+        self._need_group("enforce_rebalance")
+        membership = self.core.membership
+        assert membership is not None
+        if self.core.subscription.is_group:
+            membership.request_rejoin(reason or "rebalance enforced by the user")
+        yield from ()
+
+    def group_metadata(self) -> GroupMetadata:
+        self._need_group("group_metadata")
+        assert self.core.membership is not None
+        return self.core.membership.group_metadata()
+
+    # --- the end --------------------------------------------------------------------------------------
+
+    def close(self, deadline_ms: int) -> Steps[None]:
+        """Commits (if it does so by itself), gives the partitions back, leaves the group, ends the fetch sessions."""
+        core = self.core
+        failed: BaseException | None = None
+        try:
+            if core.config.group_id is not None and core.config.enable_auto_commit:
+                operation = core.commits.commit_on_close(self.clock(), deadline_ms)
+                yield Until(lambda: operation.done, deadline_ms)
+            if core.membership is not None and core.subscription.is_group:
+                yield from self._leave("the consumer was closed", deadline_ms)
+                failed = core.membership.take_error()
+        except Exception as error:
+            failed = error
+        core.fetcher.close_sessions(self.clock())
+        if failed is not None:
+            raise failed
+
+    # --- waiting --------------------------------------------------------------------------------------
+
+    def _finish(self, operation: Operation[T], deadline_ms: int, what: str) -> Steps[T]:
+        yield Until(lambda: operation.done, deadline_ms)
+        if not operation.done:
+            operation.fail(self._timed_out(what))
+        return operation.value()
+
+    def _timed_out(self, what: str) -> TimedOut:
+        obstacle = self.obstacle()
+        return TimedOut(f"time was up before {what} came" + (f": {obstacle}" if obstacle else ""))

@@ -1,0 +1,144 @@
+"""The consumer without I/O: its parts, put together. The fronts and the simulator drive this.
+
+Events go in as commands, `tick` and `answer`; what must follow is in `out`, and in `callback`, `has_news` and the
+operations that commands return.
+"""
+
+from __future__ import annotations
+
+from kohort.client.assignors import Assignor, load_assignors
+from kohort.client.backoff import Jitter
+from kohort.client.cluster import Cluster
+from kohort.client.commits import Commits
+from kohort.client.config import ConsumerConfig
+from kohort.client.effects import Answer, Outbox
+from kohort.client.fetcher import Fetcher
+from kohort.client.group_coordinator import GroupCoordinator
+from kohort.client.membership import Membership
+from kohort.client.metadata import Metadata
+from kohort.client.positions import Positions
+from kohort.client.subscription import Mode, Subscription
+
+
+class ConsumerCore:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        jitter: Jitter,
+        assignors: list[Assignor] | None = None,
+        out: Outbox | None = None,
+    ) -> None:
+        self.config = config
+        self.out: Outbox = [] if out is None else out
+        self.subscription = Subscription(config.reset())
+        self.metadata = Metadata(self.out, config, jitter)
+        self.coordinator = GroupCoordinator(self.out, config, self.metadata, jitter)
+        self.commits = Commits(
+            self.out, config, self.coordinator, self.subscription, self.metadata, jitter=jitter
+        )
+        self.membership: Membership | None = None
+        if config.group_id is not None:
+            self.membership = Membership(
+                self.out,
+                config,
+                self.coordinator,
+                self.subscription,
+                self.metadata,
+                assignors if assignors is not None else load_assignors(["range", "cooperative-sticky"]),
+                self.commits.before_join,
+                jitter,
+            )
+            self.commits.membership = self.membership
+        self.positions = Positions(self.out, config, self.subscription, self.metadata, self.commits, jitter)
+        self.fetcher = Fetcher(self.out, config, self.subscription, self.metadata, jitter)
+        self._seen = -1  # the version of the cluster that was looked at last
+        self._parts = {
+            "metadata": self.metadata,
+            "coordinator": self.coordinator,
+            "commits": self.commits,
+            "positions": self.positions,
+            "fetcher": self.fetcher,
+        } | ({"membership": self.membership} if self.membership is not None else {})
+
+    # --- driven from outside ------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Everything that is due, in the order of one poll: group, positions, fetches."""
+        self._look_at_cluster(self.metadata.cluster, now_ms)
+        self.metadata.tick(now_ms)
+        self.coordinator.tick(now_ms)
+        if self.membership is not None and self.subscription.is_group:
+            self.membership.tick(now_ms)
+        self.commits.tick(now_ms)
+        self.positions.tick(now_ms)
+        self.fetcher.tick(now_ms)
+
+    def tick_background(self, now_ms: int) -> None:
+        """What goes on while the user works and nobody polls: heartbeats."""
+        self.coordinator.tick(now_ms)
+        if self.membership is not None:
+            self.membership.tick_background(now_ms)
+
+    def answer(self, answer: Answer, now_ms: int) -> None:
+        part, _, _ = answer.send.purpose.partition(".")
+        self._parts[part].answer(answer, now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        deadlines = [part.next_deadline_ms() for part in self._parts.values()]
+        return min((ms for ms in deadlines if ms is not None), default=None)
+
+    def next_background_deadline_ms(self) -> int | None:
+        return self.membership.next_background_deadline_ms() if self.membership is not None else None
+
+    # --- what a caller of poll waits for ------------------------------------------------------------
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a poll that waits should look: records, a callback, an error."""
+        membership = self.membership
+        return (
+            self.fetcher.has_data
+            or self.fetcher.has_error
+            or self.positions.has_error
+            or self.commits.has_callbacks
+            or (membership is not None and (membership.callback is not None or membership.has_error))
+        )
+
+    def raise_errors(self) -> None:
+        """The first thing that went wrong and that the user has not been told yet."""
+        for part in (self.membership, self.positions, self.fetcher):
+            error = part.take_error() if part is not None else None
+            if error is not None:
+                raise error
+
+    # --- subscriptions --------------------------------------------------------------------------------
+
+    def want_metadata(self, now_ms: int) -> None:
+        """Tells the metadata which topics matter now."""
+        subscription = self.subscription
+        allow = self.config.allow_auto_create_topics
+        match subscription.mode:
+            case Mode.PATTERN:
+                self.metadata.want(None, now_ms=now_ms)
+            case Mode.TOPICS:
+                self.metadata.want(
+                    subscription.topics | subscription.group_topics, allow_auto_create=allow, now_ms=now_ms
+                )
+            case Mode.ASSIGNED:
+                topics = frozenset(partition.topic for partition in subscription.partitions)
+                self.metadata.want(topics, allow_auto_create=allow, now_ms=now_ms)
+            case Mode.NONE:
+                self.metadata.want(frozenset(), now_ms=now_ms)
+
+    def _look_at_cluster(self, cluster: Cluster, now_ms: int) -> None:
+        """Metadata changed: the pattern may match other topics, leaders may have moved."""
+        if cluster.version == self._seen:
+            return
+        self._seen = cluster.version
+        if self.subscription.mode is Mode.PATTERN and cluster.version > 0:
+            self.subscription.match(
+                name
+                for name, topic in cluster.topics.items()
+                if not (self.config.exclude_internal_topics and topic.is_internal)
+            )
+        self.positions.maybe_validate(now_ms)

@@ -1,0 +1,33 @@
+"""How a call that waits is written once for the blocking and the asyncio front.
+
+A call is a generator. Where it must wait it yields `Until`, where the user's own code must run it yields `Call`; the
+front does that in its own way and sends the result in: whether the condition came true in time, or what the user's
+function returned (or raised: the exception is thrown in).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Wait for the condition. None: as long as it takes."""
+
+    condition: Callable[[], bool]
+    deadline_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Run the user's code, with nothing locked. A coroutine function is awaited by the asyncio front."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+Steps = Generator[Until | Call, Any, T]
