@@ -4,9 +4,11 @@ KohortError
 ├── KafkaError                  what a broker answered; `.code`
 │   ├── CommitFailed              the group moved on: this consumer does not own what it wants to commit
 │   ├── RebalanceInProgress       the group is rebalancing: poll, then commit again
+│   ├── RetriableCommitFailed     an asynchronous commit got no answer, or one that may be better next time
 │   ├── FencedInstanceId          another consumer runs with the same group.instance.id
 │   ├── AuthorizationFailed       of a topic, a group or the cluster
 │   └── OffsetOutOfRange          the position is not in the log and auto.offset.reset is none
+│       └── LogTruncation           the log was cut back behind the position after a change of leader
 ├── NoOffsetForPartition        nothing is committed and auto.offset.reset is none
 ├── TimedOut                    the caller's time is up; says what was being waited for
 ├── Wakeup                      `wakeup()` was called
@@ -22,7 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kohort.client.types import TopicPartition
+from kohort.client.effects import Failure, FailureKind
+from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError, KohortError
 
 
@@ -32,6 +35,10 @@ class CommitFailed(KafkaError):
 
 class RebalanceInProgress(KafkaError):
     """The commit was refused because the group is rebalancing; poll finishes the rebalance."""
+
+
+class RetriableCommitFailed(KafkaError):
+    """An asynchronous commit that may or may not have been carried out; committing again, or later, is safe."""
 
 
 class FencedInstanceId(KafkaError):
@@ -48,6 +55,22 @@ class OffsetOutOfRange(KafkaError):
     def __init__(self, message: str, partitions: Mapping[TopicPartition, int]) -> None:
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         self.partitions = dict(partitions)
+
+
+class LogTruncation(OffsetOutOfRange):
+    """The leader's log does not hold what was read before these positions, and there is no reset policy.
+
+    `divergent` says, where the leader knows it, up to which offset both agree: seek there to read on.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        partitions: Mapping[TopicPartition, int],
+        divergent: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> None:
+        super().__init__(message, partitions)
+        self.divergent = dict(divergent)
 
 
 class NoOffsetForPartition(KohortError):
@@ -112,9 +135,28 @@ AUTHORIZATION = (
 )
 
 
+def known_code(code: int) -> ErrorCode:
+    """A broker newer than this client may answer with a code that has no name here."""
+    return ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def error_for_failure(failure: Failure, doing: str) -> KohortError:
+    """The exception for a request that got no answer; `doing` says what it was for: "committing orders-0"."""
+    message = f"{doing}: {failure.kind.value}" + (f": {failure.message}" if failure.message else "")
+    if failure.kind is FailureKind.AUTHENTICATION:
+        return AuthenticationFailed(message)
+    if failure.kind is FailureKind.UNSUPPORTED_VERSION:
+        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+    if failure.kind is FailureKind.TIMED_OUT:
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)
+    if failure.kind is FailureKind.DISCONNECTED:
+        return KafkaError(ErrorCode.NETWORK_EXCEPTION, message)
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+
+
 def error_for(code: int, message: str) -> KafkaError:
     """The exception for a broker's error code, with words that say what to do."""
-    known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
+    known = known_code(code)
     if known is ErrorCode.FENCED_INSTANCE_ID:
         return FencedInstanceId(known, message)
     if known in AUTHORIZATION:
