@@ -9,7 +9,7 @@ in the environment keeps it out, KOHORT_KERNEL=numba loads it at once.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from operator import add
@@ -18,36 +18,30 @@ from typing import Any, Protocol
 
 from crc32c import crc32c
 
-from kohort.wire.compression import Buffer, decompress
-from kohort.wire.errors import BadBatch, ErrorCode
+from kohort.wire.compression import Buffer, Compression, compress
+from kohort.wire.errors import BadBatch
 from kohort.wire.payload import read_headers
 from kohort.wire.records import (
-    COMPRESSION_MASK,
-    CONTROL,
+    CRC_AT,
     CRC_START,
     HEADER_SIZE,
     KEEP_LOCK,
     LENGTH_END,
     TRANSACTIONAL,
-    ControlKind,
-    control_kind,
+    BatchHeader,
     iter_records,
     read_header,
 )
+from kohort.wire.walk import Walk, at_offset
 
 Headers = tuple[tuple[str, bytes | None], ...]
+RecordHeaders = Sequence[tuple[str, bytes | None]]
 Run = tuple[int, int, int]
 """Up to which row, which leader epoch (-1: unknown), which timestamp type (0 create, 1 append)."""
 
 MAX_BYTES = 256 * 1024 * 1024
 """How much one call decodes unless told otherwise: the compressed bytes of a fetch can hold any amount."""
 _LARGEST_MAX_BYTES = 1 << 30  # with one more batch, positions still fit 32 bits
-_SMALLEST_RECORD = 7
-_LAST_POSSIBLE_OFFSET = 1 << 62
-
-_unpack_header = Struct(">qiibIhiqqqhii").unpack_from
-_attributes = Struct(">h")
-_length = Struct(">i")
 
 
 class Column(Protocol):
@@ -230,36 +224,6 @@ def compiled() -> bool:
 # --- decoding -------------------------------------------------------------------------------------
 
 
-class _Transactions:
-    """Which producers' transactional batches are to be skipped, as the walk goes on (read_committed)."""
-
-    __slots__ = ("active", "pending")
-
-    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
-        self.pending = sorted(aborted, key=lambda entry: entry[1], reverse=True)
-        self.active: dict[int, int] = {}
-
-    def skips(self, producer_id: int, attributes: int, last_offset: int, batch: memoryview) -> bool:
-        """Whether a batch belongs to an aborted transaction; an abort marker ends its producer's."""
-        if producer_id < 0:
-            return False
-        while self.pending and self.pending[-1][1] <= last_offset:
-            started_by, first_offset = self.pending.pop()
-            self.active[started_by] = first_offset
-        if attributes & CONTROL:
-            if producer_id in self.active and self._is_abort(batch):
-                del self.active[producer_id]
-            return False
-        return attributes & TRANSACTIONAL != 0 and producer_id in self.active
-
-    def _is_abort(self, batch: memoryview) -> bool:
-        marker = next(iter_records(batch), None)
-        return marker is not None and control_kind(marker.key) is ControlKind.ABORT
-
-    def rest(self) -> list[tuple[int, int]]:
-        return list(self.active.items()) + self.pending[::-1]
-
-
 def decode_columns(
     records: Buffer,
     start_offset: int,
@@ -274,7 +238,7 @@ def decode_columns(
     Fetch answers them. Nothing is raised: damage ends the columns and is in `error`. At least one batch is
     read if there is one; after `max_bytes`, decompressed, no further one is begun.
     """
-    walk = _Walk(memoryview(records), start_offset, check_crcs, aborted)
+    walk = Walk(memoryview(records), start_offset, check_crcs, aborted)
     walk.run(min(max_bytes or MAX_BYTES, _LARGEST_MAX_BYTES))
     data, spans = walk.spans()
     columns: Columns | int = no_columns()
@@ -298,105 +262,81 @@ def _why_damaged(batch: memoryview) -> BadBatch:
         for _ in iter_records(batch):
             pass
     except BadBatch as error:
-        return _at_offset(header.base_offset, error)
+        return at_offset(header.base_offset, error)
     raise AssertionError(f"two ways of reading disagree about the batch at offset {header.base_offset}")
 
 
-def _at_offset(offset: int, error: BadBatch) -> BadBatch:
-    return BadBatch(error.code, f"the record batch at offset {offset} cannot be read: {error.message}")
+# --- encoding -------------------------------------------------------------------------------------
+
+# Below this many records, the call into compiled code costs more than it saves.
+_WORTH_A_KERNEL = 24
+_RECORD_WORTH = 100  # in bytes of `_WORTH_NUMBA`
+
+_header = Struct(">qiibIhiqqqhii")
+_crc = Struct(">I")
 
 
-class _Walk:
-    """One walk over the batches: what to decode from where, and where it ended why."""
+def encode_columns(
+    keys: Sequence[Buffer | None] | None,
+    values: Sequence[Buffer | None],
+    timestamps: Sequence[int] | int,
+    headers: Sequence[RecordHeaders | None] | None = None,
+) -> bytes:
+    """The records of a batch, uncompressed: offsets from 0 on, times relative to the first record's.
 
-    def __init__(
-        self,
-        records: memoryview,
-        start_offset: int,
-        check_crcs: bool,
-        aborted: Sequence[tuple[int, int]] | None,
-    ) -> None:
-        self.records = records
-        self.start_offset = start_offset
-        self.check_crcs = check_crcs
-        self.transactions = None if aborted is None else _Transactions(aborted)
-        self.next_offset = start_offset
-        self.pos = 0
-        self.error: BadBatch | None = None
-        self.room = 0  # how many records there can be
-        self.batches = 0
-        self.plain: list[tuple[int, int]] = []  # spans of `records`
-        self.parts: list[Buffer] = []  # of one buffer for all, as soon as one batch is compressed
-        self.size = 0  # of the parts
-        self.moved: list[tuple[int, int]] = []  # position in that buffer, position in `records`
+    One timestamp may do for all; no keys at all and no headers at all are None.
+    """
+    return bytes(_encode(keys, values, timestamps, headers, 0))
 
-    def run(self, max_bytes: int) -> None:
-        base_offset = -1
-        try:
-            records, check_crcs, start_offset = self.records, self.check_crcs, self.start_offset
-            end, room, used = len(records), 0, 0
-            transactions = self.transactions
-            while end - (pos := self.pos) >= HEADER_SIZE and used < max_bytes:
-                (
-                    base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, _, count,
-                ) = _unpack_header(records, pos)  # fmt: skip
-                if magic != 2 or length < HEADER_SIZE - LENGTH_END:
-                    read_header(records, pos)
-                if not 0 <= base_offset <= _LAST_POSSIBLE_OFFSET or last_delta < 0:
-                    raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"it goes on for {last_delta} offsets")
-                stop = pos + LENGTH_END + length
-                if stop > end:
-                    break
-                if check_crcs and crc32c(records[pos + CRC_START : stop], 0, KEEP_LOCK) != crc:
-                    raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match its bytes")
-                last_offset = base_offset + last_delta
-                if transactions is not None and transactions.skips(
-                    producer_id, attributes, last_offset, records[pos:stop]
-                ):
-                    pass
-                elif last_offset >= start_offset and not attributes & CONTROL:
-                    size = stop - pos
-                    if attributes & COMPRESSION_MASK or self.parts:
-                        size = self._add_part(pos, stop, attributes)
-                    elif self.plain and self.plain[-1][1] == pos:
-                        self.plain[-1] = (self.plain[-1][0], stop)
-                    else:
-                        self.plain.append((pos, stop))
-                    used += size
-                    room += min(count, (size - HEADER_SIZE) // _SMALLEST_RECORD)
-                    self.batches += 1
-                if last_offset >= self.next_offset:
-                    self.next_offset = last_offset + 1
-                self.pos = stop
-        except BadBatch as error:
-            self.error = _at_offset(base_offset, error)
-        self.room = room
 
-    def _add_part(self, pos: int, stop: int, attributes: int) -> int:
-        """Takes a batch into the buffer of all, as if it had never been compressed; its size there."""
-        if not self.parts:
-            for first, last in self.plain:
-                self.moved += self._positions(first, last)
-                self.parts.append(self.records[first:last])
-                self.size += last - first
-        header = bytearray(self.records[pos : pos + HEADER_SIZE])
-        payload = decompress(attributes & COMPRESSION_MASK, self.records[pos + HEADER_SIZE : stop])
-        _attributes.pack_into(header, CRC_START, attributes & ~COMPRESSION_MASK)
-        size = HEADER_SIZE + len(payload)
-        _length.pack_into(header, LENGTH_END - 4, size - LENGTH_END)
-        self.moved.append((self.size, pos))
-        self.parts += (header, payload)
-        self.size += size
-        return size
+def encode_batch_columns(
+    keys: Sequence[Buffer | None] | None,
+    values: Sequence[Buffer | None],
+    timestamps: Sequence[int] | int,
+    headers: Sequence[RecordHeaders | None] | None = None,
+    *,
+    compression: int = Compression.NONE,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+) -> bytes:
+    """A whole batch, as Produce takes it, of at least one record; the columns as for `encode_columns`."""
+    assert values, "a batch holds at least one record"
+    if isinstance(timestamps, int):
+        base_timestamp = max_timestamp = timestamps
+    else:
+        base_timestamp, max_timestamp = timestamps[0], max(timestamps)
+    header = BatchHeader(
+        0, 0, -1, 2, 0, compression | (TRANSACTIONAL if transactional else 0), len(values) - 1,
+        base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(values),
+    )  # fmt: skip
+    return finish_batch(header, _encode(keys, values, timestamps, headers, HEADER_SIZE), level)
 
-    def _positions(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        pos = first
-        while pos < last:
-            yield self.size + pos - first, pos
-            pos += read_header(self.records, pos).size
 
-    def spans(self) -> tuple[Buffer, list[tuple[int, int]]]:
-        """One buffer and where in it the batches lie that are to be decoded."""
-        if self.parts:
-            return b"".join(self.parts), [(0, self.size)]
-        return self.records, self.plain
+def finish_batch(header: BatchHeader, batch: Any, level: int | None = None) -> bytes:
+    """`batch` is room for a header and then records: compresses these as the header says, and fills it in."""
+    whole = memoryview(batch)
+    if header.compression:
+        compressed = compress(header.compression, whole[HEADER_SIZE:], level)
+        whole = memoryview(bytearray(HEADER_SIZE) + compressed)
+    _header.pack_into(whole, 0, *header._replace(batch_length=len(whole) - LENGTH_END))
+    _crc.pack_into(whole, CRC_AT, crc32c(whole[CRC_START:], 0, KEEP_LOCK))
+    return bytes(whole)
+
+
+def _encode(
+    keys: Sequence[Buffer | None] | None,
+    values: Sequence[Buffer | None],
+    timestamps: Sequence[int] | int,
+    headers: Sequence[RecordHeaders | None] | None,
+    before: int,
+) -> Any:
+    from kohort.wire import columns_python
+
+    encoded = None
+    if headers is not None and any(headers):
+        encoded = [columns_python.encode_headers(each) if each else b"\0" for each in headers]
+    loops = _way.choose(_RECORD_WORTH * len(values)) if len(values) >= _WORTH_A_KERNEL else columns_python
+    return loops.encode(keys, values, timestamps, encoded, before)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from struct import Struct
 
 from kohort.wire.columns import Columns, Run
@@ -11,6 +12,7 @@ from kohort.wire.compression import Buffer
 from kohort.wire.errors import BadBatch
 from kohort.wire.payload import damaged, read_varint, wrap64
 from kohort.wire.records import APPEND_TIME, CONTROL, HEADER_SIZE, LENGTH_END
+from kohort.wire.varint import write_uvarint
 
 # Offset, length, epoch, attributes, both timestamps, count.
 _unpack_header = Struct(">qii5xh4xqq14xi").unpack_from
@@ -132,3 +134,61 @@ def _skip_headers(data: bytes, pos: int, count: int, end: int) -> int:
         if pos > end:
             raise damaged("the headers end too early")
     return pos
+
+
+def varint(number: int) -> bytes:
+    """A zigzag varint of up to 64 bits."""
+    return write_uvarint((number << 1) ^ (number >> 63))
+
+
+_SHORT_VARINTS = tuple(map(varint, range(2048)))
+
+
+def encode(
+    keys: Sequence[Buffer | None] | None,
+    values: Sequence[Buffer | None],
+    timestamps: Sequence[int] | int,
+    headers: Sequence[Buffer] | None,
+    before: int,
+) -> bytearray:
+    """`before` free bytes, then a record per value: offsets from 0 on, times relative to the first.
+
+    `headers` are encoded already, each with their number.
+    """
+    short, known = _SHORT_VARINTS, len(_SHORT_VARINTS)
+    parts: list[Buffer] = [bytes(before)]
+    deltas: Iterable[int] = repeat(0)
+    if not isinstance(timestamps, int):
+        first = timestamps[0] if timestamps else 0
+        deltas = [wrap64(timestamp - first) for timestamp in timestamps]
+    columns = zip(keys or repeat(None), values, deltas, headers or repeat(b"\0"), strict=False)
+    for row, (key, value, delta, tail) in enumerate(columns):
+        at = short[row] if row < known else varint(row)
+        time = short[delta] if 0 <= delta < known else varint(delta)
+        if value is None:
+            length, value_size, value = 0, b"\1", b""
+        else:
+            length = len(value)
+            value_size = short[length] if length < known else varint(length)
+        size = 1 + len(time) + len(at) + len(value_size) + length + len(tail)
+        if key is None:
+            size += 1
+            size_bytes = short[size] if size < known else varint(size)
+            parts += (size_bytes, b"\0", time, at, b"\1", value_size, value, tail)
+        else:
+            length = len(key)
+            key_size = short[length] if length < known else varint(length)
+            size += len(key_size) + length
+            size_bytes = short[size] if size < known else varint(size)
+            parts += (size_bytes, b"\0", time, at, key_size, key, value_size, value, tail)
+    return bytearray().join(parts)
+
+
+def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    """The headers of one record with their number, as they stand at its end."""
+    parts = [varint(len(headers))]
+    for name, content in headers:
+        encoded = name.encode("utf-8", "surrogateescape")
+        parts += (varint(len(encoded)), encoded)
+        parts += (b"\1",) if content is None else (varint(len(content)), content)
+    return b"".join(parts)

@@ -12,6 +12,8 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from kohort.wire.columns import Columns
 from kohort.wire.compression import Buffer
@@ -19,17 +21,17 @@ from kohort.wire.compression import Buffer
 F = TypeVar("F", bound=Callable[..., Any])
 Eight = tuple[Any, Any, Any, Any, Any, Any, Any, Any]
 
-_bytes_in = types.Array(types.uint8, 1, "C", readonly=True)
-_bytes_out = types.Array(types.uint8, 1, "C")
-_int32s = types.Array(types.int32, 1, "C")
-_int64s = types.Array(types.int64, 1, "C")
-_int64_table = types.Array(types.int64, 2, "C")
-_int32s_in = types.Array(types.int32, 1, "A", readonly=True)
-_int64s_in = types.Array(types.int64, 1, "A", readonly=True)
-_int64 = types.int64
+BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)
+BYTES_OUT = types.Array(types.uint8, 1, "C")
+INT32S = types.Array(types.int32, 1, "C")
+INT64S = types.Array(types.int64, 1, "C")
+INT64_TABLE = types.Array(types.int64, 2, "C")
+INT32S_IN = types.Array(types.int32, 1, "C", readonly=True)
+INT64S_IN = types.Array(types.int64, 1, "C", readonly=True)
+INT64 = types.int64
 
 
-def _kernel(signature: Any) -> Callable[[F], F]:
+def kernel(signature: Any) -> Callable[[F], F]:
     """Compiled for one signature when the module loads, or taken from the cache on disk.
 
     Numba keeps its cache next to this file, or in the user's cache directory where that is read-only, or in
@@ -48,9 +50,15 @@ def _kernel(signature: Any) -> Callable[[F], F]:
     return compile_it
 
 
-def _part(function: F) -> F:
+def part(function: F) -> F:
     """Compiled into the kernels that call it."""
     return cast(F, numba.njit(nogil=True)(function))
+
+
+def read_only(column: Any) -> Any:
+    """The array itself, of the type that the kernels take."""
+    column.flags.writeable = False
+    return column
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -59,7 +67,7 @@ FAILED = -1  # as a position: the bytes are not what they should be
 RECORDS, RUNS, KEYS, NULL_VALUES, HEADERS = range(5)  # what a decode counts in its `state`
 
 
-@_part
+@part
 def _int32_at(data: Any, pos: int) -> int:
     number: Any = (
         (np.int64(data[pos]) << 24)
@@ -70,12 +78,12 @@ def _int32_at(data: Any, pos: int) -> int:
     return int(number - ((number & 0x8000_0000) << 1))
 
 
-@_part
+@part
 def _int64_at(data: Any, pos: int) -> int:
     return (_int32_at(data, pos) << 32) | (_int32_at(data, pos + 4) & 0xFFFF_FFFF)
 
 
-@_part
+@part
 def _varint(data: Any, pos: int, end: int, bits: int) -> tuple[int, int]:
     """A zigzag varint and the position after it; FAILED if it does not end before `end` or is too large."""
     if pos >= end:
@@ -99,7 +107,7 @@ def _varint(data: Any, pos: int, end: int, bits: int) -> tuple[int, int]:
     return 0, FAILED
 
 
-@_part
+@part
 def _blob(data: Any, pos: int, end: int) -> tuple[int, int, int]:
     """Where a blob with its length before it starts, its size (-1: null), the position after it."""
     size, pos = _varint(data, pos, end, 32)
@@ -112,7 +120,7 @@ def _blob(data: Any, pos: int, end: int) -> tuple[int, int, int]:
     return pos, size, pos + size
 
 
-@_part
+@part
 def _skip_headers(data: Any, pos: int, end: int, count: int) -> int:
     for _ in range(count):
         _, size, pos = _blob(data, pos, end)
@@ -124,7 +132,7 @@ def _skip_headers(data: Any, pos: int, end: int, count: int) -> int:
     return pos
 
 
-@_part
+@part
 def _decode_batch(
     data: Any, pos: int, end: int, start_offset: int, at: int, offsets: Any, timestamps: Any, key_start: Any,
     key_size: Any, value_start: Any, value_size: Any, headers_start: Any, header_count: Any, state: Any,
@@ -181,10 +189,10 @@ def _decode_batch(
     return at if pos == end else FAILED
 
 
-@_kernel(
-    _int64(
-        _bytes_in, _int64, _int64, _int64, _int64s, _int64s, _int32s, _int32s, _int32s, _int32s, _int32s,
-        _int32s, _int64_table, _int64s,
+@kernel(
+    INT64(
+        BYTES_IN, INT64, INT64, INT64, INT64S, INT64S, INT32S, INT32S, INT32S, INT32S, INT32S,
+        INT32S, INT64_TABLE, INT64S,
     )
 )  # fmt: skip
 def decode_span(
@@ -226,8 +234,7 @@ def decode(
     data: Buffer, spans: Sequence[tuple[int, int]], start_offset: int, room: int, batches: int
 ) -> Columns | int:
     """The records of the whole, uncompressed batches in `spans`; or where the first damaged one stands."""
-    source = np.frombuffer(data, np.uint8)
-    source.flags.writeable = False
+    source = read_only(np.frombuffer(data, np.uint8))
     new = np.empty
     columns: Eight = (
         new(room, np.int64), new(room, np.int64), new(room, np.int32), new(room, np.int32),
@@ -246,3 +253,51 @@ def decode(
         data, *columns, runs=[(end, epoch, kind) for end, epoch, kind in runs[:run_count].tolist()],
         has_keys=keys > 0, has_null_values=nulls > 0, has_headers=headers > 0,
     )  # fmt: skip
+
+
+# --- copying --------------------------------------------------------------------------------------
+
+
+def _copy_bytes(
+    typing_context: Any, target: Any, target_at: Any, source: Any, source_at: Any, size: Any
+) -> Any:
+    """memcpy of `size` bytes between two arrays; the caller has checked that they are there."""
+
+    raw_memcpy: Any = cgutils.raw_memcpy
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target_array = context.make_array(signature.args[0])(context, builder, args[0])
+        source_array = context.make_array(signature.args[2])(context, builder, args[2])
+        to = builder.gep(target_array.data, [args[1]])
+        raw_memcpy(builder, to, builder.gep(source_array.data, [args[3]]), args[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), build
+
+
+copy: Any = intrinsic(_copy_bytes)
+
+
+@kernel(INT64(BYTES_IN, INT32S_IN, INT32S_IN, INT32S, INT64, BYTES_OUT))
+def gather(data: Any, starts: Any, sizes: Any, ends: Any, row: int, out: Any) -> int:
+    """Copies pieces of `data` one after the other to `out`, from where `ends[row]` says on.
+
+    `ends[row + 1]` and so on become the ends of the pieces. FAILED if a piece is not there or `out` is full.
+    """
+    at = np.int64(ends[row])
+    for piece in range(len(starts)):
+        start, size = np.int64(starts[piece]), np.int64(sizes[piece])
+        if size > 0:
+            if start < 0 or size > len(data) - start or size > len(out) - at:
+                return FAILED
+            copy(out, at, data, start, size)
+            at += size
+        ends[row + piece + 1] = at
+    return int(at)
+
+
+def encode(*columns: Any) -> Any:
+    """As `columns_python.encode`; loaded when something is produced."""
+    from kohort.wire import kernels_encode
+
+    return kernels_encode.encode(*columns)

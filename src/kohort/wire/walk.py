@@ -1,0 +1,164 @@
+"""One walk over the batches of a fetched partition: what of it to decode, and where it ends why.
+
+CRC, transactions (read_committed) and decompression happen here, per batch; the records are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+
+from crc32c import crc32c
+
+from kohort.wire.compression import Buffer, decompress
+from kohort.wire.errors import BadBatch, ErrorCode
+from kohort.wire.records import (
+    COMPRESSION_MASK,
+    CONTROL,
+    CRC_START,
+    HEADER_SIZE,
+    KEEP_LOCK,
+    LENGTH_END,
+    TRANSACTIONAL,
+    ControlKind,
+    control_kind,
+    iter_records,
+    read_header,
+)
+
+_SMALLEST_RECORD = 7
+_LAST_POSSIBLE_OFFSET = 1 << 62
+
+_unpack_header = Struct(">qiibIhiqqqhii").unpack_from
+_attributes = Struct(">h")
+_length = Struct(">i")
+
+
+class Transactions:
+    """Which producers' transactional batches are to be skipped, as the walk goes on (read_committed)."""
+
+    __slots__ = ("active", "pending")
+
+    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
+        self.pending = sorted(aborted, key=lambda entry: entry[1], reverse=True)
+        self.active: dict[int, int] = {}
+
+    def skips(self, producer_id: int, attributes: int, last_offset: int, batch: memoryview) -> bool:
+        """Whether a batch belongs to an aborted transaction; an abort marker ends its producer's."""
+        if producer_id < 0:
+            return False
+        while self.pending and self.pending[-1][1] <= last_offset:
+            started_by, first_offset = self.pending.pop()
+            self.active[started_by] = first_offset
+        if attributes & CONTROL:
+            if producer_id in self.active and self._is_abort(batch):
+                del self.active[producer_id]
+            return False
+        return attributes & TRANSACTIONAL != 0 and producer_id in self.active
+
+    def _is_abort(self, batch: memoryview) -> bool:
+        marker = next(iter_records(batch), None)
+        return marker is not None and control_kind(marker.key) is ControlKind.ABORT
+
+    def rest(self) -> list[tuple[int, int]]:
+        return list(self.active.items()) + self.pending[::-1]
+
+
+def at_offset(offset: int, error: BadBatch) -> BadBatch:
+    return BadBatch(error.code, f"the record batch at offset {offset} cannot be read: {error.message}")
+
+
+class Walk:
+    """One walk over the batches: what to decode from where, and where it ended why."""
+
+    def __init__(
+        self,
+        records: memoryview,
+        start_offset: int,
+        check_crcs: bool,
+        aborted: Sequence[tuple[int, int]] | None,
+    ) -> None:
+        self.records = records
+        self.start_offset = start_offset
+        self.check_crcs = check_crcs
+        self.transactions = None if aborted is None else Transactions(aborted)
+        self.next_offset = start_offset
+        self.pos = 0
+        self.error: BadBatch | None = None
+        self.room = 0  # how many records there can be
+        self.batches = 0
+        self.plain: list[tuple[int, int]] = []  # spans of `records`
+        self.parts: list[Buffer] = []  # of one buffer for all, as soon as one batch is compressed
+        self.size = 0  # of the parts
+        self.moved: list[tuple[int, int]] = []  # position in that buffer, position in `records`
+
+    def run(self, max_bytes: int) -> None:
+        base_offset = -1
+        try:
+            records, check_crcs, start_offset = self.records, self.check_crcs, self.start_offset
+            end, room, used = len(records), 0, 0
+            transactions = self.transactions
+            while end - (pos := self.pos) >= HEADER_SIZE and used < max_bytes:
+                (
+                    base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, _, count,
+                ) = _unpack_header(records, pos)  # fmt: skip
+                if magic != 2 or length < HEADER_SIZE - LENGTH_END:
+                    read_header(records, pos)
+                if not 0 <= base_offset <= _LAST_POSSIBLE_OFFSET or last_delta < 0:
+                    raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"it goes on for {last_delta} offsets")
+                stop = pos + LENGTH_END + length
+                if stop > end:
+                    break
+                if check_crcs and crc32c(records[pos + CRC_START : stop], 0, KEEP_LOCK) != crc:
+                    raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match its bytes")
+                last_offset = base_offset + last_delta
+                if transactions is not None and transactions.skips(
+                    producer_id, attributes, last_offset, records[pos:stop]
+                ):
+                    pass
+                elif last_offset >= start_offset and not attributes & CONTROL:
+                    size = stop - pos
+                    if attributes & COMPRESSION_MASK or self.parts:
+                        size = self._add_part(pos, stop, attributes)
+                    elif self.plain and self.plain[-1][1] == pos:
+                        self.plain[-1] = (self.plain[-1][0], stop)
+                    else:
+                        self.plain.append((pos, stop))
+                    used += size
+                    room += max(0, min(count, (size - HEADER_SIZE) // _SMALLEST_RECORD))
+                    self.batches += 1
+                if last_offset >= self.next_offset:
+                    self.next_offset = last_offset + 1
+                self.pos = stop
+        except BadBatch as error:
+            self.error = at_offset(base_offset, error)
+        self.room = room
+
+    def _add_part(self, pos: int, stop: int, attributes: int) -> int:
+        """Takes a batch into the buffer of all, as if it had never been compressed; its size there."""
+        if not self.parts:
+            for first, last in self.plain:
+                self.moved += self._positions(first, last)
+                self.parts.append(self.records[first:last])
+                self.size += last - first
+        header = bytearray(self.records[pos : pos + HEADER_SIZE])
+        payload = decompress(attributes & COMPRESSION_MASK, self.records[pos + HEADER_SIZE : stop])
+        _attributes.pack_into(header, CRC_START, attributes & ~COMPRESSION_MASK)
+        size = HEADER_SIZE + len(payload)
+        _length.pack_into(header, LENGTH_END - 4, size - LENGTH_END)
+        self.moved.append((self.size, pos))
+        self.parts += (header, payload)
+        self.size += size
+        return size
+
+    def _positions(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        pos = first
+        while pos < last:
+            yield self.size + pos - first, pos
+            pos += read_header(self.records, pos).size
+
+    def spans(self) -> tuple[Buffer, list[tuple[int, int]]]:
+        """One buffer and where in it the batches lie that are to be decoded."""
+        if self.parts:
+            return b"".join(self.parts), [(0, self.size)]
+        return self.records, self.plain
