@@ -1,0 +1,192 @@
+"""What was fetched and not handed out yet: for each partition a chain of answers, decoded when they are reached.
+
+Where a chain ends is known from the headers of its batches, so the next fetch can be on its way before anything
+is decoded. Partitions take turns: one whose answer is used up goes to the end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from struct import Struct
+
+from kohort.client.subscription import PartitionState, Position, Subscription
+from kohort.client.types import TopicPartition
+from kohort.wire.columns import Columns, Decoded, decode_columns
+from kohort.wire.errors import BadBatch, ErrorCode
+from kohort.wire.records import HEADER_SIZE, LENGTH_END
+
+MAX_CHAIN = 2
+"""One answer that is being handed out, and the one after it."""
+
+_start_of_batch = Struct(">qiib").unpack_from  # base offset, length, leader epoch, magic
+_last_offset_delta = Struct(">i").unpack_from
+_LAST_OFFSET_DELTA_AT = 23
+
+
+def end_of(records: memoryview) -> tuple[int, int] | None:
+    """The offset after the whole batches in `records`, and the leader epoch of the last; None if there is none
+    or the headers make no sense: that is found out when they are decoded."""
+    pos, end, last = 0, len(records), -1
+    while end - pos >= HEADER_SIZE:
+        _, length, _, magic = _start_of_batch(records, pos)
+        if magic != 2 or length < HEADER_SIZE - LENGTH_END:
+            return None
+        if pos + LENGTH_END + length > end:
+            break
+        last, pos = pos, pos + LENGTH_END + length
+    if last < 0:
+        return None
+    base_offset, _, epoch, _ = _start_of_batch(records, last)
+    delta: int = _last_offset_delta(records, last + _LAST_OFFSET_DELTA_AT)[0]
+    return (base_offset + delta + 1, epoch) if delta >= 0 else None
+
+
+@dataclass(slots=True)
+class Piece:
+    """One partition of one answer."""
+
+    state: PartitionState
+    seeks: int
+    next_offset: int
+    """Where handing out goes on; the position, while this is the first of its chain."""
+    records: memoryview
+    """What is not decoded yet."""
+    aborted: Sequence[tuple[int, int]] | None
+    """None: read_uncommitted. Else producer id and first offset of the transactions to leave out."""
+    size: int
+    end_offset: int | None
+    """Where the next fetch goes on; None if that cannot be told before decoding."""
+    end_epoch: int
+    decoded: Decoded | None = None
+    row: int = 0
+    """How many rows of `decoded` are handed out."""
+
+    def cut(self, max_records: int, check_crcs: bool) -> Columns | None:
+        """The next records, at most so many; None when there are no more, because of the end or of damage.
+
+        `next_offset` moves past what is returned, and past everything that is not for users.
+        """
+        while True:
+            if self.decoded is None:
+                self.decoded = decode_columns(
+                    self.records, self.next_offset, check_crcs=check_crcs, aborted=self.aborted
+                )
+                self.row = 0
+            columns = self.decoded.columns
+            if self.row < len(columns):
+                return self._rows(columns, max_records)
+            self.next_offset = self.decoded.next_offset
+            if self.error is not None or self.is_whole:
+                return None
+            self._decode_on()
+
+    def _rows(self, columns: Columns, max_records: int) -> Columns:
+        assert self.decoded is not None
+        stop = min(self.row + max_records, len(columns))
+        rows = columns if self.row == 0 and stop == len(columns) else columns.slice(self.row, stop)
+        self.row = stop
+        self.next_offset = (
+            self.decoded.next_offset if stop == len(columns) else int(columns.offsets[stop - 1]) + 1
+        )
+        return rows
+
+    def _decode_on(self) -> None:
+        """The decoder stopped in between because the records unpack to very much."""
+        assert self.decoded is not None
+        self.records = self.records[self.decoded.bytes_used :]
+        self.aborted = self.decoded.aborted
+        self.decoded = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that is whole in the answer has been decoded."""
+        if self.decoded is None:
+            return False
+        return self.decoded.error is not None or end_of(self.records[self.decoded.bytes_used :]) is None
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.decoded is not None and self.row >= len(self.decoded.columns) and self.is_whole
+
+    @property
+    def error(self) -> BadBatch | None:
+        """What is wrong with the batch at `next_offset`, once everything before it is handed out."""
+        if not self.is_used_up:
+            return None
+        assert self.decoded is not None
+        if self.decoded.error is None and self.end_offset is None:
+            return BadBatch(ErrorCode.CORRUPT_MESSAGE, f"its {self.size} bytes hold no whole batch")
+        return self.decoded.error
+
+    def position_after(self, position: Position, columns: Columns | None) -> Position:
+        """The position once `columns` are handed out, as moved by `cut`."""
+        if self.is_used_up and self.end_epoch >= 0 and self.end_offset == self.next_offset:
+            epoch = self.end_epoch
+        elif columns is not None and len(columns):
+            epoch = columns.runs[-1][1]
+        else:
+            epoch = position.offset_epoch
+        return Position(self.next_offset, epoch, position.leader_id, position.leader_epoch)
+
+
+class FetchBuffer:
+    """The chains of all partitions, in the order of their turns."""
+
+    def __init__(self) -> None:
+        self._chains: dict[TopicPartition, deque[Piece]] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._chains)
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._chains)
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._chains
+
+    def chain(self, partition: TopicPartition) -> deque[Piece] | None:
+        """None: nothing is buffered; never an empty chain."""
+        return self._chains.get(partition)
+
+    def turns(self) -> list[TopicPartition]:
+        return list(self._chains)
+
+    def add(self, partition: TopicPartition, piece: Piece) -> None:
+        self._chains.setdefault(partition, deque()).append(piece)
+        self.bytes += piece.size
+
+    def used_up(self, partition: TopicPartition) -> None:
+        """The first of the chain is done with; the partition's next turn comes after all others'."""
+        chain = self._chains.pop(partition)
+        self.bytes -= chain.popleft().size
+        if chain:
+            self._chains[partition] = chain
+
+    def drop(self, partition: TopicPartition) -> None:
+        for piece in self._chains.pop(partition, ()):
+            self.bytes -= piece.size
+
+    def clear(self) -> None:
+        self._chains.clear()
+        self.bytes = 0
+
+    def drop_late(self, subscription: Subscription) -> list[TopicPartition]:
+        """Drops what was fetched for another position or assignment than the present one; of which partitions."""
+        late = [p for p, chain in self._chains.items() if not self._is_current(p, chain[0], subscription)]
+        for partition in late:
+            self.drop(partition)
+        return late
+
+    def _is_current(self, partition: TopicPartition, piece: Piece, subscription: Subscription) -> bool:
+        state = piece.state
+        return (
+            subscription.partitions.get(partition) is state
+            and state.seeks == piece.seeks
+            # What a new leader has to say of the position may go for everything after it as well.
+            and not state.validating
+            and state.position is not None
+            and state.position.offset == piece.next_offset
+        )

@@ -1,0 +1,424 @@
+"""Reads the assigned partitions: fetches go out as soon as there is room, records are handed out by `take`.
+
+Each node has at most one fetch under way. A partition may have one answer buffered and the next under way from where
+that one ends, so that the broker works while the user does. A node is not asked while one of its partitions has no
+room: a fetch without that partition would keep the connection in a long poll when there is room again.
+
+Positions move only in `take`. An answer to a question from before a seek, a reset or a change of assignment is
+dropped: `PartitionState.seeks` and the state object itself are compared with those of the time of asking.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from kohort.client.backoff import Backoff, Jitter
+from kohort.client.cluster import NO_NODE, Node, PartitionInfo
+from kohort.client.config import ConsumerConfig
+from kohort.client.effects import Answer, Failure, FailureKind, Outbox, Send
+from kohort.client.errors import AuthenticationFailed, error_for
+from kohort.client.fetch_buffer import MAX_CHAIN, FetchBuffer, Piece, end_of
+from kohort.client.fetch_errors import FetchErrors, Question, name
+from kohort.client.fetch_session import Asked, FetchPlan, FetchSession, fetch_request
+from kohort.client.metadata import Metadata
+from kohort.client.records import Records
+from kohort.client.subscription import PartitionState, Subscription
+from kohort.client.types import TopicPartition
+from kohort.wire.columns import Columns
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from kohort.wire.struct import ZERO_UUID
+
+log = logging.getLogger("kohort.client.fetcher")
+
+# A full fetch at once sets these right.
+LOST_SESSION = frozenset({
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fetch:
+    """A fetch under way."""
+
+    plan: FetchPlan
+    questions: dict[TopicPartition, Question]
+
+
+@dataclass(slots=True)
+class FetchNode:
+    """What there is to know of a node that is fetched from."""
+
+    session: FetchSession
+    under_way: Fetch | None = None
+    failures: int = 0
+    retry_at_ms: int = 0
+    """0: at once."""
+
+
+@dataclass(slots=True)
+class _Round:
+    """What one tick collects."""
+
+    wanted: dict[int, dict[TopicPartition, Asked]] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)
+    """Nodes that must not be asked now."""
+
+
+class Fetcher:
+    def __init__(
+        self,
+        out: Outbox,
+        config: ConsumerConfig,
+        subscription: Subscription,
+        metadata: Metadata,
+        jitter: Jitter,
+    ) -> None:
+        self._out = out
+        self._config = config
+        self._subscription = subscription
+        self._metadata = metadata
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
+        self._read_committed = config.isolation_level == "read_committed"
+        self._nodes: dict[int, FetchNode] = {}
+        self._buffer = FetchBuffer()
+        self._served: dict[TopicPartition, int] = {}
+        self._serving = 0
+        self._errors = FetchErrors(subscription, metadata, self._buffer, self._backoff)
+        self._closed = False
+
+    # --- asking -----------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Sends a fetch to each node that has none under way and whose partitions all have room."""
+        if self._closed:
+            return
+        self._drop_late()
+        self._end_waits(now_ms)
+        nodes = self._nodes
+        cluster_nodes = self._metadata.cluster.nodes
+        if cluster_nodes and all(n in nodes and nodes[n].under_way is not None for n in cluster_nodes):
+            return
+        now = _Round()
+        for partition, state in self._subscription.fetchable():
+            self._consider(partition, state, now, now_ms)
+        for node_id, wanted in now.wanted.items():
+            if node_id not in now.closed:
+                self._send(node_id, wanted)
+
+    def _consider(self, partition: TopicPartition, state: PartitionState, now: _Round, now_ms: int) -> None:
+        info = self._metadata.cluster.partition(partition)
+        if self._errors.must_wait(partition, state, info):
+            return
+        node_id = self._node_for(partition, state, info, now_ms)
+        if node_id == NO_NODE or node_id in now.closed or info is None:
+            return
+        node = self._nodes.get(node_id)
+        if node is not None and (node.under_way is not None or node.retry_at_ms > now_ms):
+            now.closed.add(node_id)
+            return
+        offset = self._next_offset(partition, state)
+        if offset is None:
+            now.closed.add(node_id)
+            return
+        asked = Asked(
+            self._topic_id(partition), offset, info.leader_epoch, self._config.max_partition_fetch_bytes
+        )
+        now.wanted.setdefault(node_id, {})[partition] = asked
+
+    def _next_offset(self, partition: TopicPartition, state: PartitionState) -> int | None:
+        """Where to read on; None while the partition has no room for more."""
+        chain = self._buffer.chain(partition)
+        if chain is None:
+            assert state.position is not None
+            return state.position.offset
+        if (
+            len(chain) >= MAX_CHAIN
+            or partition in self._errors.not_ahead
+            or self._buffer.bytes >= self._config.fetch_max_bytes
+        ):
+            return None
+        return chain[-1].end_offset
+
+    def _node_for(
+        self, partition: TopicPartition, state: PartitionState, info: PartitionInfo | None, now_ms: int
+    ) -> int:
+        """The replica to read from, NO_NODE while there is none: the preferred one (KIP-392), else the leader."""
+        if info is None or info.leader_id == NO_NODE or self._metadata.node(info.leader_id) is None:
+            self._metadata.request_update(f"no leader is known of {partition}, which is to be read")
+            return NO_NODE
+        preferred = state.preferred_replica
+        if preferred == NO_NODE:
+            return info.leader_id
+        if now_ms >= state.preferred_until_ms:
+            log.debug(
+                "%s: replica %d was preferred long enough, the leader is asked again", partition, preferred
+            )
+        elif self._metadata.node(preferred) is None or preferred in info.offline_replicas:
+            log.info("%s: replica %d is offline, reading from the leader again", partition, preferred)
+            self._metadata.request_update(f"the preferred replica {preferred} of {partition} is offline")
+        else:
+            return preferred
+        state.preferred_replica = NO_NODE
+        return info.leader_id
+
+    def _topic_id(self, partition: TopicPartition) -> bytes:
+        topic = self._metadata.cluster.topics.get(partition.topic)
+        return topic.topic_id if topic is not None else ZERO_UUID
+
+    def _send(self, node_id: int, wanted: dict[TopicPartition, Asked]) -> None:
+        # Who got something last comes last: what fits into one answer is given in this order.
+        served = self._served
+        order = sorted(wanted, key=lambda partition: served.get(partition, 0))
+        node = self._nodes.setdefault(node_id, FetchNode(FetchSession(node_id)))
+        plan = node.session.plan({partition: wanted[partition] for partition in order})
+        states = self._subscription.partitions
+        questions = {
+            p: Question(states[p], states[p].seeks, asked.fetch_offset) for p, asked in wanted.items()
+        }
+        node.under_way = Fetch(plan, questions)
+        log.debug("node %d: %s", node_id, plan)
+        self._out.append(
+            Send(
+                node_id,
+                FetchRequest.API_KEY,
+                partial(fetch_request, plan, self._config),
+                "fetcher.fetch",
+                # The broker may keep it for fetch.max.wait.ms before it has to hurry.
+                self._config.request_timeout_ms + self._config.fetch_max_wait_ms,
+                about=node.under_way,
+                max_version=plan.max_version,
+            )
+        )
+
+    def next_deadline_ms(self) -> int | None:
+        if self._closed:
+            return None
+        waits = [node.retry_at_ms for node in self._nodes.values() if node.retry_at_ms]
+        errors_ms = self._errors.next_deadline_ms()
+        if errors_ms is not None:
+            waits.append(errors_ms)
+        return min(waits, default=None)
+
+    def _end_waits(self, now_ms: int) -> None:
+        for node in self._nodes.values():
+            if node.retry_at_ms <= now_ms:
+                node.retry_at_ms = 0
+        self._errors.end_waits(now_ms)
+
+    # --- answered -----------------------------------------------------------------------------------------
+
+    def answer(self, answer: Answer, now_ms: int) -> None:
+        send = answer.send
+        node = self._nodes.get(send.node_id)
+        if node is None or node.under_way is not send.about or self._closed:
+            return
+        fetch, node.under_way = node.under_way, None
+        assert fetch is not None
+        if answer.failure is not None:
+            self._failed(node, fetch, answer.failure, now_ms)
+            return
+        response: FetchResponse = answer.response
+        found = node.session.accept(fetch.plan, response, answer.version)
+        if found is None:
+            self._refused(node, response, now_ms)
+        else:
+            node.failures = node.retry_at_ms = 0
+            leaders = tuple(Node(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints)
+            for partition, data in found.items():
+                self._arrived(send.node_id, partition, data, fetch.questions[partition], leaders, now_ms)
+        if response.throttle_time_ms > 0:
+            node.retry_at_ms = max(node.retry_at_ms, now_ms + response.throttle_time_ms)
+
+    def _failed(self, node: FetchNode, fetch: Fetch, failure: Failure, now_ms: int) -> None:
+        node_id = node.session.node_id
+        node.session.begin_again()
+        node.failures += 1
+        node.retry_at_ms = now_ms + max(1, self._backoff.after(node.failures))
+        log.info("node %d: fetching failed (%s %s)", node_id, failure.kind.value, failure.message)
+        for question in fetch.questions.values():
+            if question.state.preferred_replica == node_id:
+                question.state.preferred_replica = NO_NODE
+        self._metadata.request_update(f"a fetch from node {node_id} failed: {failure.kind.value}")
+        if failure.kind is FailureKind.AUTHENTICATION:
+            self._errors.add(AuthenticationFailed(failure.message))
+        elif failure.kind is FailureKind.UNSUPPORTED_VERSION:
+            self._errors.add(error_for(ErrorCode.UNSUPPORTED_VERSION, f"Fetch: {failure.message}"))
+
+    def _refused(self, node: FetchNode, response: FetchResponse, now_ms: int) -> None:
+        """The whole answer is of no use; the session has seen to it that the next fetch is a full one."""
+        node.failures += 1
+        if response.error_code:
+            log.info("node %d: %s, a full fetch follows", node.session.node_id, name(response.error_code))
+        if response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
+            self._metadata.request_update("a broker knows other topic ids than we do")
+        if response.error_code not in LOST_SESSION or node.failures > 1:
+            node.retry_at_ms = now_ms + max(1, self._backoff.after(node.failures))
+
+    def _arrived(
+        self,
+        node_id: int,
+        partition: TopicPartition,
+        data: PartitionData,
+        question: Question,
+        leaders: tuple[Node, ...],
+        now_ms: int,
+    ) -> None:
+        state = question.state
+        is_current = question.is_current(partition, self._subscription)
+        if not is_current or question.offset != self._expected(partition, state):
+            log.debug("%s: a late answer from offset %d is dropped", partition, question.offset)
+            return
+        if data.error_code != ErrorCode.NONE:
+            self._errors.failed(node_id, partition, data, question, leaders, now_ms)
+            return
+        self._errors.succeeded(partition)
+        self._learn(partition, state, data, now_ms)
+        records = memoryview(data.records or b"")  # type: ignore[arg-type]
+        if not len(records):
+            return
+        self._serving += 1
+        self._served[partition] = self._serving
+        end = end_of(records)
+        aborted = None
+        if self._read_committed:
+            aborted = [(entry.producer_id, entry.first_offset) for entry in data.aborted_transactions or ()]
+        self._buffer.add(
+            partition,
+            Piece(
+                state,
+                question.seeks,
+                question.offset,
+                records,
+                aborted,
+                len(records),
+                max(end[0], question.offset) if end is not None else None,
+                end[1] if end is not None else -1,
+            ),
+        )
+
+    def _expected(self, partition: TopicPartition, state: PartitionState) -> int | None:
+        """The offset that an answer must begin with to be of use."""
+        chain = self._buffer.chain(partition)
+        if chain is not None:
+            return chain[-1].end_offset
+        return state.position.offset if state.position is not None else None
+
+    def _learn(
+        self, partition: TopicPartition, state: PartitionState, data: PartitionData, now_ms: int
+    ) -> None:
+        if data.high_watermark >= 0:
+            state.high_watermark, state.end_offset_known_ms = data.high_watermark, now_ms
+        if data.log_start_offset >= 0:
+            state.log_start_offset = data.log_start_offset
+        if data.last_stable_offset >= 0:
+            state.last_stable_offset = data.last_stable_offset
+        if data.preferred_read_replica >= 0 and data.preferred_read_replica != state.preferred_replica:
+            log.info("%s: reading from replica %d from now on", partition, data.preferred_read_replica)
+            state.preferred_replica = data.preferred_read_replica
+            state.preferred_until_ms = now_ms + self._config.metadata_max_age_ms
+
+    # --- errors ---------------------------------------------------------------------------------------------
+
+    @property
+    def has_error(self) -> bool:
+        """Whether `take_error` has something to tell."""
+        return self._errors.has_error
+
+    def take_error(self) -> Exception | None:
+        """What poll must raise: most errors once, a corrupt batch every time until a seek (unless it is paused)."""
+        return self._errors.take()
+
+    # --- handing out ------------------------------------------------------------------------------------------
+
+    @property
+    def has_data(self) -> bool:
+        """Whether `take` has something to hand out now, or to move a position past."""
+        self._drop_late()
+        states = self._subscription.partitions
+        return any(states[partition].is_fetchable for partition in self._buffer)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._buffer.bytes
+
+    def take(self, max_records: int, now_ms: int) -> dict[TopicPartition, Records]:
+        """The next records of the partitions in turn, at most so many; positions move past them.
+
+        Damage is found here: what comes before it is returned, `take_error` tells the rest.
+        """
+        return {
+            partition: Records(partition.topic, partition.partition, columns, next_offset)
+            for partition, (columns, next_offset) in self._take(max_records).items()
+        }
+
+    def take_arrow(self, max_records: int, now_ms: int, columns: Sequence[str] | None = None) -> Any:
+        """The same as one pyarrow.RecordBatch, without an object per record; None if there is nothing."""
+        from kohort.wire.arrow import Part, to_arrow
+
+        taken = self._take(max_records)
+        if not taken:
+            return None
+        parts = [Part(p.topic, p.partition, part) for p, (part, _) in taken.items()]
+        return to_arrow(parts, columns=columns)
+
+    def _take(self, max_records: int) -> dict[TopicPartition, tuple[Columns, int]]:
+        self._drop_late()
+        taken: dict[TopicPartition, tuple[Columns, int]] = {}
+        for partition in self._buffer.turns():
+            state = self._subscription.partitions[partition]
+            while max_records > 0 and state.is_fetchable and (chain := self._buffer.chain(partition)):
+                columns = self._cut(partition, state, chain[0], max_records)
+                if columns is not None:
+                    assert state.position is not None
+                    taken[partition] = columns, state.position.offset
+                    max_records -= len(columns)
+                    break
+        return taken
+
+    def _cut(
+        self, partition: TopicPartition, state: PartitionState, piece: Piece, max_records: int
+    ) -> Columns | None:
+        """Records of one answer, with the position moved; None if it had no more, and then it is gone."""
+        assert state.position is not None
+        columns = piece.cut(max_records, self._config.check_crcs)
+        state.position = piece.position_after(state.position, columns)
+        error = piece.error
+        if error is not None:
+            self._errors.stop(partition, state, piece.next_offset, error.message)
+        elif piece.is_used_up:
+            self._buffer.used_up(partition)
+            if partition not in self._buffer:
+                self._errors.not_ahead.discard(partition)
+        return columns
+
+    def _drop_late(self) -> None:
+        for partition in self._buffer.drop_late(self._subscription):
+            log.debug("%s: what was buffered is not wanted any more", partition)
+            self._errors.not_ahead.discard(partition)
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def close_sessions(self, now_ms: int) -> None:
+        """Frees the sessions on the brokers and forgets what is buffered; nothing is fetched after this."""
+        self._closed = True
+        self._buffer.clear()
+        for node_id, node in self._nodes.items():
+            plan = node.session.close()
+            if plan is None or self._metadata.node(node_id) is None:
+                continue
+            log.debug("node %d: closing fetch session %d", node_id, plan.session_id)
+            self._out.append(
+                Send(
+                    node_id,
+                    FetchRequest.API_KEY,
+                    partial(fetch_request, plan, self._config),
+                    "fetcher.close",
+                    self._config.request_timeout_ms,
+                )
+            )
