@@ -63,10 +63,17 @@ _HOME = {
     **dict.fromkeys(
         (
             "KohortError", "KafkaError", "CommitFailed", "RebalanceInProgress", "FencedInstanceId", "AuthorizationFailed",
-            "OffsetOutOfRange", "NoOffsetForPartition", "TimedOut", "Wakeup", "CorruptRecord", "SerializationFailed",
+            "OffsetOutOfRange", "NoOffsetForPartition", "PartlyFailed", "TimedOut", "Wakeup", "CorruptRecord", "SerializationFailed",
             "DeserializationFailed", "ConcurrentUse", "ClosedClient", "AuthenticationFailed", "IllegalState",
         ),
         "kohort.client.errors",
+    ),
+    **dict.fromkeys(
+        (
+            "NewTopic", "TopicDescription", "PartitionDescription", "ConfigEntry", "GroupListing", "GroupDescription",
+            "MemberDescription", "ClusterDescription",
+        ),
+        "kohort.client.admin_types",
     ),
     "ErrorCode": "kohort.wire.errors",
 }  # fmt: skip

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kohort.client.assignors import load_assignors
+from kohort.client.blocking import deadline_after, run_steps
 from kohort.client.config import CONSUMER, ConsumerConfig, read_config
 from kohort.client.consumer_calls import ConsumerCalls, Listener, Offsets, RebalanceCallback
 from kohort.client.consumer_core import ConsumerCore
@@ -19,7 +20,7 @@ from kohort.client.engine import Engine
 from kohort.client.errors import ClosedClient, ConcurrentUse
 from kohort.client.iteration import Iteration
 from kohort.client.records import Record, Records
-from kohort.client.steps import Steps, T, Until
+from kohort.client.steps import Steps, T
 from kohort.client.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
@@ -131,7 +132,9 @@ class Consumer:
         limit = self._config.max_poll_records if max_records is None else max_records
         empty: Polled = {}
         take = self._core.fetcher.take
-        taken = self._run(self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty))
+        taken = self._run(
+            self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty)
+        )
         return self._calls.intercept(taken) if taken and self._calls.intercepts else taken
 
     def poll_arrow(
@@ -154,6 +157,7 @@ class Consumer:
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """The next record of this partition is the one at `offset`."""
+        self._iteration.drop(TopicPartition(*partition))
         self._run(self._calls.seek(partition, offset))
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
@@ -267,32 +271,11 @@ class Consumer:
     # --- how this front waits ---------------------------------------------------------------------------
 
     def _deadline(self, timeout: float | None) -> int:
-        if timeout is None:
-            return self._engine.now_ms() + self._config.default_api_timeout_ms
-        if timeout < 0:
-            raise ValueError(f"a timeout cannot be negative: {timeout}")
-        return self._engine.now_ms() + int(timeout * 1000)
+        return deadline_after(self._engine, self._config, timeout)
 
     def _run(self, steps: Steps[T]) -> T:
-        engine = self._engine
         with self._one_thread():
-            value: Any = None
-            error: BaseException | None = None
-            while True:
-                with engine.lock:
-                    try:
-                        step = steps.send(value) if error is None else steps.throw(error)
-                    except StopIteration as end:
-                        engine.pump(engine.now_ms())
-                        return end.value  # type: ignore[no-any-return]
-                value = error = None
-                try:
-                    if isinstance(step, Until):
-                        value = engine.run(step.condition, step.deadline_ms)
-                    else:
-                        value = step.function(*step.arguments)
-                except BaseException as raised:
-                    error = raised
+            return run_steps(self._engine, steps)
 
     @contextmanager
     def _one_thread(self) -> Iterator[None]:

@@ -50,7 +50,9 @@ class Listener:
 
 
 class ConsumerCalls:
-    def __init__(self, core: ConsumerCore, clock: Callable[[], int], interceptors: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, core: ConsumerCore, clock: Callable[[], int], interceptors: Sequence[Any] = ()
+    ) -> None:
         self.core = core
         self.clock = clock
         self.listener = Listener()
@@ -143,7 +145,9 @@ class ConsumerCalls:
         """The six things of one poll; `take(now_ms)` cuts from what is buffered."""
         core = self.core
         if core.subscription.mode is Mode.NONE:
-            raise IllegalState("the consumer reads nothing: call subscribe(topics) or assign(partitions) first")
+            raise IllegalState(
+                "the consumer reads nothing: call subscribe(topics) or assign(partitions) first"
+            )
         while True:
             now_ms = self.clock()
             self._polled(now_ms)
@@ -255,9 +259,7 @@ class ConsumerCalls:
 
     # --- commits --------------------------------------------------------------------------------------
 
-    def offsets_to_commit(
-        self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None
-    ) -> Offsets:
+    def offsets_to_commit(self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None) -> Offsets:
         """As given, or the positions of all records that were returned."""
         if offsets is None:
             return self.core.subscription.consumed()
@@ -336,7 +338,10 @@ class ConsumerCalls:
         self, partitions: Iterable[tuple[str, int]] | None, deadline_ms: int
     ) -> Steps[dict[TopicPartition, int]]:
         """How many offsets each assigned partition's position is behind the end of its log, asked now."""
-        wanted = [TopicPartition(*p) for p in (self.core.subscription.partitions if partitions is None else partitions)]
+        wanted = [
+            TopicPartition(*p)
+            for p in (self.core.subscription.partitions if partitions is None else partitions)
+        ]
         positions: dict[TopicPartition, int] = {}
         for partition in wanted:
             positions[partition] = yield from self.position(partition, deadline_ms)

@@ -9,6 +9,7 @@ KohortError
 │   ├── AuthorizationFailed       of a topic, a group or the cluster
 │   └── OffsetOutOfRange          the position is not in the log and auto.offset.reset is none
 │       └── LogTruncation           the log was cut back behind the position after a change of leader
+├── PartlyFailed                some of several things went wrong; `.errors` and `.results` say which
 ├── NoOffsetForPartition        nothing is committed and auto.offset.reset is none
 ├── TimedOut                    the caller's time is up; says what was being waited for
 ├── Wakeup                      `wakeup()` was called
@@ -23,6 +24,7 @@ KohortError
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from kohort.client.effects import Failure, FailureKind
 from kohort.client.types import OffsetAndMetadata, TopicPartition
@@ -79,6 +81,15 @@ class NoOffsetForPartition(KohortError):
     def __init__(self, message: str, partitions: tuple[TopicPartition, ...]) -> None:
         super().__init__(message)
         self.partitions = partitions
+
+
+class PartlyFailed(KohortError):
+    """Of several things that were asked for, some failed; what succeeded stays done."""
+
+    def __init__(self, errors: Mapping[Any, KafkaError], results: Mapping[Any, Any]) -> None:
+        super().__init__("; ".join(f"{item}: {error}" for item, error in errors.items()))
+        self.errors = dict(errors)
+        self.results = dict(results)
 
 
 class TimedOut(KohortError, TimeoutError):

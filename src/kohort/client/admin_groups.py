@@ -1,0 +1,245 @@
+"""What Admin does with groups and their offsets, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kohort.client.admin_types import GroupDescription, GroupListing, MemberDescription
+from kohort.client.asking import Asking, outcome, raise_partly
+from kohort.client.cluster import Node
+from kohort.client.consumer_protocol import decode_assignment
+from kohort.client.errors import error_for
+from kohort.client.requests import RETRIABLE, GroupOf
+from kohort.client.steps import Steps
+from kohort.client.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.messages.delete_groups import DeleteGroupsRequest
+from kohort.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest
+from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kohort.wire.messages.list_groups import ListGroupsRequest
+from kohort.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kohort.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kohort.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+LAST_WITH_NAMES = 9  # OffsetCommit and OffsetFetch name topics by id after this version
+GROUPS_SINCE = 8  # OffsetFetch asks for several groups from this version on
+MEMBERS_SINCE = 3  # LeaveGroup removes several members from this version on
+
+
+class GroupCalls(Asking):
+    # --- groups ---------------------------------------------------------------------------------------
+
+    def list_groups(self, states: Sequence[str], deadline_ms: int) -> Steps[list[GroupListing]]:
+        """Every broker knows the groups that it coordinates."""
+        cluster = yield from self.look_up((), deadline_ms)
+        found: dict[str, GroupListing] = {}
+        for node_id in sorted(cluster.nodes):
+            response = yield from self.ask(
+                ListGroupsRequest(list(states)), node_id, deadline_ms, verdict=lambda r: r.error_code
+            )
+            for row in response.groups:
+                if not states or not row.group_state or row.group_state in states:
+                    found[row.group_id] = GroupListing(
+                        row.group_id, row.protocol_type, row.group_state, row.group_type or "classic"
+                    )
+        return [found[group_id] for group_id in sorted(found)]
+
+    def describe_groups(self, groups: Iterable[str], deadline_ms: int) -> Steps[dict[str, GroupDescription]]:
+        """A group that does not exist is described as Dead, as every Kafka describes it."""
+        found: dict[str, GroupDescription] = {}
+        errors: dict[str, KafkaError] = {}
+        for group_id in groups:
+            response = yield from self.ask(
+                DescribeGroupsRequest([group_id]), GroupOf(group_id), deadline_ms,
+                verdict=lambda r: _retriable(r.groups[0].error_code),
+            )  # fmt: skip
+            row: DescribedGroup = response.groups[0]
+            if row.error_code not in (0, ErrorCode.GROUP_ID_NOT_FOUND):
+                errors[group_id] = error_for(row.error_code, row.error_message or group_id)
+            else:
+                found[group_id] = _described(row, self._requests.coordinator_of(group_id))
+        if errors:
+            raise_partly(errors, found)
+        return found
+
+    def delete_groups(self, groups: Sequence[str], deadline_ms: int) -> Steps[None]:
+        rows = []
+        for group_id in groups:
+            response = yield from self.ask(
+                DeleteGroupsRequest([group_id]), GroupOf(group_id), deadline_ms,
+                verdict=lambda r: _retriable(r.results[0].error_code),
+            )  # fmt: skip
+            rows.append((group_id, response.results[0], None))
+        outcome(rows)
+
+    def remove_members(
+        self, group_id: str, members: Sequence[str], instances: Sequence[str], reason: str, deadline_ms: int
+    ) -> Steps[None]:
+        """By member id, by instance id, or all of them."""
+        leaving = [MemberIdentity(member_id, None, reason) for member_id in members]
+        leaving += [MemberIdentity("", instance, reason) for instance in instances]
+        if not leaving:
+            described = yield from self.describe_groups([group_id], deadline_ms)
+            leaving = [
+                MemberIdentity("" if m.group_instance_id else m.member_id, m.group_instance_id, reason)
+                for m in described[group_id].members
+            ]
+        if not leaving:
+            return
+
+        def make(version: int) -> LeaveGroupRequest:
+            if version < MEMBERS_SINCE:
+                raise ValueError("this broker cannot remove members: it is older than Kafka 2.4")
+            return LeaveGroupRequest(group_id, members=leaving)
+
+        response = yield from self.ask(
+            make, GroupOf(group_id), deadline_ms, api_key=LeaveGroupRequest.API_KEY,
+            verdict=lambda r: r.error_code,
+        )  # fmt: skip
+        outcome((row.group_instance_id or row.member_id, row, None) for row in response.members)
+
+    # --- their offsets --------------------------------------------------------------------------------
+
+    def group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, deadline_ms: int
+    ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
+        wanted = None if partitions is None else _by_topic(partitions)
+
+        def make(version: int) -> OffsetFetchRequest:
+            if version >= GROUPS_SINCE:
+                topics = (
+                    None
+                    if wanted is None
+                    else [OffsetFetchRequestTopics(t, partition_indexes=p) for t, p in wanted.items()]
+                )
+                return OffsetFetchRequest(
+                    groups=[OffsetFetchRequestGroup(group_id, topics=topics)], require_stable=True
+                )
+            asked = None if wanted is None else [OffsetFetchRequestTopic(t, p) for t, p in wanted.items()]
+            return OffsetFetchRequest(group_id, asked, require_stable=version >= 7)
+
+        response: OffsetFetchResponse = yield from self.ask(
+            make, GroupOf(group_id), deadline_ms, api_key=OffsetFetchRequest.API_KEY,
+            verdict=_fetch_verdict, max_version=LAST_WITH_NAMES,
+        )  # fmt: skip
+        rows = response.groups[0].topics if response.groups else response.topics
+        return {
+            TopicPartition(topic.name, row.partition_index): OffsetAndMetadata(
+                row.committed_offset,
+                row.metadata or "",
+                row.committed_leader_epoch if row.committed_leader_epoch >= 0 else None,
+            )
+            for topic in rows
+            for row in topic.partitions
+            if row.committed_offset >= 0
+        }
+
+    def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int
+    ) -> Steps[None]:
+        """As an outsider: only while the group has no members."""
+        topics = [
+            OffsetCommitRequestTopic(
+                topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        index,
+                        at.offset,
+                        -1 if at.leader_epoch is None else at.leader_epoch,
+                        at.metadata,
+                    )
+                    for index in indexes
+                    for at in (offsets[TopicPartition(topic, index)],)
+                ],
+            )
+            for topic, indexes in _by_topic(offsets).items()
+        ]
+        response = yield from self.ask(
+            OffsetCommitRequest(group_id, topics=topics), GroupOf(group_id), deadline_ms,
+            verdict=lambda r: next((_retriable(p.error_code) for t in r.topics for p in t.partitions if p.error_code), 0),
+            max_version=LAST_WITH_NAMES,
+        )  # fmt: skip
+        outcome(
+            (TopicPartition(t.name, row.partition_index), row, None)
+            for t in response.topics
+            for row in t.partitions
+        )
+
+    def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], deadline_ms: int
+    ) -> Steps[None]:
+        topics = [
+            OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index) for index in indexes])
+            for topic, indexes in _by_topic(partitions).items()
+        ]
+        response = yield from self.ask(
+            OffsetDeleteRequest(group_id, topics),
+            GroupOf(group_id),
+            deadline_ms,
+            verdict=lambda r: r.error_code,
+        )
+        outcome(
+            (TopicPartition(t.name, row.partition_index), row, None)
+            for t in response.topics
+            for row in t.partitions
+        )
+
+
+def _retriable(code: int) -> int:
+    return code if code in RETRIABLE else 0
+
+
+def _partitions(response: Any) -> Iterator[tuple[TopicPartition, Any, None]]:
+    for topic in response.topics:
+        for row in topic.partitions:
+            yield TopicPartition(topic.name, row.partition_index), row, None
+
+
+def _fetch_verdict(response: OffsetFetchResponse) -> int:
+    """An error of the whole answer is final or not; one of a partition may be worth another try."""
+    whole = response.groups[0] if response.groups else response
+    return whole.error_code or next(
+        (row.error_code for topic in whole.topics for row in topic.partitions if row.error_code), 0
+    )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    grouped: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        grouped.setdefault(topic, []).append(partition)
+    return grouped
+
+
+def _described(row: DescribedGroup, coordinator: Node | None) -> GroupDescription:
+    return GroupDescription(
+        row.group_id,
+        "Dead" if row.error_code else row.group_state,
+        row.protocol_type,
+        row.protocol_data,
+        coordinator,
+        tuple(_member(member, row.protocol_type) for member in row.members),
+    )
+
+
+def _member(member: DescribedGroupMember, protocol_type: str) -> MemberDescription:
+    assigned: tuple[TopicPartition, ...] = ()
+    if protocol_type == "consumer" and member.member_assignment:
+        assigned = decode_assignment(member.member_assignment).partitions
+    return MemberDescription(
+        member.member_id, member.group_instance_id, member.client_id, member.client_host, assigned
+    )

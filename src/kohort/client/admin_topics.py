@@ -1,0 +1,245 @@
+"""What Admin does with topics, settings, records and the cluster, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kohort.client.admin_types import (
+    ClusterDescription,
+    ConfigEntry,
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+)
+from kohort.client.asking import Asking, outcome, raise_partly
+from kohort.client.cluster import Cluster, TopicInfo
+from kohort.client.effects import ANY_NODE
+from kohort.client.errors import error_for
+from kohort.client.requests import CONTROLLER, RETRIABLE, Target
+from kohort.client.steps import Steps
+from kohort.client.types import TopicPartition
+from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from kohort.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from kohort.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kohort.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kohort.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
+from kohort.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+TOPIC, BROKER = 2, 4  # kinds of resources
+SET, DELETE = 0, 1  # operations on a setting
+DEFAULT_SOURCES = (5,)  # DEFAULT_CONFIG
+
+
+def first_error(rows: Callable[[Any], Iterable[Any]]) -> Callable[[Any], int]:
+    """For answers about many things: ask again if any of them failed in a way that may pass."""
+    return lambda response: next((r.error_code for r in rows(response) if r.error_code in RETRIABLE), 0)
+
+
+class TopicCalls(Asking):
+    # --- topics ---------------------------------------------------------------------------------------
+
+    def create_topics(self, topics: Sequence[NewTopic], deadline_ms: int, validate_only: bool) -> Steps[None]:
+        request = CreateTopicsRequest(
+            [_creatable(topic) for topic in topics], self.timeout_ms(deadline_ms), validate_only
+        )
+        response = yield from self.ask(
+            request, CONTROLLER, deadline_ms, verdict=first_error(lambda r: r.topics)
+        )
+        outcome((row.name, row, None) for row in response.topics)
+
+    def delete_topics(self, topics: Sequence[str], deadline_ms: int) -> Steps[None]:
+        names, timeout_ms = list(topics), self.timeout_ms(deadline_ms)
+
+        def make(version: int) -> DeleteTopicsRequest:
+            if version >= 6:
+                return DeleteTopicsRequest([DeleteTopicState(name) for name in names], timeout_ms=timeout_ms)
+            return DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms)
+
+        response = yield from self.ask(
+            make, CONTROLLER, deadline_ms, api_key=DeleteTopicsRequest.API_KEY,
+            verdict=first_error(lambda r: r.responses),
+        )  # fmt: skip
+        outcome((row.name, row, None) for row in response.responses)
+
+    def create_partitions(
+        self, counts: Mapping[str, int], assignments: Mapping[str, list[list[int]]], deadline_ms: int
+    ) -> Steps[None]:
+        topics = [
+            CreatePartitionsTopic(
+                name,
+                count,
+                [CreatePartitionsAssignment(brokers) for brokers in assignments[name]]
+                if name in assignments
+                else None,
+            )
+            for name, count in counts.items()
+        ]
+        request = CreatePartitionsRequest(topics, self.timeout_ms(deadline_ms))
+        response = yield from self.ask(
+            request, CONTROLLER, deadline_ms, verdict=first_error(lambda r: r.results)
+        )
+        outcome((row.name, row, None) for row in response.results)
+
+    def describe_topics(
+        self, topics: Iterable[str] | None, deadline_ms: int, include_internal: bool
+    ) -> Steps[dict[str, TopicDescription]]:
+        names = None if topics is None else list(topics)
+        cluster = yield from self.look_up(names, deadline_ms)
+        if names is None:
+            chosen = [t for t in cluster.topics.values() if include_internal or not t.is_internal]
+            return {topic.name: _described(topic) for topic in chosen}
+        unknown = {
+            name: error_for(
+                cluster.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), f"there is no topic {name}"
+            )
+            for name in names
+            if name not in cluster.topics
+        }
+        found = {name: _described(cluster.topics[name]) for name in names if name in cluster.topics}
+        if unknown:
+            raise_partly(unknown, found)
+        return found
+
+    # --- settings -------------------------------------------------------------------------------------
+
+    def describe_configs(
+        self, kind: int, names: Sequence[str], deadline_ms: int
+    ) -> Steps[dict[str, dict[str, ConfigEntry]]]:
+        found: dict[str, dict[str, ConfigEntry]] = {}
+        errors: dict[str, KafkaError] = {}
+        for target, some in _by_target(kind, names):
+            request = DescribeConfigsRequest(
+                [DescribeConfigsResource(kind, name) for name in some], include_documentation=True
+            )
+            response = yield from self.ask(
+                request, target, deadline_ms, verdict=first_error(lambda r: r.results)
+            )
+            for row in response.results:
+                if row.error_code:
+                    errors[row.resource_name] = error_for(row.error_code, row.error_message or "")
+                else:
+                    found[row.resource_name] = {entry.name: _entry(entry) for entry in row.configs}
+        if errors:
+            raise_partly(errors, found)
+        return found
+
+    def alter_configs(
+        self,
+        kind: int,
+        changes: Mapping[str, Mapping[str, object | None]],
+        deadline_ms: int,
+        validate_only: bool,
+    ) -> Steps[None]:
+        """A value of None takes the setting back to its default."""
+        for target, some in _by_target(kind, list(changes)):
+            resources = [
+                AlterConfigsResource(
+                    kind,
+                    name,
+                    [
+                        AlterableConfig(key, DELETE, None)
+                        if value is None
+                        else AlterableConfig(key, SET, text(value))
+                        for key, value in changes[name].items()
+                    ],
+                )
+                for name in some
+            ]
+            response = yield from self.ask(
+                IncrementalAlterConfigsRequest(resources, validate_only), target, deadline_ms,
+                verdict=first_error(lambda r: r.responses),
+            )  # fmt: skip
+            outcome((row.resource_name, row, None) for row in response.responses)
+
+    # --- records --------------------------------------------------------------------------------------
+
+    def delete_records(
+        self, before: Mapping[TopicPartition, int], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, int]]:
+        """Everything before these offsets (-1: everything); the first offsets that are left."""
+        yield from self.look_up({partition.topic for partition in before}, deadline_ms)
+        left: dict[TopicPartition, int] = {}
+        errors: dict[TopicPartition, KafkaError] = {}
+        for partition, offset in before.items():
+            topic = DeleteRecordsTopic(partition.topic, [DeleteRecordsPartition(partition.partition, offset)])
+            request = DeleteRecordsRequest([topic], self.timeout_ms(deadline_ms))
+            response = yield from self.ask(
+                request, partition, deadline_ms,
+                verdict=first_error(lambda r: [p for t in r.topics for p in t.partitions]),
+            )  # fmt: skip
+            row = response.topics[0].partitions[0]
+            if row.error_code:
+                errors[partition] = error_for(row.error_code, f"{partition} up to offset {offset}")
+            else:
+                left[partition] = row.low_watermark
+        if errors:
+            raise_partly(errors, left)
+        return left
+
+    # --- the cluster ----------------------------------------------------------------------------------
+
+    def describe_cluster(self, deadline_ms: int) -> Steps[ClusterDescription]:
+        cluster: Cluster = yield from self.look_up((), deadline_ms)
+        nodes = tuple(node for _, node in sorted(cluster.nodes.items()))
+        return ClusterDescription(cluster.cluster_id, cluster.nodes.get(cluster.controller_id), nodes)
+
+
+def text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    configs = [CreatableTopicConfig(name, text(value)) for name, value in topic.configs.items()]
+    if topic.assignments:
+        rows = [CreatableReplicaAssignment(p, list(brokers)) for p, brokers in topic.assignments.items()]
+        return CreatableTopic(topic.name, -1, -1, rows, configs)
+    return CreatableTopic(topic.name, topic.partitions, topic.replication_factor, [], configs)
+
+
+def _described(topic: TopicInfo) -> TopicDescription:
+    partitions = tuple(
+        PartitionDescription(index, info.leader_id, info.leader_epoch, info.replicas, info.isr)
+        for index, info in sorted(topic.partitions.items())
+    )
+    return TopicDescription(topic.name, topic.topic_id.hex(), topic.is_internal, partitions)
+
+
+def _entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
+        row.name,
+        row.value,
+        row.config_source in DEFAULT_SOURCES,
+        row.read_only,
+        row.is_sensitive,
+        row.documentation or "",
+    )
+
+
+def _by_target(kind: int, names: Sequence[str]) -> list[tuple[Target, Sequence[str]]]:
+    """Settings of a broker are that broker's business; all others are the cluster's."""
+    if kind == BROKER:
+        return [(int(name) if name else ANY_NODE, [name]) for name in names]
+    return [(ANY_NODE, names)]
