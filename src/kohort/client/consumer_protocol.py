@@ -53,7 +53,7 @@ class Assignment:
 
 def encode_subscription(subscription: Subscription, version: int = HIGHEST_VERSION) -> bytes:
     """The bytes for JoinGroup. Topics and owned partitions are sorted, as Kafka's client does."""
-    version = _known(version, "subscription")
+    version = _known(version, "a subscription")
     out = [struct.pack(">hi", version, len(subscription.topics))]
     out += map(_string, sorted(subscription.topics))
     out.append(_nullable_bytes(subscription.user_data))
@@ -68,8 +68,8 @@ def encode_subscription(subscription: Subscription, version: int = HIGHEST_VERSI
 
 def decode_subscription(data: bytes) -> Subscription:
     """What a member sent in JoinGroup. An empty rack is none."""
-    read = Reader(data, "subscription")
-    version = _known(read.int16(), "subscription")
+    read = Reader(data, "a subscription")
+    version = _known(read.int16(), "a subscription")
     topics = tuple([read.string() for _ in range(read.array())])
     user_data = read.nullable_bytes()
     owned = read.partitions() if version >= 1 else ()
@@ -80,15 +80,15 @@ def decode_subscription(data: bytes) -> Subscription:
 
 def encode_assignment(assignment: Assignment, version: int = HIGHEST_VERSION) -> bytes:
     """The bytes for SyncGroup."""
-    version = _known(version, "assignment")
+    version = _known(version, "an assignment")
     partitions = encode_partitions(assignment.partitions)
     return struct.pack(">h", version) + partitions + _nullable_bytes(assignment.user_data)
 
 
 def decode_assignment(data: bytes) -> Assignment:
     """What a SyncGroup answer holds."""
-    read = Reader(data, "assignment")
-    _known(read.int16(), "assignment")
+    read = Reader(data, "an assignment")
+    _known(read.int16(), "an assignment")
     partitions = read.partitions()
     return Assignment(partitions, read.nullable_bytes())
 
@@ -109,7 +109,7 @@ def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 def _known(version: int, what: str) -> int:
     if version < 0:
-        raise BadConsumerProtocol(f"version {version} of a {what} does not exist; versions start with 0")
+        raise BadConsumerProtocol(f"version {version} of {what} does not exist; versions start with 0")
     return min(version, HIGHEST_VERSION)
 
 
@@ -192,5 +192,5 @@ class Reader:
 
     def _bad(self, why: str) -> BadConsumerProtocol:
         return BadConsumerProtocol(
-            f"not a {self._what} of Kafka's consumer protocol: at byte {self._pos} of {len(self._data)} {why}"
+            f"not {self._what} of Kafka's consumer protocol: at byte {self._pos} of {len(self._data)} {why}"
         )

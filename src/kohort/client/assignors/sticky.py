@@ -75,7 +75,7 @@ def claim_in_user_data(subscription: Subscription) -> Claim:
     """Version 1 or 0 (no generation). Nothing or something unreadable is no claim: the member counts as new."""
     if not subscription.user_data:
         return Claim(())
-    read = Reader(subscription.user_data, "previous assignment")
+    read = Reader(subscription.user_data, "a previous assignment")
     try:
         partitions = read.partitions()
     except BadConsumerProtocol:
