@@ -16,7 +16,7 @@ from kohort.client.admin_types import (
     NewTopic,
     TopicDescription,
 )
-from kohort.client.blocking import deadline_after, run_steps
+from kohort.client.driving import deadline_after, run_steps
 from kohort.client.config import ADMIN, read_config
 from kohort.client.effects import Outbox
 from kohort.client.engine import Engine

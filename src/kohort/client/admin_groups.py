@@ -171,7 +171,7 @@ class GroupCalls(Asking):
         ]
         response = yield from self.ask(
             OffsetCommitRequest(group_id, topics=topics), GroupOf(group_id), deadline_ms,
-            verdict=lambda r: next((_retriable(p.error_code) for t in r.topics for p in t.partitions if p.error_code), 0),
+            verdict=lambda r: next((code for _, row, _ in _partitions(r) if (code := _retriable(row.error_code))), 0),
             max_version=LAST_WITH_NAMES,
         )  # fmt: skip
         outcome(

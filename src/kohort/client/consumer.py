@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kohort.client.assignors import load_assignors
-from kohort.client.blocking import deadline_after, run_steps
 from kohort.client.config import CONSUMER, ConsumerConfig, read_config
 from kohort.client.consumer_calls import ConsumerCalls, Listener, Offsets, RebalanceCallback
 from kohort.client.consumer_core import ConsumerCore
+from kohort.client.driving import deadline_after, run_steps
 from kohort.client.engine import Engine
 from kohort.client.errors import ClosedClient, ConcurrentUse
 from kohort.client.iteration import Iteration

@@ -1,0 +1,263 @@
+"""The consumer for asyncio. What its calls do is in `consumer_calls`; here is how a task waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from kohort.client.consumer import OffsetMap, Polled, build
+from kohort.client.consumer_calls import ConsumerCalls, Listener, Offsets, RebalanceCallback
+from kohort.client.driving import deadline_after, run_steps_async
+from kohort.client.engine import AsyncEngine
+from kohort.client.errors import ClosedClient, ConcurrentUse
+from kohort.client.iteration import Iteration
+from kohort.client.records import Record
+from kohort.client.steps import Steps, T
+from kohort.client.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class AsyncConsumer:
+    """Reads topics, alone or as a member of a group, on the event loop in which it is made.
+
+    async with AsyncConsumer({"bootstrap.servers": "127.0.0.1:9092", "group.id": "orders"}) as consumer:
+        await consumer.subscribe(["orders"])
+        async for record in consumer:
+            print(record.topic, record.partition, record.offset, record.key, record.value)
+
+    The same calls and settings as `Consumer`; those that wait are coroutines. Rebalance callbacks may be coroutine
+    functions. Heartbeats are sent by the event loop: code that blocks the loop for longer than `session.timeout.ms` loses
+    the partitions. For one task at a time; only `wakeup` may come from another. All timeouts are in seconds.
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+        self._config, self._core, objects = build(settings, keywords)
+        self._engine = AsyncEngine(self._config, self._core.metadata, self._core.out)
+        self._engine.add(self._core, "")
+        self._calls = ConsumerCalls(self._core, self._engine.now_ms, objects.get("interceptors", ()))
+        self._calls.obstacle = self._engine.obstacle
+        self._iteration = Iteration(self._core.subscription)
+        self._owner: asyncio.Task[Any] | None = None
+        self._depth = 0
+        self._closed = False
+        self._pid = os.getpid()
+
+    async def __aenter__(self) -> AsyncConsumer:
+        return self
+
+    async def __aexit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        group = f" of {self._config.group_id}" if self._config.group_id is not None else ""
+        return f"<AsyncConsumer {self._config.client_id}{group}, {len(self._core.subscription.partitions)} partitions>"
+
+    # --- what to read ---------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str],
+        *,
+        on_assigned: RebalanceCallback | None = None,
+        on_revoked: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
+    ) -> None:
+        """Joins the group for these topics, or for all that match a compiled pattern, with the next `poll`.
+
+        await consumer.subscribe(re.compile("orders-.*"), on_revoked=my_coroutine_function)
+        """
+        await self._run(self._calls.subscribe(topics, Listener(on_assigned, on_revoked, on_lost)))
+
+    async def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Reads these partitions without a group's help: `await consumer.assign([("orders", 0)])`."""
+        await self._run(self._calls.assign(partitions))
+
+    async def unsubscribe(self) -> None:
+        """Reads nothing any more, and leaves the group."""
+        await self._run(self._calls.unsubscribe())
+
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed to; of a pattern, those it matches now."""
+        return self._core.subscription.topics
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that this consumer reads now."""
+        return frozenset(self._core.subscription.partitions)
+
+    # --- records --------------------------------------------------------------------------------------
+
+    async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Polled:
+        """Records by partition, as soon as there are any; empty if none came in time. Keeps the membership alive.
+
+        for partition, records in (await consumer.poll(1.0)).items():
+            for record in records: ...
+        """
+        limit = self._config.max_poll_records if max_records is None else max_records
+        empty: Polled = {}
+        take = self._core.fetcher.take
+        steps = self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty)
+        taken = await self._run(steps)
+        return self._calls.intercept(taken) if taken and self._calls.intercepts else taken
+
+    async def poll_arrow(
+        self, timeout: float = 1.0, max_records: int | None = None, columns: tuple[str, ...] | None = None
+    ) -> pyarrow.RecordBatch | None:
+        """The same as one pyarrow RecordBatch, without an object per record; None if nothing came in time."""
+        take = self._core.fetcher.take_arrow
+        return await self._run(
+            self._calls.poll(self._deadline(timeout), lambda now_ms: take(max_records, columns, now_ms), None)
+        )
+
+    def __aiter__(self) -> AsyncGenerator[Record, None]:
+        """Records one by one, without end. What was not given out yet is not committed, and is read again."""
+        return self._iteration.over_async(lambda: self.poll(1.0))
+
+    # --- positions ------------------------------------------------------------------------------------
+
+    async def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
+        """The next record of this partition is the one at `offset`."""
+        self._iteration.drop(TopicPartition(*partition))
+        await self._run(self._calls.seek(partition, offset))
+
+    async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """To the first record of these partitions, or of all that are assigned; looked up with the next poll."""
+        await self._run(self._calls.seek_to_beginning(partitions))
+
+    async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Behind the last record of these partitions, or of all that are assigned; looked up with the next poll."""
+        await self._run(self._calls.seek_to_end(partitions))
+
+    async def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
+        """The offset of the next record to be returned."""
+        return await self._run(self._calls.position(partition, self._deadline(timeout)))
+
+    async def pause(self, *partitions: tuple[str, int]) -> None:
+        """`poll` returns nothing of these until `resume`; what is fetched already is kept."""
+        await self._run(self._calls.pause(partitions, True))
+
+    async def resume(self, *partitions: tuple[str, int]) -> None:
+        await self._run(self._calls.pause(partitions, False))
+
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(p for p, state in self._core.subscription.partitions.items() if state.paused)
+
+    # --- commits --------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: OffsetMap | None = None, timeout: float | None = None) -> None:
+        """Commits the positions after all records returned so far, or these offsets; returns when it is done.
+
+        await consumer.commit({("orders", 0): OffsetAndMetadata(42, "checked")})
+        """
+        await self._run(self._calls.commit(offsets, self._deadline(timeout)))
+
+    async def commit_async(
+        self,
+        offsets: OffsetMap | None = None,
+        callback: Callable[[Offsets, Exception | None], Any] | None = None,
+    ) -> None:
+        """Begins a commit; `callback(offsets, error)` is called by a later `poll`, `commit` or `close`."""
+        await self._run(self._calls.commit_async(offsets, callback))
+
+    async def committed(
+        self, *partitions: tuple[str, int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for these partitions; None where nothing is."""
+        return await self._run(self._calls.committed(partitions, self._deadline(timeout)))
+
+    # --- looking things up ----------------------------------------------------------------------------
+
+    async def offsets_for_times(
+        self, times: Mapping[tuple[str, int], int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the first record at or after a time (ms since 1970); None if there is none."""
+        return await self._run(self._calls.offsets_for_times(times, self._deadline(timeout)))
+
+    async def beginning_offsets(
+        self, *partitions: tuple[str, int], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        return await self._run(self._calls.beginning_offsets(partitions, self._deadline(timeout)))
+
+    async def end_offsets(
+        self, *partitions: tuple[str, int], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Where the next record will be written (with `read_committed`: the end of what is committed)."""
+        return await self._run(self._calls.end_offsets(partitions, self._deadline(timeout)))
+
+    async def lag(
+        self, *partitions: tuple[str, int], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """How far the positions are behind the ends of their logs; of all assigned partitions if none are named."""
+        return await self._run(self._calls.lag(partitions or None, self._deadline(timeout)))
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[TopicPartition, ...]:
+        """The partitions of a topic; none if there is no such topic."""
+        return await self._run(self._calls.partitions_for(topic, self._deadline(timeout)))
+
+    async def list_topics(self, timeout: float | None = None) -> dict[str, tuple[TopicPartition, ...]]:
+        """All topics that this client may see, with their partitions."""
+        return await self._run(self._calls.list_topics(self._deadline(timeout)))
+
+    # --- the group ------------------------------------------------------------------------------------
+
+    async def enforce_rebalance(self, reason: str = "") -> None:
+        """Makes the group rebalance with the next poll; the broker is told the reason."""
+        await self._run(self._calls.enforce_rebalance(reason))
+
+    def group_metadata(self) -> GroupMetadata:
+        """Group, generation, member id and instance id, as they are now."""
+        return self._calls.group_metadata()
+
+    # --- the end --------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Makes the call that waits now, or the next one that would, raise Wakeup."""
+        self._engine.wakeup()
+
+    async def close(self, timeout: float = 30.0) -> None:
+        """Commits if `enable.auto.commit`, gives the partitions back, leaves the group; bounded by the timeout."""
+        if self._closed:
+            return
+        if os.getpid() != self._pid:
+            self._closed = True
+            return  # the parent's connections are not ours to use
+        self._iteration.end()
+        try:
+            self._engine.no_more_wakeups()
+            await self._run(self._calls.close(self._deadline(timeout)))
+        finally:
+            self._closed = True
+            self._engine.close()
+
+    # --- how this front waits ---------------------------------------------------------------------------
+
+    def _deadline(self, timeout: float | None) -> int:
+        return deadline_after(self._engine, self._config, timeout)
+
+    async def _run(self, steps: Steps[T]) -> T:
+        """A callback may call the consumer again; another task may not."""
+        if self._closed:
+            raise ClosedClient("this consumer is closed")
+        if os.getpid() != self._pid:
+            raise ClosedClient("this consumer belongs to the parent process: make a new one after a fork")
+        task = asyncio.current_task()
+        if self._owner not in (None, task):
+            raise ConcurrentUse(
+                "another task is using this consumer: a consumer is for one task at a time "
+                "(only wakeup() may come from another one)"
+            )
+        self._owner = task
+        self._depth += 1
+        try:
+            return await run_steps_async(self._engine, steps)
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self._owner = None

@@ -1,0 +1,62 @@
+"""How the fronts run the steps of a call: here is the waiting, blocking or not."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from kohort.client.config import ClientConfig
+from kohort.client.engine import AsyncEngine, Engine
+from kohort.client.steps import Steps, T, Until
+
+
+def deadline_after(engine: Engine | AsyncEngine, config: ClientConfig, timeout: float | None) -> int:
+    """In the engine's milliseconds; without a timeout `default.api.timeout.ms` holds."""
+    if timeout is None:
+        return engine.now_ms() + config.default_api_timeout_ms
+    if timeout < 0:
+        raise ValueError(f"a timeout cannot be negative: {timeout}")
+    return engine.now_ms() + int(timeout * 1000)
+
+
+def run_steps(engine: Engine, steps: Steps[T]) -> T:
+    """The steps under the engine's lock, the user's code without it."""
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        with engine.lock:
+            try:
+                step = steps.send(value) if error is None else steps.throw(error)
+            except StopIteration as end:
+                engine.pump(engine.now_ms())
+                return end.value  # type: ignore[no-any-return]
+        value = error = None
+        try:
+            if isinstance(step, Until):
+                value = engine.run(step.condition, step.deadline_ms)
+            else:
+                value = step.function(*step.arguments)
+        except BaseException as raised:
+            error = raised
+
+
+async def run_steps_async(engine: AsyncEngine, steps: Steps[T]) -> T:
+    """On an event loop nothing else runs between two awaits: no lock. The user's code may be a coroutine function."""
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = steps.send(value) if error is None else steps.throw(error)
+        except StopIteration as end:
+            engine.pump(engine.now_ms())
+            return end.value  # type: ignore[no-any-return]
+        value = error = None
+        try:
+            if isinstance(step, Until):
+                value = await engine.wait(step.condition, step.deadline_ms)
+            else:
+                value = step.function(*step.arguments)
+                if inspect.isawaitable(value):
+                    value = await value
+        except BaseException as raised:
+            error = raised
