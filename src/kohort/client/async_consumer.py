@@ -32,8 +32,8 @@ class AsyncConsumer:
             print(record.topic, record.partition, record.offset, record.key, record.value)
 
     The same calls and settings as `Consumer`; those that wait are coroutines. Rebalance callbacks may be coroutine
-    functions. Heartbeats are sent by the event loop: code that blocks the loop for longer than `session.timeout.ms` loses
-    the partitions. For one task at a time; only `wakeup` may come from another. All timeouts are in seconds.
+    functions. Heartbeats are sent by the event loop: code that blocks the loop for longer than `session.timeout.ms`
+    loses the partitions. For one task at a time; only `wakeup` may come from another. All timeouts are in seconds.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
