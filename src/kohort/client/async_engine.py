@@ -1,0 +1,120 @@
+"""The engine on an asyncio loop: no thread and no lock; sockets and deadlines wake it between the user's tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable
+
+from kohort.client.backoff import Jitter
+from kohort.client.config import ClientConfig
+from kohort.client.engine import FAR_MS, Pump
+from kohort.client.errors import ClosedClient
+from kohort.client.reactor import LoopReactor
+from kohort.client.transport import Security
+
+_Waiter = tuple[Callable[[], bool], "asyncio.Future[bool]"]
+
+
+class AsyncEngine(Pump):
+    """Made on a running loop. Heartbeats and everything else go on whenever the loop does."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        reactor: LoopReactor | None = None,
+        *,
+        security: Security | None = None,
+        jitter: Jitter = random.random,
+    ) -> None:
+        self.reactor = reactor or LoopReactor(asyncio.get_running_loop())
+        super().__init__(config, self.reactor, security=security, jitter=jitter)
+        self.is_closed = False
+        self._pid = os.getpid()
+        self._waiters: list[_Waiter] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.reactor.after_turn = self.turn
+
+    async def wait(self, until: Callable[[], bool], deadline_ms: int) -> bool:
+        """Returns when `until()` (True) or at the deadline (False). Cancelling it changes nothing else."""
+        self.check_usable()
+        self.turn()
+        if until():
+            return True
+        if self.now_ms() >= deadline_ms:
+            # One turn of the loop, so that what has arrived already still counts.
+            await asyncio.sleep(0)
+            self.check_usable()
+            self.turn()
+            return until()
+        done: asyncio.Future[bool] = self.reactor.loop.create_future()
+        waiter = (until, done)
+        self._waiters.append(waiter)
+        late = self.reactor.loop.call_later((deadline_ms - self.now_ms()) / 1000, _finish, done, False)
+        try:
+            await done
+        finally:
+            late.cancel()
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+        self.check_usable()
+        return until()
+
+    def turn(self) -> None:
+        """One round of everything; then waiters whose condition holds go on. Call it after a command to a part."""
+        if self.is_closed:
+            return
+        try:
+            self.pump(self.now_ms())
+            for until, done in self._waiters:
+                if not done.done() and until():
+                    done.set_result(True)
+        except Exception as error:
+            if not self._waiters:
+                raise
+            for _, done in self._waiters:
+                if not done.done():
+                    done.set_exception(error)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_ms = self.next_deadline_ms()
+        if due_ms < FAR_MS:
+            # A millisecond more than too early: the loop's clock is finer than ours.
+            delay_ms = max(1, due_ms - self.now_ms() + 1)
+            self._timer = self.reactor.loop.call_later(delay_ms / 1000, self.turn)
+
+    def check_usable(self) -> None:
+        """ClosedClient after `close`, and in a forked child."""
+        if self.is_closed:
+            raise ClosedClient("the client is closed")
+        if os.getpid() != self._pid:
+            raise ClosedClient(
+                f"this client belongs to process {self._pid}, and a fork ({os.getpid()}) shares its connections: "
+                "make a client of its own in each process"
+            )
+
+    def close(self) -> None:
+        """Closes all connections; who still waits gets ClosedClient."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if os.getpid() != self._pid:
+            self.network.abandon()
+            return
+        self.network.close()
+        self._answers.clear()
+        self.reactor.close()
+        for _, done in self._waiters:
+            _finish(done, False)
+
+
+def _finish(done: asyncio.Future[bool], value: bool) -> None:
+    if not done.done():
+        done.set_result(value)

@@ -1,0 +1,376 @@
+"""Drives the sans-IO parts of a client: ticks them, carries their Sends, brings them their Answers.
+
+`Engine` is for blocking fronts. The thread that waits drives (`run`); if several wait, one of them does it for all.
+A background thread drives while nobody waits: either only what a group needs (a consumer's heartbeats go on while user
+code works), or everything, always (a producer). Parts are only touched under `lock`; nobody sleeps while holding it.
+
+Ctrl-C never strikes in the middle of a part: inside `shielded` it is noted, and raised at the next place that is safe.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Protocol, runtime_checkable
+
+from kohort.client.backoff import Jitter
+from kohort.client.config import ClientConfig
+from kohort.client.effects import Answer, Lane, Outbox
+from kohort.client.errors import ClosedClient, Wakeup
+from kohort.client.metadata import Metadata
+from kohort.client.network import Network
+from kohort.client.reactor import Reactor, SelectorReactor
+from kohort.client.transport import Security
+
+_log = logging.getLogger("kohort.client.engine")
+
+FAR_MS = 1 << 62
+LONGEST_WAIT_MS = 60_000
+SHORTEST_NAP_MS = 10  # of the background thread, should a part say that it is due and then do nothing
+MAX_ROUNDS = 100
+
+
+class Part(Protocol):
+    """A sans-IO part; see effects.py."""
+
+    def tick(self, now_ms: int) -> None: ...
+    def answer(self, answer: Answer, now_ms: int) -> None: ...
+    def next_deadline_ms(self) -> int | None: ...
+
+
+@runtime_checkable
+class BackgroundPart(Protocol):
+    """A part that has something to do while user code works."""
+
+    def tick_background(self, now_ms: int) -> None: ...
+    def background_deadline_ms(self) -> int | None: ...
+
+
+class Pump:
+    """What blocking and asyncio engines share: parts, the outbox, and one round of everything."""
+
+    def __init__(
+        self, config: ClientConfig, reactor: Reactor, *, security: Security | None, jitter: Jitter
+    ) -> None:
+        self.config, self.jitter = config, jitter
+        self.out: Outbox = []
+        self.metadata = Metadata(self.out, config, jitter)
+        self.network = Network(self.metadata, reactor, config, security=security, jitter=jitter)
+        self.now_ms = reactor.now_ms
+        self._reactor = reactor
+        self._parts: dict[str, Part] = {}
+        self._background_parts: list[BackgroundPart] = []
+        self._answers: deque[Answer] = deque()
+        self.add(self.metadata, "metadata")
+
+    def add(self, part: Part, prefix: str) -> None:
+        """From now on the part is ticked and gets the Answers whose purpose starts with `prefix` and a dot."""
+        assert prefix not in self._parts, prefix
+        self._parts[prefix] = part
+        if isinstance(part, BackgroundPart):
+            self._background_parts.append(part)
+
+    def pump(self, now_ms: int | None = None) -> None:
+        """Ticks all parts, submits what they want to send and hands out answers, until nothing is new."""
+        now = self.now_ms() if now_ms is None else now_ms
+        self.network.tick(now)
+        for _ in range(MAX_ROUNDS):
+            self._hand_out(now)
+            for part in self._parts.values():
+                part.tick(now)
+            if not self.out and not self._answers:
+                return
+            self._submit()
+        raise AssertionError(f"the parts do not come to rest: {[send.purpose for send in self.out]}")
+
+    def pump_background(self, now_ms: int) -> None:
+        """The same for what must go on while user code works."""
+        self.network.tick(now_ms, only=Lane.GROUP)
+        for _ in range(MAX_ROUNDS):
+            self._hand_out(now_ms)
+            for part in self._background_parts:
+                part.tick_background(now_ms)
+            if not self.out and not self._answers:
+                return
+            self._submit()
+        raise AssertionError(f"the parts do not come to rest: {[send.purpose for send in self.out]}")
+
+    def _submit(self) -> None:
+        sends, self.out[:] = list(self.out), ()
+        for send in sends:
+            self.network.submit(send, self._answers.append)
+
+    def _hand_out(self, now_ms: int) -> None:
+        answers = self._answers
+        while answers:
+            answer = answers.popleft()
+            prefix, _, _ = answer.send.purpose.partition(".")
+            self._parts[prefix].answer(answer, now_ms)
+
+    def next_deadline_ms(self) -> int:
+        nearest = self.network.next_deadline_ms()
+        deadline_ms = FAR_MS if nearest is None else nearest
+        for part in self._parts.values():
+            due_ms = part.next_deadline_ms()
+            if due_ms is not None and due_ms < deadline_ms:
+                deadline_ms = due_ms
+        return deadline_ms
+
+    def background_deadline_ms(self) -> int:
+        dues = [part.background_deadline_ms() for part in self._background_parts]
+        dues.append(self.network.next_deadline_ms(only=Lane.GROUP))
+        return min((due for due in dues if due is not None), default=FAR_MS)
+
+
+class Engine(Pump):
+    """For blocking fronts; see the module's docstring. `close` frees every descriptor and ends the thread."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        reactor: SelectorReactor | None = None,
+        *,
+        security: Security | None = None,
+        jitter: Jitter = random.random,
+    ) -> None:
+        self.reactor = reactor or SelectorReactor()
+        super().__init__(config, self.reactor, security=security, jitter=jitter)
+        self.lock = threading.RLock()
+        self.is_closed = False
+        self._depth = 0  # of the lock
+        self._turned = threading.Condition(self.lock)
+        self._waiting = 0  # threads in _turned.wait
+        self._left = threading.Condition(self.lock)
+        self._callers = 0  # threads in run
+        self._driving = False
+        self._driving_until_ms = FAR_MS
+        self._woken = False
+        self._interrupted = False
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._everything = False
+        self._nap_until_ms = FAR_MS  # of the background thread
+        self._background_error: BaseException | None = None
+
+    # --- for fronts ------------------------------------------------------------------------------
+
+    def run(self, until: Callable[[], bool], deadline_ms: int, *, wakeable: bool = True) -> bool:
+        """Drives until `until()` (then True) or the deadline (False). Wakeup if `wakeup()` was or is called.
+
+        `until` is called under the lock, after every round. At least one round is made, also with no time left.
+        """
+        with self.shielded():
+            self._callers += 1
+            try:
+                while True:
+                    self._raise_background_error()
+                    now_ms = self.now_ms()
+                    self.pump(now_ms)
+                    if self._woken and wakeable:
+                        self._woken = False
+                        raise Wakeup("wakeup() was called")
+                    if until():
+                        return True
+                    self._raise_interrupt()
+                    if now_ms >= deadline_ms:
+                        return self._last_look(until)
+                    self._wait(now_ms, deadline_ms)
+            finally:
+                self._callers -= 1
+                self._rouse_background()
+
+    def wakeup(self) -> None:
+        """Makes the `run` that is under way, or else the next one, raise Wakeup. From any thread."""
+        self._woken = True
+        self.reactor.wakeup()
+
+    def nudge(self) -> None:
+        """After a command to a part outside `run`: who drives, or the background thread, looks what is to do now."""
+        self.reactor.wakeup_all()
+
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """The lock, and no KeyboardInterrupt inside: it is raised at the end. For commands to the parts."""
+        self.check_usable()
+        on_main = threading.get_ident() == threading.main_thread().ident
+        before = signal.getsignal(signal.SIGINT) if on_main else None
+        if before is not signal.default_int_handler:  # another's, or we are inside another `shielded`
+            with self._locked():
+                yield
+            return
+        signal.signal(signal.SIGINT, self._on_interrupt)
+        try:
+            with self._locked():
+                yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+        self._raise_interrupt()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self.lock:
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+
+    def check_usable(self) -> None:
+        """ClosedClient after `close`, and in a forked child."""
+        if self.is_closed:
+            raise ClosedClient("the client is closed")
+        if os.getpid() != self._pid:
+            raise ClosedClient(
+                f"this client belongs to process {self._pid}, and a fork ({os.getpid()}) shares its connections: "
+                "make a client of its own in each process"
+            )
+
+    def close(self) -> None:
+        """Ends the background thread and closes everything; also in a forked child, where it touches only its copy."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if os.getpid() != self._pid:
+            self.network.abandon()
+            self.reactor.close()
+            return
+        self.reactor.wakeup_all()
+        with self.lock:
+            self._turned.notify_all()
+            self._left.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        with self.lock:
+            self._waiting += 1
+            while self._driving:  # a thread that still waits for sockets sees that it is closed, and leaves
+                self.reactor.wakeup_all()
+                self._turned.wait(0.05)
+            self._waiting -= 1
+            self.network.close()
+            self._answers.clear()
+            self.reactor.close()
+
+    # --- one turn --------------------------------------------------------------------------------
+
+    def _wait(self, now_ms: int, deadline_ms: int) -> None:
+        """Until something happens. The lock is free meanwhile."""
+        assert self._depth == 1, "run is not called under the lock: who waits must let others in"
+        until_ms = min(deadline_ms, self.next_deadline_ms(), now_ms + LONGEST_WAIT_MS)
+        if not self._driving and not self._everything:
+            self._drive(now_ms, until_ms)
+            return
+        if until_ms < self._driving_until_ms:
+            self.reactor.wakeup()  # who drives sleeps longer than we can
+        self._waiting += 1
+        self._depth -= 1
+        try:
+            self._turned.wait(max(0, deadline_ms - now_ms) / 1000)
+        finally:
+            self._waiting -= 1
+            self._depth += 1
+        self.check_usable()
+
+    def _drive(self, now_ms: int, until_ms: int) -> None:
+        self._driving, self._driving_until_ms = True, until_ms
+        self._depth -= 1
+        self.lock.release()
+        try:
+            events = self.reactor.wait(until_ms - now_ms)
+        finally:
+            self.lock.acquire()
+            self._depth += 1
+            self._driving, self._driving_until_ms = False, FAR_MS
+            if self._waiting:
+                self._turned.notify_all()
+        self.check_usable()
+        self.reactor.dispatch(events)
+
+    def _last_look(self, until: Callable[[], bool]) -> bool:
+        """The time is up; what has arrived already still counts."""
+        if self._driving or self._everything:
+            return False
+        self.reactor.run_once(0)
+        self.pump()
+        return until()
+
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._interrupted = True
+        self.reactor.wakeup()
+
+    def _raise_interrupt(self) -> None:
+        if self._interrupted:
+            self._interrupted = False
+            raise KeyboardInterrupt
+
+    def _raise_background_error(self) -> None:
+        if self._background_error is not None:
+            raise ClosedClient("the background thread of this client has failed") from self._background_error
+
+    # --- the background thread -------------------------------------------------------------------
+
+    def start_background(self, name: str, *, everything: bool = False) -> None:
+        """Drives on a thread of its own from now on: what a group needs while nobody is in `run`, or everything."""
+        assert self._thread is None, "there is one background thread"
+        self._everything = everything
+        target = self._drive_everything if everything else self._drive_group
+        self._thread = threading.Thread(target=self._guarded, args=(target,), name=name, daemon=True)
+        self._thread.start()
+
+    def _guarded(self, target: Callable[[], Any]) -> None:
+        try:
+            target()
+        except BaseException as error:
+            _log.exception("the background thread has failed")
+            self._background_error = error
+        finally:
+            with self.lock:
+                self._everything = False
+                self._turned.notify_all()
+
+    def _drive_everything(self) -> None:
+        while not self.is_closed:
+            with self.lock:
+                now_ms = self.now_ms()
+                self.pump(now_ms)
+                if self._waiting:
+                    self._turned.notify_all()
+                until_ms = min(self.next_deadline_ms(), now_ms + LONGEST_WAIT_MS)
+                self._driving_until_ms = until_ms
+            events = self.reactor.wait(until_ms - now_ms)
+            with self.lock:
+                self._driving_until_ms = 0
+                if not self.is_closed:
+                    self.reactor.dispatch(events)
+
+    def _drive_group(self) -> None:
+        while not self.is_closed:
+            with self.lock:
+                while self._callers and not self.is_closed:
+                    # They drive; when the last one leaves, it rouses us if there is something to do.
+                    self._nap_until_ms = FAR_MS
+                    self._left.wait()
+                self._nap_until_ms = 0
+                now_ms = self.now_ms()
+                self.pump_background(now_ms)
+                due_ms = max(self.background_deadline_ms(), now_ms + SHORTEST_NAP_MS)
+                self._nap_until_ms = until_ms = min(due_ms, now_ms + LONGEST_WAIT_MS)
+            events = self.reactor.wait_group(until_ms - now_ms)
+            with self.lock:
+                self._nap_until_ms = 0
+                if not self._callers and not self.is_closed:
+                    self.reactor.dispatch(events)
+
+    def _rouse_background(self) -> None:
+        if self._thread is None or self._callers or self._everything:
+            return
+        if self._nap_until_ms == FAR_MS:
+            self._left.notify_all()
+        elif self.background_deadline_ms() < self._nap_until_ms:
+            self.reactor.wakeup_group()

@@ -1,0 +1,144 @@
+"""Frames on a byte stream: requests out as chunks for `sendmsg`, responses in with one copy."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+
+from kohort.wire.compile import Chunk, Codec
+from kohort.wire.errors import BadFrame
+
+_SIZE = struct.Struct(">i")
+_HEADER = struct.Struct(">ihhih")
+
+SCRATCH_BYTES = 16 << 10
+TRUSTED_BYTES = 64 << 20
+"""A frame that says it is larger gets its memory as its bytes come."""
+MAX_CHUNKS = 512  # well below IOV_MAX
+
+
+def request_chunks(
+    codec: Codec, correlation_id: int, client_id: bytes | None, body: list[Chunk]
+) -> list[Chunk]:
+    """A whole request frame; large chunks of the body go out as they are, uncopied."""
+    raw = client_id or b""
+    tags = b"\0" if codec.flexible else b""
+    size = 10 + len(raw) + len(tags) + sum(map(len, body))
+    head = _HEADER.pack(
+        size, codec.api_key, codec.version, correlation_id, -1 if client_id is None else len(raw)
+    )
+    if len(body) == 1:
+        return (
+            [b"".join((head, raw, tags, body[0]))]
+            if len(body[0]) < SCRATCH_BYTES
+            else [head + raw + tags, body[0]]
+        )
+    return [head + raw + tags, *body]
+
+
+class FrameReader:
+    """Takes bytes from `receive` (recv_into) and gives whole frames to `on_frame`.
+
+    A small frame is copied out of a scratch buffer; of a large one all but the first bytes are received where they
+    stay. `limit` is what a frame may have at most: the stranger at the other end may not be a broker at all.
+    """
+
+    __slots__ = ("limit", "received", "_scratch", "_have", "_frame", "_view", "_filled", "_size")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.received = 0
+        """Bytes so far."""
+        self._scratch = bytearray(SCRATCH_BYTES)
+        self._have = 0  # bytes in the scratch buffer
+        self._frame: bytearray | None = None
+        self._view = memoryview(b"")
+        self._filled = 0
+        self._size = 0
+
+    def read(self, receive: Callable[[memoryview], int], on_frame: Callable[[memoryview], None]) -> bool:
+        """Receives once. True: there is probably more. ConnectionError at the end, BadFrame for a bad length."""
+        if self._frame is not None:
+            return self._read_large(receive, on_frame)
+        room = memoryview(self._scratch)[self._have :]
+        got = receive(room)
+        if not got:
+            raise ConnectionError("the broker closed the connection")
+        self.received += got
+        self._have += got
+        self._take_frames(on_frame)
+        return got == len(room) or self._frame is not None
+
+    def _take_frames(self, on_frame: Callable[[memoryview], None]) -> None:
+        pos, have = 0, self._have
+        while have - pos >= 4:
+            (size,) = _SIZE.unpack_from(self._scratch, pos)
+            if not 4 <= size <= self.limit:
+                raise BadFrame(
+                    f"a response of {size} bytes (begins with {bytes(self._scratch[pos : pos + 8])!r})"
+                )
+            end = pos + 4 + size
+            if end > have:
+                if 4 + size > SCRATCH_BYTES:
+                    self._begin_large(size, pos + 4)
+                    pos = have
+                break
+            frame = bytes(memoryview(self._scratch)[pos + 4 : end])
+            pos = end
+            on_frame(memoryview(frame))
+        if pos:
+            self._scratch[: have - pos] = self._scratch[pos:have]
+        self._have = have - pos
+
+    def _begin_large(self, size: int, pos: int) -> None:
+        first = memoryview(self._scratch)[pos : self._have]
+        self._size, self._filled = size, len(first)
+        self._frame = bytearray(min(size, TRUSTED_BYTES))
+        self._view = memoryview(self._frame)
+        self._view[: len(first)] = first
+
+    def _read_large(
+        self, receive: Callable[[memoryview], int], on_frame: Callable[[memoryview], None]
+    ) -> bool:
+        assert self._frame is not None
+        if self._filled == len(self._frame):
+            self._view.release()
+            self._frame.extend(bytes(min(self._size - self._filled, self._filled)))
+            self._view = memoryview(self._frame)
+        room = self._view[self._filled :]
+        got = receive(room)
+        if not got:
+            raise ConnectionError("the broker closed the connection in the middle of a response")
+        self.received += got
+        self._filled += got
+        if self._filled == self._size:
+            view, self._frame, self._view = self._view, None, memoryview(b"")
+            on_frame(view)
+            return True
+        return got == len(room)
+
+
+class ChunkWriter:
+    """Chunks on their way out; `write` hands over as many bytes as `send` takes."""
+
+    __slots__ = ("_chunks",)
+
+    def __init__(self) -> None:
+        self._chunks: deque[memoryview] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def add(self, chunks: list[Chunk]) -> None:
+        self._chunks.extend(memoryview(chunk).cast("B") for chunk in chunks if len(chunk))
+
+    def write(self, send: Callable[[list[memoryview]], int]) -> None:
+        """BlockingIOError is `send`'s way to say that no more fits now."""
+        while self._chunks:
+            batch = [self._chunks[i] for i in range(min(len(self._chunks), MAX_CHUNKS))]
+            sent = send(batch)
+            while sent and sent >= len(self._chunks[0]):
+                sent -= len(self._chunks.popleft())
+            if sent:
+                self._chunks[0] = self._chunks[0][sent:]
