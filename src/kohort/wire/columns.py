@@ -2,15 +2,14 @@
 
 `decode_columns` walks the batches of a fetched partition (CRC, transactions, decompression) and hands the
 uncompressed ones, as spans of one buffer, to one loop: `kernels` (Numba) or `columns_python`. Both give the
-same answers. Numba is loaded when enough bytes went by to make its start worth while; KOHORT_KERNEL=python
-in the environment keeps it out, KOHORT_KERNEL=numba loads it at once.
+same answers. Numba is loaded when enough bytes went by to make its start worth while; `prefer("python")`
+keeps it out, `prefer("numba")` loads it at once (the client says so by KOHORT_KERNEL in the environment).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import repeat
 from operator import add
 from struct import Struct
@@ -50,6 +49,10 @@ class Column(Protocol):
     def __len__(self) -> int: ...
     def __getitem__(self, at: Any, /) -> Any: ...
     def tolist(self) -> list[int]: ...
+
+
+Pieces = tuple[Buffer, Column, Column]
+"""One buffer, where in it each piece starts, how long each is (-1: null)."""
 
 
 class Columns:
@@ -180,7 +183,7 @@ _WORTH_NUMBA = 4 * 1024 * 1024
 class _Way:
     """Which loop is used; `bytes_without` counts what was decoded before the decision."""
 
-    wanted: str = field(default_factory=lambda: os.environ.get("KOHORT_KERNEL", ""))
+    wanted: str = ""
     bytes_without: int = 0
     loops: Any = None
 
@@ -214,6 +217,18 @@ class _Way:
 
 
 _way = _Way()
+
+
+def prefer(way: str) -> None:
+    """Which loops to use from now on: "python", "numba" (an ImportError if it is not there), or "": what is best."""
+    if way not in ("", "numba", "python"):
+        raise ValueError(f"KOHORT_KERNEL is {way!r}; it can be numba or python, or not be set")
+    _way.wanted, _way.loops, _way.bytes_without = way, None, 0
+
+
+def loops_for(size: int) -> Any:
+    """The module with the loops to use for `size` more bytes."""
+    return _way.choose(size)
 
 
 def compiled() -> bool:

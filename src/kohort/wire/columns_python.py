@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from struct import Struct
 
-from kohort.wire.columns import Columns, Run
+from kohort.wire.columns import Columns, Pieces, Run
 from kohort.wire.compression import Buffer
 from kohort.wire.errors import BadBatch
 from kohort.wire.payload import damaged, read_varint, wrap64
@@ -16,6 +16,7 @@ from kohort.wire.varint import write_uvarint
 
 # Offset, length, epoch, attributes, both timestamps, count.
 _unpack_header = Struct(">qii5xh4xqq14xi").unpack_from
+LARGEST_INT32 = (1 << 31) - 1
 _ONE_BYTE = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
 
 Rows = tuple[list[int], list[int], list[int], list[int], list[int], list[int], list[int], list[int]]
@@ -134,6 +135,47 @@ def _skip_headers(data: bytes, pos: int, count: int, end: int) -> int:
         if pos > end:
             raise damaged("the headers end too early")
     return pos
+
+
+def gather(pieces: Sequence[Pieces]) -> tuple[Buffer | None, Buffer, Buffer]:
+    """The pieces in one buffer, as Arrow has its binary columns: validity bits (None: no nulls), ends, bytes."""
+    blobs: list[bytes | memoryview] = []
+    bits: list[bool] = []
+    ends = [0]
+    for data, starts, sizes in pieces:
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+            bits.append(size >= 0)
+            ends.append(ends[-1] + max(size, 0))
+            if size > 0:
+                blobs.append(memoryview(data)[start : start + size])
+    if ends[-1] > LARGEST_INT32:
+        raise OverflowError(f"{ends[-1]} bytes are too many for one column of Arrow's binary type")
+    validity = None
+    if not all(bits):
+        validity = bytearray(len(bits) // 8 + 1)
+        for row, bit in enumerate(bits):
+            validity[row >> 3] |= bit << (row & 7)
+    return validity, memoryview(array("i", ends)), b"".join(blobs)
+
+
+def header_pieces(columns: Columns) -> tuple[Pieces, Pieces]:
+    """Names and values of the headers of all records, one after the other."""
+    data = bytes(columns.data)
+    names: tuple[list[int], list[int]] = ([], [])
+    values: tuple[list[int], list[int]] = ([], [])
+    for pos, count in zip(columns.headers_start.tolist(), columns.header_count.tolist(), strict=True):
+        if count:
+            _, pos = read_varint(data, pos)
+        for _ in range(count):
+            for starts, sizes in (names, values):
+                size, pos = read_varint(data, pos)
+                starts.append(pos)
+                sizes.append(max(size, -1))
+                pos += max(size, 0)
+    return (
+        (data, _column("i", names[0]), _column("i", names[1])),
+        (data, _column("i", values[0]), _column("i", values[1])),
+    )
 
 
 def varint(number: int) -> bytes:

@@ -119,14 +119,14 @@ _NO_LONGS: Any = read_only(np.empty(0, np.int64))
 _NO_SIZES: Any = read_only(np.empty(0, np.int32))
 _MOST_OVERHEAD = 36  # of a record, besides key, value and headers: six numbers and the attributes
 
-Pieces = tuple[Any, Any, Any, int]
+Blobs = tuple[Any, Any, Any, int]
 """One buffer, where in it each piece starts, how long each is (-1: null), the bytes of all of them."""
-_NO_PIECES: Pieces = (read_only(np.empty(0, np.uint8)), _NO_LONGS, _NO_SIZES, 0)
+_NO_BLOBS: Blobs = (read_only(np.empty(0, np.uint8)), _NO_LONGS, _NO_SIZES, 0)
 
 
-def _pieces(blobs: Sequence[Buffer | None] | None) -> Pieces:
+def _in_one(blobs: Sequence[Buffer | None] | None) -> Blobs:
     if not blobs:
-        return _NO_PIECES
+        return _NO_BLOBS
     count = len(blobs)
     if None in blobs:
         sizes = np.fromiter([-1 if blob is None else len(blob) for blob in blobs], np.int32, count)
@@ -137,10 +137,10 @@ def _pieces(blobs: Sequence[Buffer | None] | None) -> Pieces:
     return np.frombuffer(data, np.uint8), _NO_LONGS, read_only(sizes), len(data)
 
 
-def encode_pieces(
-    keys: Pieces,
-    values: Pieces,
-    headers: Pieces,
+def encode_blobs(
+    keys: Blobs,
+    values: Blobs,
+    headers: Blobs,
     timestamps: Any,
     base_timestamp: int,
     count: int,
@@ -169,5 +169,5 @@ def encode(
         base_timestamp = timestamps
     else:
         times, base_timestamp = read_only(np.fromiter(timestamps, np.int64, len(values))), timestamps[0]
-    all_pieces = _pieces(keys), _pieces(values), _pieces(headers)
-    return encode_pieces(*all_pieces, times, base_timestamp, len(values), before)
+    columns = _in_one(keys), _in_one(values), _in_one(headers)
+    return encode_blobs(*columns, times, base_timestamp, len(values), before)

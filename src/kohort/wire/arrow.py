@@ -1,0 +1,216 @@
+"""Columns of records <-> Arrow. pyarrow is loaded with this module, so whoever calls it imports it then.
+
+    key: binary   value: binary   topic: dictionary<int32, string>   partition: int32   offset: int64
+    timestamp: timestamp[ms]   timestamp_type: int32   headers: list<struct<key: string, value: binary>>
+
+No column but key, value and the values of headers ever holds a null: a record without a timestamp has -1.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, chain, repeat
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from kohort.wire.columns import Column, Columns, Pieces, loops_for
+
+HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("ms"), nullable=False),
+        pa.field("timestamp_type", pa.int32(), nullable=False),
+        pa.field("headers", pa.list_(HEADER), nullable=False),
+    ]
+)
+_NO_HEADERS = pa.array([], HEADER)
+LARGEST_COLUMN = (1 << 31) - 1
+"""Bytes that a column of type binary can hold."""
+
+
+class Part(NamedTuple):
+    """Columns and where they were read."""
+
+    topic: str
+    partition: int
+    columns: Columns
+
+
+# --- to Arrow -------------------------------------------------------------------------------------
+
+
+def to_arrow(
+    parts: Sequence[Part], *, columns: Sequence[str] | None = None, topic_as_string: bool = False
+) -> pa.RecordBatch:
+    """All parts, in their order, as one batch; of the schema's columns those that are asked for.
+
+    OverflowError if keys or values are more than 2 GiB: `to_arrow_batches` divides them.
+    """
+    schema = arrow_schema(columns, topic_as_string=topic_as_string)
+    arrays = [_BUILDERS[field.name](parts, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def to_arrow_batches(
+    parts: Sequence[Part],
+    *,
+    columns: Sequence[str] | None = None,
+    topic_as_string: bool = False,
+    max_bytes: int = LARGEST_COLUMN,
+) -> list[pa.RecordBatch]:
+    """The same as several batches, if one cannot hold the bytes of all parts."""
+    groups: list[list[Part]] = []
+    room = 0
+    for part in parts:
+        size = _extent(part.columns)
+        if not groups or size > room:
+            groups.append([])
+            room = max_bytes
+        groups[-1].append(part)
+        room -= size
+    return [to_arrow(group, columns=columns, topic_as_string=topic_as_string) for group in groups]
+
+
+def arrow_schema(columns: Sequence[str] | None = None, *, topic_as_string: bool = False) -> pa.Schema:
+    """The schema of the columns that are asked for, in that order."""
+    schema = SCHEMA
+    if topic_as_string:
+        schema = schema.set(schema.get_field_index("topic"), pa.field("topic", pa.string(), nullable=False))
+    if columns is None:
+        return schema
+    unknown = [name for name in columns if name not in SCHEMA.names]
+    if unknown:
+        raise ValueError(f"records have no column {unknown[0]!r}; they have {', '.join(SCHEMA.names)}")
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def _extent(columns: Columns) -> int:
+    """No less than the bytes of keys and values, or of headers."""
+    if not len(columns):
+        return 0
+    end = len(columns.data) if columns.has_headers else int(columns.headers_start[-1])
+    return end - int(columns.key_start[0])
+
+
+def _rows(parts: Sequence[Part]) -> int:
+    return sum(len(part.columns) for part in parts)
+
+
+def _keys(parts: Sequence[Part], kind: Any) -> Any:
+    if not any(part.columns.has_keys for part in parts):
+        return pa.nulls(_rows(parts), kind)
+    return _binary(
+        [(part.columns.data, part.columns.key_start, part.columns.key_size) for part in parts], kind
+    )
+
+
+def _values(parts: Sequence[Part], kind: Any) -> Any:
+    return _binary(
+        [(part.columns.data, part.columns.value_start, part.columns.value_size) for part in parts], kind
+    )
+
+
+def _binary(pieces: Sequence[Pieces], kind: Any) -> Any:
+    pieces = [piece for piece in pieces if len(piece[1])]
+    if not pieces:
+        return pa.array([], kind)
+    rows = sum(len(piece[1]) for piece in pieces)
+    validity, ends, data = loops_for(sum(len(piece[0]) for piece in pieces)).gather(pieces)
+    return pa.Array.from_buffers(
+        kind,
+        rows,
+        [None if validity is None else pa.py_buffer(validity), pa.py_buffer(ends), pa.py_buffer(data)],
+    )
+
+
+def _numbers(columns: Iterable[Column], rows: int, kind: Any) -> Any:
+    buffers: list[Any] = list(columns)
+    buffer = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(buffer)])
+
+
+def _repeated(numbers: Iterable[tuple[int, int]], rows: int, kind: Any) -> Any:
+    """Each number as often as is said with it."""
+    buffer = b"".join((array("i", [number]) * times).tobytes() for number, times in numbers)
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(buffer)])
+
+
+def _topics(parts: Sequence[Part], kind: Any) -> Any:
+    known = {topic: number for number, topic in enumerate(dict.fromkeys(part.topic for part in parts))}
+    numbers = ((known[part.topic], len(part.columns)) for part in parts)
+    indices = _repeated(numbers, _rows(parts), pa.int32())
+    made = pa.DictionaryArray.from_arrays(indices, pa.array(list(known), pa.string()))
+    return made.dictionary_decode() if kind == pa.string() else made
+
+
+def _partitions(parts: Sequence[Part], kind: Any) -> Any:
+    return _repeated(((part.partition, len(part.columns)) for part in parts), _rows(parts), kind)
+
+
+def _offsets(parts: Sequence[Part], kind: Any) -> Any:
+    return _numbers((part.columns.offsets for part in parts), _rows(parts), kind)
+
+
+def _timestamps(parts: Sequence[Part], kind: Any) -> Any:
+    return _numbers((part.columns.timestamps for part in parts), _rows(parts), kind)
+
+
+def _timestamp_types(parts: Sequence[Part], kind: Any) -> Any:
+    numbers: list[tuple[int, int]] = []
+    for part in parts:
+        before = 0
+        for end, _, timestamp_type in part.columns.runs:
+            numbers.append((timestamp_type, end - before))
+            before = end
+    return _repeated(numbers, _rows(parts), kind)
+
+
+def _headers(parts: Sequence[Part], kind: Any) -> Any:
+    if not any(part.columns.has_headers for part in parts):
+        ends = bytes(4 * (_rows(parts) + 1))
+        return pa.Array.from_buffers(kind, _rows(parts), [None, pa.py_buffer(ends)], children=[_NO_HEADERS])
+    counts: list[Iterable[int]] = []
+    names: list[Pieces] = []
+    values: list[Pieces] = []
+    for part in parts:
+        if not part.columns.has_headers:
+            counts.append(repeat(0, len(part.columns)))
+            continue
+        counts.append(part.columns.header_count.tolist())
+        name, value = loops_for(len(part.columns.data)).header_pieces(part.columns)
+        names.append(name)
+        values.append(value)
+    all_ends = array("i", accumulate(chain.from_iterable(counts), initial=0))
+    structs = pa.StructArray.from_arrays(
+        [_names(_binary(names, pa.binary())), _binary(values, pa.binary())], fields=list(HEADER)
+    )
+    return pa.Array.from_buffers(kind, _rows(parts), [None, pa.py_buffer(all_ends)], children=[structs])
+
+
+def _names(names: Any) -> Any:
+    """Kafka does not look into names; what is no UTF-8 gets replacement characters, or no reader could open it."""
+    try:
+        text = names.view(pa.string())
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
+    return text
+
+
+_BUILDERS: dict[str, Callable[[Sequence[Part], Any], Any]] = {
+    "key": _keys,
+    "value": _values,
+    "topic": _topics,
+    "partition": _partitions,
+    "offset": _offsets,
+    "timestamp": _timestamps,
+    "timestamp_type": _timestamp_types,
+    "headers": _headers,
+}
