@@ -65,15 +65,18 @@ class Pump:
         self.network = Network(self.metadata, reactor, config, security=security, jitter=jitter)
         self.now_ms = reactor.now_ms
         self._reactor = reactor
-        self._parts: dict[str, Part] = {}
+        self._parts: list[Part] = []
+        self._routes: dict[str, Part] = {}
         self._background_parts: list[BackgroundPart] = []
         self._answers: deque[Answer] = deque()
         self.add(self.metadata, "metadata")
 
-    def add(self, part: Part, prefix: str) -> None:
-        """From now on the part is ticked and gets the Answers whose purpose starts with `prefix` and a dot."""
-        assert prefix not in self._parts, prefix
-        self._parts[prefix] = part
+    def add(self, part: Part, *prefixes: str) -> None:
+        """From now on the part is ticked and gets the Answers whose purpose starts with a prefix of these and a dot."""
+        self._parts.append(part)
+        for prefix in prefixes:
+            assert prefix not in self._routes, prefix
+            self._routes[prefix] = part
         if isinstance(part, BackgroundPart):
             self._background_parts.append(part)
 
@@ -83,7 +86,7 @@ class Pump:
         self.network.tick(now)
         for _ in range(MAX_ROUNDS):
             self._hand_out(now)
-            for part in self._parts.values():
+            for part in self._parts:
                 part.tick(now)
             if not self.out and not self._answers:
                 return
@@ -112,12 +115,12 @@ class Pump:
         while answers:
             answer = answers.popleft()
             prefix, _, _ = answer.send.purpose.partition(".")
-            self._parts[prefix].answer(answer, now_ms)
+            self._routes[prefix].answer(answer, now_ms)
 
     def next_deadline_ms(self) -> int:
         nearest = self.network.next_deadline_ms()
         deadline_ms = FAR_MS if nearest is None else nearest
-        for part in self._parts.values():
+        for part in self._parts:
             due_ms = part.next_deadline_ms()
             if due_ms is not None and due_ms < deadline_ms:
                 deadline_ms = due_ms
