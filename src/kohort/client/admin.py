@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 
@@ -16,12 +15,10 @@ from kohort.client.admin_types import (
     NewTopic,
     TopicDescription,
 )
-from kohort.client.driving import deadline_after, run_steps
 from kohort.client.config import ADMIN, read_config
-from kohort.client.effects import Outbox
+from kohort.client.driving import deadline_after, run_steps
 from kohort.client.engine import Engine
 from kohort.client.errors import ClosedClient
-from kohort.client.metadata import Metadata
 from kohort.client.requests import Requests
 from kohort.client.steps import Steps, T
 from kohort.client.types import OffsetAndMetadata, TopicPartition
@@ -41,12 +38,10 @@ class Admin:
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
         self._config, _ = read_config(ADMIN, settings, keywords)
-        out: Outbox = []
-        metadata = Metadata(out, self._config, random.random)
-        requests = Requests(out, self._config, metadata, random.random)
-        self._engine = Engine(self._config, metadata, out)
-        self._engine.add(metadata, "metadata")
-        self._engine.add(requests, "requests")
+        self._engine = engine = Engine(self._config)
+        metadata = engine.metadata
+        requests = Requests(engine.out, self._config, metadata, engine.jitter)
+        engine.add(requests, "requests")
         self._topics = TopicCalls(requests, metadata, self._engine.now_ms)
         self._groups = GroupCalls(requests, metadata, self._engine.now_ms)
         self._topics.obstacle = self._groups.obstacle = self._engine.obstacle

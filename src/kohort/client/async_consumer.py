@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kohort.client.consumer import OffsetMap, Polled, build
+from kohort.client.config import CONSUMER, read_config
+from kohort.client.consumer import OBJECTS, OffsetMap, Polled, build_core
 from kohort.client.consumer_calls import ConsumerCalls, Listener, Offsets, RebalanceCallback
 from kohort.client.driving import deadline_after, run_steps_async
 from kohort.client.engine import AsyncEngine
@@ -37,9 +38,9 @@ class AsyncConsumer:
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        self._config, self._core, objects = build(settings, keywords)
-        self._engine = AsyncEngine(self._config, self._core.metadata, self._core.out)
-        self._engine.add(self._core, "")
+        self._config, objects = read_config(CONSUMER, settings, keywords, OBJECTS)
+        self._engine = AsyncEngine(self._config)
+        self._core = build_core(self._config, objects, self._engine)
         self._calls = ConsumerCalls(self._core, self._engine.now_ms, objects.get("interceptors", ()))
         self._calls.obstacle = self._engine.obstacle
         self._iteration = Iteration(self._core.subscription)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -16,7 +15,7 @@ from kohort.client.config import CONSUMER, ConsumerConfig, read_config
 from kohort.client.consumer_calls import ConsumerCalls, Listener, Offsets, RebalanceCallback
 from kohort.client.consumer_core import ConsumerCore
 from kohort.client.driving import deadline_after, run_steps
-from kohort.client.engine import Engine
+from kohort.client.engine import Engine, Pump
 from kohort.client.errors import ClosedClient, ConcurrentUse
 from kohort.client.iteration import Iteration
 from kohort.client.records import Record, Records
@@ -33,19 +32,17 @@ Polled = dict[TopicPartition, Records]
 OffsetMap = Mapping[tuple[str, int], int | OffsetAndMetadata]
 
 
-def build(
-    settings: Mapping[str, object] | None, keywords: Mapping[str, object]
-) -> tuple[ConsumerConfig, ConsumerCore, dict[str, Any]]:
-    """Settings checked, parts put together; what both consumers begin with."""
-    config, objects = read_config(CONSUMER, settings, keywords, OBJECTS)
+def build_core(config: ConsumerConfig, objects: Mapping[str, Any], engine: Pump) -> ConsumerCore:
+    """The parts put together and handed to the engine; what both consumers begin with."""
     strategy = objects.get("partition.assignment.strategy", DEFAULT_ASSIGNORS)
     if isinstance(strategy, str):
         strategy = [name.strip() for name in strategy.split(",")]
     elif not isinstance(strategy, (list, tuple)):
         strategy = [strategy]
-    core = ConsumerCore(config, random.random, load_assignors(strategy))
+    core = ConsumerCore(config, engine.jitter, load_assignors(strategy), engine.out, engine.metadata)
     core.fetcher.deserialize_with(objects.get("key.deserializer"), objects.get("value.deserializer"))
-    return config, core, objects
+    engine.add(core, *core.prefixes)
+    return core
 
 
 class Consumer:
@@ -63,9 +60,9 @@ class Consumer:
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        self._config, self._core, objects = build(settings, keywords)
-        self._engine = Engine(self._config, self._core.metadata)
-        self._engine.add(self._core, "")
+        self._config, objects = read_config(CONSUMER, settings, keywords, OBJECTS)
+        self._engine = Engine(self._config)
+        self._core = build_core(self._config, objects, self._engine)
         self._calls = ConsumerCalls(self._core, self._engine.now_ms, objects.get("interceptors", ()))
         self._calls.obstacle = self._engine.obstacle
         self._iteration = Iteration(self._core.subscription)

@@ -11,7 +11,7 @@ from kohort.client.backoff import Jitter
 from kohort.client.cluster import Cluster
 from kohort.client.commits import Commits
 from kohort.client.config import ConsumerConfig
-from kohort.client.effects import Answer, Outbox
+from kohort.client.effects import Answer, Outbox, Part
 from kohort.client.fetcher import Fetcher
 from kohort.client.group_coordinator import GroupCoordinator
 from kohort.client.membership import Membership
@@ -27,11 +27,13 @@ class ConsumerCore:
         jitter: Jitter,
         assignors: list[Assignor] | None = None,
         out: Outbox | None = None,
+        metadata: Metadata | None = None,
     ) -> None:
+        """An engine brings its own outbox and metadata, and drives the metadata itself."""
         self.config = config
         self.out: Outbox = [] if out is None else out
         self.subscription = Subscription(config.reset())
-        self.metadata = Metadata(self.out, config, jitter)
+        self.metadata = Metadata(self.out, config, jitter) if metadata is None else metadata
         self.coordinator = GroupCoordinator(self.out, config, self.metadata, jitter)
         self.commits = Commits(
             self.out, config, self.coordinator, self.subscription, self.metadata, jitter=jitter
@@ -52,20 +54,21 @@ class ConsumerCore:
         self.positions = Positions(self.out, config, self.subscription, self.metadata, self.commits, jitter)
         self.fetcher = Fetcher(self.out, config, self.subscription, self.metadata, jitter)
         self._seen = -1  # the version of the cluster that was looked at last
-        self._parts = {
-            "metadata": self.metadata,
+        self._parts: dict[str, Part] = {
             "coordinator": self.coordinator,
             "commits": self.commits,
             "positions": self.positions,
             "fetcher": self.fetcher,
-        } | ({"membership": self.membership} if self.membership is not None else {})
+        }
+        if self.membership is not None:
+            self._parts["membership"] = self.membership
+        self.prefixes = tuple(self._parts)
 
     # --- driven from outside ------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
         """Everything that is due, in the order of one poll: group, positions, fetches."""
         self._look_at_cluster(self.metadata.cluster, now_ms)
-        self.metadata.tick(now_ms)
         self.coordinator.tick(now_ms)
         if self.membership is not None and self.subscription.is_group:
             self.membership.tick(now_ms)
@@ -87,8 +90,8 @@ class ConsumerCore:
         deadlines = [part.next_deadline_ms() for part in self._parts.values()]
         return min((ms for ms in deadlines if ms is not None), default=None)
 
-    def next_background_deadline_ms(self) -> int | None:
-        return self.membership.next_background_deadline_ms() if self.membership is not None else None
+    def background_deadline_ms(self) -> int | None:
+        return self.membership.background_deadline_ms() if self.membership is not None else None
 
     # --- what a caller of poll waits for ------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Any
+from typing import Any, Protocol
 
 from kohort.wire.struct import Message
 
@@ -75,3 +75,15 @@ class Answer:
 
 
 Outbox = list[Send]
+
+
+class Part(Protocol):
+    """What drives a part needs to know of it."""
+
+    def tick(self, now_ms: int) -> None:
+        """Does what is due; calling it again at once does nothing more."""
+
+    def answer(self, answer: Answer, now_ms: int) -> None: ...
+
+    def next_deadline_ms(self) -> int | None:
+        """When to tick again at the latest; None: only after an answer or a command."""

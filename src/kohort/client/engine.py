@@ -22,7 +22,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from kohort.client.backoff import Jitter
 from kohort.client.config import ClientConfig
-from kohort.client.effects import Answer, Lane, Outbox
+from kohort.client.effects import Answer, Lane, Outbox, Part
 from kohort.client.errors import ClosedClient, Wakeup
 from kohort.client.metadata import Metadata
 from kohort.client.network import Network
@@ -35,14 +35,6 @@ FAR_MS = 1 << 62
 LONGEST_WAIT_MS = 60_000
 SHORTEST_NAP_MS = 10  # of the background thread, should a part say that it is due and then do nothing
 MAX_ROUNDS = 100
-
-
-class Part(Protocol):
-    """A sans-IO part; see effects.py."""
-
-    def tick(self, now_ms: int) -> None: ...
-    def answer(self, answer: Answer, now_ms: int) -> None: ...
-    def next_deadline_ms(self) -> int | None: ...
 
 
 @runtime_checkable
