@@ -1,0 +1,435 @@
+"""Where records wait until they are sent: per partition one open batch and a queue of closed ones.
+
+`append` is called by any thread, for every record, and takes about a microsecond; all else is called per batch.
+The lock protects the open batches, the memory count and who is ready; a closed batch belongs to the sender.
+
+Memory is counted in steps: a batch asks for GROWTH bytes of buffer.memory whenever it has filled the last ones, so
+`append` itself only compares a size with the batch's limit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from kohort.client.backoff import Jitter
+from kohort.client.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, Batch, Headers, OnDelivery, Placed
+from kohort.client.cluster import NO_NODE, Cluster
+from kohort.client.partitioners import STICKY
+from kohort.wire.records import HEADER_SIZE
+
+GROWTH = 16_384
+"""Bytes of buffer.memory that a batch asks for at a time."""
+
+
+class NoRoom(Enum):
+    """Why a record was not taken."""
+
+    MEMORY = "buffer.memory is used up"
+    CLOSED = "the producer is closed"
+    FORGOTTEN = "the topic was not used for long; look it up again"
+
+
+def record_size(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
+    """What a record takes in a batch, at most."""
+    size = RECORD_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
+    for name, content in headers or ():
+        # A name's characters may take up to four bytes; its own encoding says how many.
+        size += HEADER_OVERHEAD + len(name.encode("utf-8", "surrogateescape")) + len(content or b"")
+    return size
+
+
+P = TypeVar("P", bound=Placed)
+_new_tuple = tuple.__new__
+
+
+class PartitionQueue:
+    """The batches of one partition, and what the sender knows of it."""
+
+    __slots__ = (
+        "topic", "index", "topic_queues", "open", "closed", "in_flight", "sent", "producer_id", "producer_epoch",
+        "next_sequence", "last_acked_sequence", "last_acked_offset", "unresolved", "leader_id", "leader_epoch",
+    )  # fmt: skip
+
+    def __init__(self, topic: TopicQueues, index: int) -> None:
+        self.topic = topic.name
+        self.index = index
+        self.topic_queues = topic
+        self.open = topic.full
+        self.closed: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []  # sent at least once and not done, in the order of first sending
+        self.sent = 0  # batches so far
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.next_sequence = 0
+        self.last_acked_sequence = -1
+        self.last_acked_offset = -1
+        self.unresolved: int | None = None  # the sequence after a batch whose fate nobody knows
+        self.leader_id = NO_NODE
+        self.leader_epoch = -1
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
+class TopicQueues:
+    """A topic that records are sent to."""
+
+    __slots__ = (
+        "name",
+        "topic_id",
+        "queues",
+        "available",
+        "sticky",
+        "sticky_bytes",
+        "used_ms",
+        "full",
+        "forgotten",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.topic_id = bytes(16)
+        self.queues: list[PartitionQueue] = []
+        self.available: list[int] = []  # partitions that have a leader
+        self.sticky = 0
+        self.sticky_bytes = 0
+        self.used_ms = 0
+        self.forgotten = False
+        # Stands for the open batch where there is none: it has no room, so `append` looks no further.
+        self.full: Batch = Batch(None, 0)  # type: ignore[arg-type]
+        self.full.limit = -1
+
+
+class Accumulator(Generic[P]):
+    """`placed` is the class of the deliveries that `append` returns; `wake(due_ms)` tells when the sender is needed."""
+
+    def __init__(
+        self,
+        placed: type[P],
+        lock: AbstractContextManager[Any],
+        jitter: Jitter,
+        wake: Callable[[int], None],
+        *,
+        batch_size: int,
+        buffer_memory: int,
+        linger_ms: int,
+    ) -> None:
+        self.topics: dict[str, TopicQueues] = {}
+        self.ready: dict[PartitionQueue, None] = {}
+        """Partitions with closed batches, the longest waiting first."""
+        self.incomplete: dict[Batch, None] = {}
+        """All that are not done, the oldest first."""
+        self.used_bytes = 0
+        self.waiting_for_memory = 0
+        """Callers that wait for memory: no batch lingers while there are any."""
+        self.closed = False
+        self.linger_ms = linger_ms
+        self._placed = placed
+        self._lock = lock
+        self._jitter = jitter
+        self._wake = wake
+        self._batch_size = max(1, batch_size)
+        self._buffer_memory = buffer_memory
+        self._lingering: deque[Batch] = deque()
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic: TopicQueues,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers | None = None,
+        callback: OnDelivery | None = None,
+    ) -> P | None:
+        """The record's place in the open batch of a partition (STICKY: the topic's current one).
+
+        None if that batch has no room, or for records with headers: `append_new` is for these.
+        """
+        if headers:
+            return None
+        key_size = len(key) if key is not None else -1
+        value_size = len(value) if value is not None else -1
+        size = RECORD_OVERHEAD + 2 + key_size + value_size
+        with self._lock:
+            batch = topic.queues[topic.sticky if partition == STICKY else partition].open
+            size += batch.size
+            if size > batch.limit:
+                return None
+            batch.size = size
+            values = batch.values
+            index = len(values)
+            if batch.keys is not None:
+                batch.keys.append(key)
+            elif key is not None:
+                batch.keys = [None] * index
+                batch.keys.append(key)
+            values.append(value)
+            batch.timestamps.append(timestamp)
+            placed: P = _new_tuple(self._placed, (batch, index, timestamp, key_size, value_size))
+            if callback is not None:
+                if batch.callbacks is None:
+                    batch.callbacks = []
+                batch.callbacks.append((placed, callback))
+        return placed
+
+    def append_new(
+        self,
+        topic: TopicQueues,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        callback: OnDelivery | None,
+        now_ms: int,
+    ) -> P | NoRoom:
+        """As `append`, but gives the open batch more memory, or closes it and begins another."""
+        size = record_size(key, value, headers)
+        with self._lock:
+            no_room = self._refusal(topic)
+            if no_room is not None:
+                return no_room
+            batch = topic.queues[topic.sticky if partition == STICKY else partition].open
+            wanted = batch.size + size
+            if batch.limit < 0 or wanted > self._batch_size:
+                if batch.limit >= 0:
+                    self._close(batch, now_ms)
+                # Closing may have moved the topic on to another partition, which may have an open batch of its own.
+                queue = topic.queues[topic.sticky if partition == STICKY else partition]
+                batch = queue.open
+                wanted = batch.size + size
+                if batch.limit >= 0 and wanted > self._batch_size:
+                    self._close(batch, now_ms)
+                    batch = queue.open
+                if batch.limit < 0:
+                    batch = Batch(queue, now_ms)
+                    batch.size = HEADER_SIZE
+                    wanted = HEADER_SIZE + size
+            if wanted > batch.charge and not self._charge(batch, wanted):
+                return NoRoom.MEMORY
+            if not batch.values:
+                batch.queue.open = batch
+                topic.used_ms = now_ms
+                self.incomplete[batch] = None
+                self._lingering.append(batch)
+                self._wake(now_ms + self.linger_ms)
+            if self.waiting_for_memory and self.used_bytes >= self._buffer_memory:
+                self._wake(now_ms)
+            return self._put(batch, key, value, timestamp, headers, callback, wanted)
+
+    def append_columns(
+        self, queue: PartitionQueue, columns: Any, count: int, size: int, now_ms: int
+    ) -> Batch | NoRoom:
+        """A closed batch of its own for records that are columns already; `size` is what they may take, encoded."""
+        with self._lock:
+            no_room = self._refusal(queue.topic_queues)
+            if no_room is not None:
+                return no_room
+            if queue.open.limit >= 0:
+                self._close(queue.open, now_ms)
+            batch = Batch(queue, now_ms)
+            if not self._charge(batch, size):
+                return NoRoom.MEMORY
+            batch.columns = columns
+            batch.size = size
+            batch.count = count
+            queue.topic_queues.used_ms = now_ms
+            self.incomplete[batch] = None
+            self._close(batch, now_ms)
+            return batch
+
+    def _refusal(self, topic: TopicQueues) -> NoRoom | None:
+        if self.closed:
+            return NoRoom.CLOSED
+        return NoRoom.FORGOTTEN if topic.forgotten else None
+
+    def _put(
+        self,
+        batch: Batch,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        callback: OnDelivery | None,
+        size: int,
+    ) -> P:
+        """The one way of records into a batch besides `append`, which spells it out for speed."""
+        batch.size = size
+        index = len(batch.values)
+        if batch.keys is None and key is not None:
+            batch.keys = [None] * index
+        if batch.keys is not None:
+            batch.keys.append(key)
+        batch.values.append(value)
+        batch.timestamps.append(timestamp)
+        sizes = (len(key) if key is not None else -1, len(value) if value is not None else -1)
+        placed: P = _new_tuple(self._placed, (batch, index, timestamp, *sizes))
+        if headers:
+            batch.headers = batch.headers or {}
+            batch.headers[index] = headers
+        if callback is not None:
+            batch.callbacks = batch.callbacks or []
+            batch.callbacks.append((placed, callback))
+        return placed
+
+    def _charge(self, batch: Batch, wanted: int) -> bool:
+        """Memory for a batch of `wanted` bytes and, if there is more, for some records to come."""
+        free = self._buffer_memory - self.used_bytes
+        if wanted - batch.charge > free:
+            return False
+        comfortable = max(wanted, min(batch.charge + GROWTH, self._batch_size))
+        granted = min(comfortable - batch.charge, free)
+        self.used_bytes += granted
+        batch.charge += granted
+        batch.limit = batch.charge
+        return True
+
+    # --- batches ----------------------------------------------------------------------------------
+
+    def _close(self, batch: Batch, now_ms: int) -> None:
+        """No more records: the batch waits for the sender. Gives back the memory that it did not need."""
+        queue, topic = batch.queue, batch.queue.topic_queues
+        batch.limit = -1
+        batch.count = batch.count or len(batch.values)
+        self.used_bytes -= batch.charge - batch.size
+        batch.charge = batch.size
+        if queue.open is batch:
+            queue.open = topic.full
+        queue.closed.append(batch)
+        self.ready[queue] = None
+        if queue.index == topic.sticky:
+            topic.sticky_bytes += batch.size
+            # Less than a full batch is not worth another partition: its next records would begin small batches.
+            if topic.sticky_bytes * 8 >= self._batch_size * 7:
+                self._move_on(topic)
+        self._wake(now_ms)
+
+    def _move_on(self, topic: TopicQueues) -> None:
+        among: list[int] | range = topic.available or range(len(topic.queues))
+        topic.sticky = among[int(self._jitter() * len(among))]
+        topic.sticky_bytes = 0
+
+    def close_due(self, now_ms: int) -> None:
+        """Closes the open batches that have lingered; all of them while callers wait for memory, or at the end."""
+        at_once = self.closed or self.waiting_for_memory > 0
+        with self._lock:
+            lingering = self._lingering
+            while lingering:
+                batch = lingering[0]
+                if batch.limit >= 0:
+                    if not at_once and batch.created_ms + self.linger_ms > now_ms:
+                        return
+                    self._close(batch, now_ms)
+                lingering.popleft()
+
+    def next_linger_ms(self) -> int | None:
+        """When the oldest open batch has lingered. May be early, if it was closed since."""
+        with self._lock:
+            return self._lingering[0].created_ms + self.linger_ms if self._lingering else None
+
+    def flush(self, now_ms: int) -> list[Batch]:
+        """Closes all open batches; what must be done before all records sent so far are."""
+        with self._lock:
+            for batch in self._lingering:
+                if batch.limit >= 0:
+                    self._close(batch, now_ms)
+            self._lingering.clear()
+            return list(self.incomplete)
+
+    def take_first(self, queue: PartitionQueue) -> Batch:
+        """The first closed batch of a partition, out of its queue."""
+        with self._lock:
+            batch = queue.closed.popleft()
+            if not queue.closed:
+                self.ready.pop(queue, None)
+            return batch
+
+    def put_back(self, batch: Batch) -> None:
+        """A batch that was sent and must be sent again: before all that were sent after it, or never."""
+        queue = batch.queue
+        with self._lock:
+            at = 0
+            for other in queue.closed:
+                if other.order < 0 or other.order > batch.order:
+                    break
+                at += 1
+            queue.closed.insert(at, batch)
+            self.ready[queue] = None
+
+    def drop(self, batch: Batch) -> None:
+        """Takes a batch out of its queue, if it waits there."""
+        with self._lock:
+            if batch.limit >= 0:
+                self._close(batch, batch.created_ms)
+            if batch in batch.queue.closed:
+                batch.queue.closed.remove(batch)
+            if not batch.queue.closed:
+                self.ready.pop(batch.queue, None)
+
+    def replace(self, batch: Batch, parts: list[Batch]) -> None:
+        """The parts take the place of a batch that was split, and its memory."""
+        with self._lock:
+            self.incomplete.pop(batch, None)
+            for part in parts:
+                self.incomplete[part] = None
+            parts[0].charge, batch.charge = batch.charge, 0
+
+    def release(self, batch: Batch) -> None:
+        """The batch is done: its memory is free."""
+        with self._lock:
+            self.used_bytes -= batch.charge
+            batch.charge = 0
+            self.incomplete.pop(batch, None)
+
+    def shut(self) -> None:
+        """No more records."""
+        with self._lock:
+            self.closed = True
+            for topic in self.topics.values():
+                for queue in topic.queues:
+                    # The fast way of `append` is closed as well: an open batch has no room from now on.
+                    if queue.open.limit >= 0:
+                        self._close(queue.open, 0)
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def learn(self, cluster: Cluster, now_ms: int) -> None:
+        """Takes over what is new in the metadata of the topics that it knows or that are wanted for the first time."""
+        for name, info in cluster.topics.items():
+            if not info.partitions:
+                continue
+            topic = self.topics.get(name)
+            fresh = topic is None
+            if topic is None:
+                topic = TopicQueues(name)
+                topic.used_ms = now_ms
+            with self._lock:
+                topic.topic_id = info.topic_id
+                for index in range(len(topic.queues), max(info.partitions) + 1):
+                    topic.queues.append(PartitionQueue(topic, index))
+                for index, partition in info.partitions.items():
+                    queue = topic.queues[index]
+                    queue.leader_id, queue.leader_epoch = partition.leader_id, partition.leader_epoch
+                topic.available = [q.index for q in topic.queues if q.leader_id != NO_NODE]
+                if fresh:
+                    self._move_on(topic)
+                    self.topics[name] = topic
+
+    def forget_idle(self, idle_ms: int, now_ms: int) -> list[str]:
+        """Lets go of the topics that had no records for so long; their names."""
+        gone = []
+        with self._lock:
+            for name, topic in list(self.topics.items()):
+                unused = topic.used_ms + idle_ms <= now_ms
+                if unused and not any(q.open.limit >= 0 or q.closed or q.in_flight for q in topic.queues):
+                    topic.forgotten = True
+                    del self.topics[name]
+                    gone.append(name)
+        return gone

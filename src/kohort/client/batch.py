@@ -1,0 +1,157 @@
+"""A batch on its way to a partition: columns that `send` appends to, and what became of it.
+
+Records have no objects of their own: a delivery is a place in a batch. Until it is closed a batch is written to
+under the accumulator's lock; from then on it belongs to the sender.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kohort.client.types import RecordMetadata, TopicPartition
+from kohort.wire.errors import KohortError
+
+if TYPE_CHECKING:
+    from kohort.client.accumulator import PartitionQueue
+
+Headers = Sequence[tuple[str, bytes | None]]
+OnDelivery = Callable[[RecordMetadata | None, Exception | None], object]
+
+NO_SEQUENCE = -1
+NO_OFFSET = -1
+
+RECORD_OVERHEAD = 14
+"""Bytes that a record adds to its key and value, at most, in batches that are not huge."""
+HEADER_OVERHEAD = 10
+"""The same for each header of a record: two lengths."""
+
+
+class Placed(tuple[Any, ...]):
+    """A record's place: (batch, index, timestamp, key_size, value_size). Fronts add ways to wait for it."""
+
+    __slots__ = ()
+
+    @property
+    def _place(self) -> tuple[Batch, int]:
+        """Where the record is now; a batch that was too large for the broker has been split."""
+        batch: Batch = self[0]
+        index: int = self[1]
+        while batch.parts:
+            at = bisect_right(batch.parts, index, key=_first_index) - 1
+            first, batch = batch.parts[at]
+            index -= first
+        return batch, index
+
+    @property
+    def _outcome(self) -> RecordMetadata | Exception:
+        """What became of the record, once its batch is done."""
+        batch, index = self._place
+        assert batch.done, "the record is still on its way"
+        if batch.error is not None:
+            return batch.record_errors.get(index, batch.error) if batch.record_errors else batch.error
+        queue = batch.queue
+        offset = batch.base_offset + index if batch.base_offset >= 0 else NO_OFFSET
+        timestamp = batch.append_time_ms if batch.append_time_ms >= 0 else self[2]
+        return RecordMetadata(queue.topic, queue.index, offset, timestamp, self[3], self[4])
+
+
+def _first_index(part: tuple[int, Batch]) -> int:
+    return part[0]
+
+
+class Batch:
+    """Records of one partition that are written together, or not at all."""
+
+    __slots__ = (
+        "queue", "created_ms", "size", "limit", "charge", "count", "values", "keys", "timestamps", "headers",
+        "callbacks", "columns", "encoded", "producer_id", "producer_epoch", "sequence", "order", "was_reset",
+        "attempts", "retry_at_ms", "leader_epoch", "on_the_wire", "is_split", "done", "base_offset",
+        "append_time_ms", "error", "record_errors", "parts", "waiters", "told",
+    )  # fmt: skip
+
+    def __init__(self, queue: PartitionQueue, created_ms: int) -> None:
+        self.queue = queue
+        self.created_ms = created_ms
+        self.size = 0  # bytes, estimated from above
+        self.limit = 0  # as far as it may grow without asking
+        self.charge = 0  # bytes of buffer.memory that it holds
+        self.count = 0  # of its records, once it is closed
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] | None = None  # None: no record has one
+        self.timestamps: list[int] = []
+        self.headers: dict[int, Headers] | None = None
+        self.callbacks: list[tuple[Placed, OnDelivery | None]] | None = None
+        self.columns: Any = None  # of an Arrow batch, instead of the lists
+        self.encoded: bytes | None = None
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.sequence = NO_SEQUENCE
+        self.order = -1  # counts the batches of a partition in the order of their first sending
+        self.was_reset = False  # its sequence changed since it was last sent
+        self.attempts = 0
+        self.retry_at_ms = 0
+        self.leader_epoch = -1  # of the leader that it was last sent to
+        self.on_the_wire = False
+        self.is_split = False
+        self.done = False
+        self.base_offset = NO_OFFSET
+        self.append_time_ms = -1
+        self.error: Exception | None = None
+        self.record_errors: dict[int, Exception] | None = None
+        self.parts: list[tuple[int, Batch]] | None = None
+        self.waiters: list[Callable[[], None]] = []
+        self.told = False  # the callbacks have returned
+
+    @property
+    def partition(self) -> TopicPartition:
+        return TopicPartition(self.queue.topic, self.queue.index)
+
+    @property
+    def last_sequence(self) -> int:
+        return (self.sequence + self.count - 1) & 0x7FFF_FFFF
+
+    def succeed(self, base_offset: int, append_time_ms: int) -> None:
+        self.base_offset = base_offset
+        self.append_time_ms = append_time_ms
+        self._end()
+
+    def fail(self, error: Exception, record_errors: dict[int, Exception] | None = None) -> None:
+        self.error = error
+        self.record_errors = record_errors
+        self._end()
+
+    def _end(self) -> None:
+        """Lets go of the records: a delivery that somebody keeps must not keep them all."""
+        assert not self.done, "a batch ends once"
+        self.done = True
+        self.values, self.keys, self.timestamps = [], None, []
+        self.headers = self.columns = self.encoded = None
+
+    def tell(self, on_error: Callable[[Exception], None]) -> None:
+        """Calls the callbacks in the order of the records, then those who wait. Errors in them go to `on_error`."""
+        callbacks, self.callbacks = self.callbacks, None
+        for placed, callback in callbacks or ():
+            if callback is None:
+                continue
+            outcome = placed._outcome
+            try:
+                if isinstance(outcome, Exception):
+                    callback(None, outcome)
+                else:
+                    callback(outcome, None)
+            except Exception as error:
+                on_error(error)
+        # In this order: who adds a waiter and then sees that nobody was told yet will be called.
+        self.told = True
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            try:
+                waiter()
+            except Exception as error:
+                on_error(error)
+
+
+class BatchMemberFailed(KohortError):
+    """The record was good, but another record of its batch was not, so that none of them was written."""

@@ -1,0 +1,438 @@
+"""Sends the accumulator's batches to the leaders of their partitions, and again where that helps. Sans-IO.
+
+At most `max.in.flight.requests.per.connection` requests are under way to a node; each carries at most one batch of a
+partition. A batch ends in `completed`, done or failed: whoever drives the sender tells those who wait for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from kohort.client.accumulator import Accumulator, PartitionQueue
+from kohort.client.backoff import Backoff, Jitter
+from kohort.client.batch import NO_SEQUENCE, Batch
+from kohort.client.cluster import NO_NODE, Cluster
+from kohort.client.config import ProducerConfig
+from kohort.client.effects import ANY_NODE, Answer, Failure, FailureKind, Outbox, Send
+from kohort.client.encoding import encode, renumbered, split
+from kohort.client.errors import AuthenticationFailed, ClosedClient, TimedOut, error_for
+from kohort.client.idempotence import Idempotence
+from kohort.client.metadata import Metadata
+from kohort.client.produce_errors import (
+    FATAL,
+    OUTDATED_METADATA,
+    RETRIABLE,
+    Outcome,
+    code_of,
+    outcome_of,
+    outcomes_of,
+    record_errors,
+    words_for,
+)
+from kohort.wire.compression import Compression
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kohort.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from kohort.wire.records import HEADER_SIZE
+from kohort.wire.struct import ZERO_UUID
+
+_log = logging.getLogger("kohort.client.sender")
+
+LAST_VERSION_WITH_NAMES = 12
+REQUEST_OVERHEAD = 512
+"""Bytes of a request besides its batches; only to stay clear of max.request.size."""
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """What a Produce request carries."""
+
+    node_id: int
+    batches: list[Batch]
+
+
+class Sender:
+    """A part with the purpose "sender."; see the module's docstring."""
+
+    def __init__(
+        self,
+        out: Outbox,
+        config: ProducerConfig,
+        metadata: Metadata,
+        accumulator: Accumulator[Any],
+        jitter: Jitter,
+    ) -> None:
+        self.completed: list[Batch] = []
+        """Batches that ended since someone looked; their callbacks are still to be called."""
+        self.fatal: Exception | None = None
+        """Why nothing can be sent any more."""
+        self._out, self._config, self._metadata, self._accumulator = out, config, metadata, accumulator
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
+        self._acks = -1 if config.acks == "all" else int(config.acks)
+        self._compression = Compression[config.compression_type.upper()]
+        self._level: int | None = getattr(config, f"compression_{config.compression_type}_level", None)
+        self._most_in_flight = config.max_in_flight_requests_per_connection
+        self._idempotence = Idempotence() if config.enable_idempotence else None
+        self._asking_for_id: int | None = None  # the attempt that is under way
+        self._id_attempts = 0
+        self._id_not_before_ms = 0
+        self._in_flight: dict[int, int] = {}
+        self._wanted: dict[str, int] = {}
+        self._cluster: Cluster | None = None
+        self._due_ms: int | None = None
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def want_topic(self, topic: str, now_ms: int) -> None:
+        """Metadata of the topic is asked for, and kept until it has not been used for metadata.max.idle.ms."""
+        new = topic not in self._wanted
+        self._wanted[topic] = now_ms
+        if new or topic in self._metadata.cluster.errors:
+            self._metadata.want(frozenset(self._wanted), allow_auto_create=True, now_ms=now_ms)
+
+    def _learn(self, now_ms: int) -> None:
+        if self._metadata.cluster is self._cluster:
+            return
+        idle_ms = self._config.metadata_max_idle_ms
+        self._accumulator.forget_idle(idle_ms, now_ms)
+        kept = {
+            t: ms for t, ms in self._wanted.items() if t in self._accumulator.topics or ms + idle_ms > now_ms
+        }
+        if kept != self._wanted:
+            self._wanted = kept
+            self._metadata.want(frozenset(kept), allow_auto_create=True, now_ms=now_ms)
+        self._cluster = self._metadata.cluster
+        self._accumulator.learn(self._cluster, now_ms)
+
+    # --- the part ---------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        self._learn(now_ms)
+        self._due_ms = None
+        if self.fatal is not None:
+            self.abort_all(self.fatal)
+            return
+        self._accumulator.close_due(now_ms)
+        self._expire(now_ms)
+        if self._idempotence is not None:
+            self._idempotence.tick()
+            self._ask_for_id(now_ms)
+            if not self._idempotence.has_id:
+                return
+        if self._accumulator.ready:
+            self._send_ready(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        times = [t for t in (self._due_ms, self._accumulator.next_linger_ms()) if t is not None]
+        oldest = next(iter(self._accumulator.incomplete), None)
+        if oldest is not None:
+            times.append(oldest.created_ms + self._config.delivery_timeout_ms)
+        return min(times, default=None)
+
+    def answer(self, answer: Answer, now_ms: int) -> None:
+        if answer.send.purpose == "sender.init_producer_id":
+            self._take_id(answer, now_ms)
+        else:
+            self._take_produced(answer, now_ms)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits and nothing is under way."""
+        return not self._accumulator.incomplete
+
+    def _look_again_at(self, time_ms: int) -> None:
+        self._due_ms = time_ms if self._due_ms is None else min(self._due_ms, time_ms)
+
+    # --- the producer's id ------------------------------------------------------------------------
+
+    def _ask_for_id(self, now_ms: int) -> None:
+        assert self._idempotence is not None
+        if self._idempotence.has_id or self._asking_for_id is not None:
+            return
+        if now_ms < self._id_not_before_ms:
+            self._look_again_at(self._id_not_before_ms)
+            return
+        self._id_attempts += 1
+        self._asking_for_id = self._id_attempts
+        self._out.append(
+            Send(
+                ANY_NODE,
+                InitProducerIdRequest.API_KEY,
+                lambda version: InitProducerIdRequest(
+                    transactional_id=None, transaction_timeout_ms=0x7FFF_FFFF
+                ),
+                "sender.init_producer_id",
+                self._config.request_timeout_ms,
+                about=self._id_attempts,
+            )
+        )
+
+    def _take_id(self, answer: Answer, now_ms: int) -> None:
+        assert self._idempotence is not None
+        if answer.send.about != self._asking_for_id:
+            return
+        self._asking_for_id = None
+        self._id_not_before_ms = now_ms + self._backoff.after(min(self._id_attempts, 10))
+        response: InitProducerIdResponse | None = answer.response
+        if answer.failure is not None:
+            if not answer.failure.is_retriable:
+                self.abort_all(_failure_error(answer.failure))
+            return
+        assert response is not None
+        code = code_of(response.error_code)
+        if code is ErrorCode.NONE:
+            self._id_attempts = 0
+            self._idempotence.take_id(response.producer_id, response.producer_epoch)
+        elif code not in RETRIABLE and code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            self.abort_all(
+                error_for(
+                    code,
+                    "the broker gives no producer id, which enable.idempotence=true needs: allow this client to "
+                    "write (IDEMPOTENT_WRITE on the cluster, or WRITE on a topic) or set enable.idempotence=false",
+                )
+            )
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def _send_ready(self, now_ms: int) -> None:
+        """One request after the other to each node, each with at most one batch of a partition."""
+        while True:
+            requests: dict[int, tuple[list[Batch], int]] = {}
+            for queue in list(self._accumulator.ready):
+                batch = self._next_batch(queue, now_ms)
+                if batch is None:
+                    continue
+                taken, size = requests.get(queue.leader_id, ([], 0))
+                if taken and size + batch.size > self._config.max_request_size - REQUEST_OVERHEAD:
+                    continue
+                taken.append(batch)
+                requests[queue.leader_id] = (taken, size + batch.size)
+                self._accumulator.take_first(queue)
+            if not requests:
+                return
+            for node_id, (batches, _) in requests.items():
+                self._send(node_id, batches)
+
+    def _next_batch(self, queue: PartitionQueue, now_ms: int) -> Batch | None:
+        """The first batch of a partition, if it may be sent now."""
+        node_id = queue.leader_id
+        if node_id == NO_NODE:
+            self._metadata.request_update(f"{queue} has no known leader")
+            return None
+        if self._in_flight.get(node_id, 0) >= self._most_in_flight:
+            return None
+        batch = queue.closed[0]
+        if batch.attempts and now_ms < batch.retry_at_ms and queue.leader_epoch <= batch.leader_epoch:
+            self._look_again_at(batch.retry_at_ms)
+            return None
+        if self._most_in_flight == 1 and any(other.on_the_wire for other in queue.in_flight):
+            return None
+        if self._idempotence is not None and not self._idempotence.may_send(batch):
+            return None
+        return batch
+
+    def _send(self, node_id: int, batches: list[Batch]) -> None:
+        for batch in batches:
+            self._prepare(batch)
+        self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
+        self._out.append(
+            Send(
+                node_id,
+                ProduceRequest.API_KEY,
+                lambda version: self._request(version, batches),
+                "sender.produce",
+                self._config.request_timeout_ms,
+                about=InFlight(node_id, batches),
+                max_version=None if _all_have_ids(batches) else LAST_VERSION_WITH_NAMES,
+                answered=self._acks != 0,
+            )
+        )
+
+    def _prepare(self, batch: Batch) -> None:
+        queue = batch.queue
+        if batch.order < 0 or batch.sequence == NO_SEQUENCE:
+            if batch.order < 0:
+                batch.order = queue.sent
+                queue.sent += 1
+            if self._idempotence is not None:
+                self._idempotence.assign(batch)
+        if batch not in queue.in_flight:
+            queue.in_flight.append(batch)
+        if batch.encoded is None:
+            batch.encoded = encode(batch, self._compression, self._level)
+        elif batch.was_reset:
+            batch.encoded = renumbered(batch)
+        batch.was_reset = False
+        batch.on_the_wire = True
+        batch.leader_epoch = queue.leader_epoch
+
+    def _request(self, version: int, batches: list[Batch]) -> ProduceRequest:
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            if batch.done:  # it expired while the connection was being opened
+                continue
+            topic = topics.get(batch.queue.topic)
+            if topic is None:
+                topic = TopicProduceData(batch.queue.topic, batch.queue.topic_queues.topic_id)
+                topics[batch.queue.topic] = topic
+            topic.partition_data.append(PartitionProduceData(batch.queue.index, batch.encoded))
+        return ProduceRequest(None, self._acks, self._config.request_timeout_ms, list(topics.values()))
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def _take_produced(self, answer: Answer, now_ms: int) -> None:
+        flight: InFlight = answer.send.about
+        left = self._in_flight.get(flight.node_id, 0) - 1
+        if left > 0:
+            self._in_flight[flight.node_id] = left
+        else:
+            self._in_flight.pop(flight.node_id, None)
+        outcomes, leaders = outcomes_of(answer, flight.batches)
+        for partition, leader_id, leader_epoch, nodes in leaders:
+            self._metadata.update_leader(partition, leader_id, leader_epoch, nodes)
+        self._learn(now_ms)
+        for batch in flight.batches:
+            batch.on_the_wire = False
+            self._take_outcome(batch, outcomes[batch.queue], now_ms)
+
+    def _take_outcome(self, batch: Batch, outcome: Outcome, now_ms: int) -> None:
+        code = outcome.code
+        if code in OUTDATED_METADATA:
+            self._metadata.request_update(f"{batch.queue}: {code.name}")
+        if code is ErrorCode.NONE or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            # A duplicate that the broker does not remember in detail: written, but nobody knows where.
+            if self._idempotence is not None:
+                self._idempotence.succeeded(batch, outcome.base_offset)
+            if not batch.done:
+                offset = outcome.base_offset if code is ErrorCode.NONE and self._acks != 0 else -1
+                batch.succeed(offset, outcome.append_time_ms)
+                self._end(batch)
+        elif batch.done:
+            return  # it has expired, or the producer is being closed
+        elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
+            self._split(batch, outcome)
+        elif self._may_retry(batch, outcome, now_ms):
+            self._put_back(batch, outcome, now_ms)
+        else:
+            self._fail(batch, outcome)
+
+    def _may_retry(self, batch: Batch, outcome: Outcome, now_ms: int) -> bool:
+        if batch.attempts >= self._config.retries or self._is_expired(batch, now_ms):
+            return False
+        if self._idempotence is not None and self._idempotence.may_retry(
+            batch, outcome.code, outcome.log_start_offset
+        ):
+            return True
+        return outcome.code in RETRIABLE
+
+    def _put_back(self, batch: Batch, outcome: Outcome, now_ms: int) -> None:
+        batch.attempts += 1
+        batch.retry_at_ms = now_ms + self._backoff.after(batch.attempts)
+        level = logging.WARNING if batch.attempts == 1 else logging.DEBUG
+        _log.log(
+            level, "%s: a batch of %d records was not written (%s%s); attempt %d follows", batch.queue, batch.count,
+            outcome.code.name, f": {outcome.message}" if outcome.message else "", batch.attempts + 1,
+        )  # fmt: skip
+        self._accumulator.put_back(batch)
+
+    def _split(self, batch: Batch, outcome: Outcome) -> None:
+        """Smaller batches take the place of one that the broker finds too large."""
+        most_bytes = self._config.batch_size
+        if batch.is_split or batch.size <= most_bytes:
+            most_bytes = batch.size // 2
+        parts = split(batch, max(most_bytes, HEADER_SIZE + 1))
+        _log.warning(
+            "%s: the broker finds a batch of %d records and %d bytes too large; sending it as %d. Lower batch.size, or "
+            "raise the topic's max.message.bytes", batch.queue, batch.count, batch.size, len(parts),
+        )  # fmt: skip
+        at = batch.queue.in_flight.index(batch)
+        batch.queue.in_flight[at : at + 1] = parts if self._idempotence is not None else []
+        self._accumulator.replace(batch, parts)
+        for part in parts:
+            self._accumulator.put_back(part)
+        self.completed.append(batch)  # for those who wait: they go on to wait for the parts
+
+    def _fail(self, batch: Batch, outcome: Outcome) -> None:
+        code = outcome.code
+        error = (
+            AuthenticationFailed(outcome.message)
+            if outcome.failure is FailureKind.AUTHENTICATION
+            else error_for(code, words_for(batch, outcome, self._config))
+        )
+        if code in FATAL and self._idempotence is not None:
+            self.fatal = error
+        if self._idempotence is not None:
+            # After so many attempts nobody knows whether one of them was written.
+            self._idempotence.failed(batch, code, numbers_unused=batch.attempts < self._config.retries)
+        batch.fail(error, record_errors(outcome))
+        self._end(batch)
+
+    def _end(self, batch: Batch) -> None:
+        if batch in batch.queue.in_flight:
+            batch.queue.in_flight.remove(batch)
+        self._accumulator.release(batch)
+        self.completed.append(batch)
+
+    # --- time and the end -------------------------------------------------------------------------
+
+    def _is_expired(self, batch: Batch, now_ms: int) -> bool:
+        return batch.created_ms + self._config.delivery_timeout_ms <= now_ms
+
+    def _expire(self, now_ms: int) -> None:
+        incomplete = self._accumulator.incomplete
+        oldest = next(iter(incomplete), None)
+        if oldest is None or not self._is_expired(oldest, now_ms):
+            return
+        for batch in [b for b in list(incomplete) if self._is_expired(b, now_ms)]:
+            was_sent = batch.order >= 0
+            self._accumulator.drop(batch)
+            why = (
+                f"it was sent {batch.attempts + 1} times without an answer that it is written"
+                if was_sent
+                else f"it could not be sent: {self._obstacle(batch)}"
+            )
+            error = TimedOut(
+                f"{batch.count} records for {batch.queue} were given up {now_ms - batch.created_ms} ms after the first "
+                f"of them was sent (delivery.timeout.ms is {self._config.delivery_timeout_ms}): {why}"
+            )
+            batch.fail(error)
+            if self._idempotence is not None and was_sent:
+                self._idempotence.expired(batch)
+            self._end(batch)
+
+    def _obstacle(self, batch: Batch) -> str:
+        if batch.queue.leader_id == NO_NODE:
+            return f"the partition has no known leader ({self._metadata.last_failure or 'none is elected'})"
+        if self._idempotence is not None and not self._idempotence.has_id:
+            return "no broker has given a producer id"
+        return "others before it are under way"
+
+    def abort_all(self, error: Exception) -> None:
+        """Ends whatever is not done with this error."""
+        for batch in list(self._accumulator.incomplete):
+            self._accumulator.drop(batch)
+            batch.fail(error)
+            if self._idempotence is not None:
+                self._idempotence.expired(batch)
+            self._end(batch)
+
+    def close_now(self) -> None:
+        """The producer is closed before all records were written."""
+        self.abort_all(ClosedClient("the producer was closed before this record was written"))
+
+
+def _all_have_ids(batches: list[Batch]) -> bool:
+    return all(batch.queue.topic_queues.topic_id != ZERO_UUID for batch in batches)
+
+
+def _failure_error(failure: Failure) -> Exception:
+    if failure.kind is FailureKind.AUTHENTICATION:
+        return AuthenticationFailed(failure.message)
+    outcome = outcome_of(failure)
+    return error_for(outcome.code, outcome.message)
