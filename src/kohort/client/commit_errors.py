@@ -11,9 +11,6 @@ from kohort.client.offset_requests import names
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
 
-REBALANCING = ("JOINING", "SYNCING")
-"""States of the membership in which the old generation has ended and the new one is not known yet."""
-
 _FORGETS = (*COORDINATOR_GONE, ErrorCode.REQUEST_TIMED_OUT)
 _RETRIED = (*_FORGETS, *TOPIC_UNKNOWN, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 _MEMBERSHIP = (
@@ -100,15 +97,15 @@ def commit_failed(
     code: ErrorCode, partitions: Iterable[TopicPartition], group_id: str | None, left_because: str | None
 ) -> CommitFailed:
     """`left_because`: why this consumer left by itself, if it did."""
+    cure = "call poll, which joins again; if it happens often, look for long pauses of this process"
     if left_because:
         why = f"because {left_because}"
-        cure = "call poll more often: lower max.poll.records, work faster, or raise max.poll.interval.ms"
+        if "max.poll.interval.ms" in left_because:
+            cure = "call poll more often: lower max.poll.records, work faster, or raise max.poll.interval.ms"
     elif code is ErrorCode.ILLEGAL_GENERATION:
         why = "because it has finished another rebalance since"
-        cure = "call poll, which joins again"
     else:
         why = "and this consumer is no member of it any more: its session ended, or it was removed"
-        cure = "call poll, which joins again; if it happens often, look for long pauses of this process"
     return CommitFailed(
         code,
         f"{names(partitions)} not committed: the group {group_id} moved on {why}. Its partitions may belong to other "

@@ -11,11 +11,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from kohort.client.backoff import Backoff, Jitter
 from kohort.client.commit_errors import (
-    REBALANCING,
     Verdict,
     commit_failed,
     judge,
@@ -49,14 +48,16 @@ class Member(Protocol):
     """What is used of membership.py."""
 
     @property
-    def state(self) -> Any: ...
+    def may_commit(self) -> bool: ...
+    @property
+    def rebalance_in_progress(self) -> bool: ...
     @property
     def is_stable(self) -> bool: ...
     @property
     def left_because(self) -> str | None: ...
     def group_metadata(self) -> GroupMetadata: ...
     def request_rejoin(self, reason: str) -> None: ...
-    def reset_generation(self, reason: str) -> None: ...
+    def reset_generation(self, reason: str, lost: bool = True, *, keep_member_id: bool = False) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -192,12 +193,11 @@ class CommitQueue:
         if not commit.as_member:
             return GroupMetadata(self._config.group_id)
         assert self.membership is not None
-        if self.membership.state.name in REBALANCING:
+        if self.membership.rebalance_in_progress:
             return rebalance_in_progress(commit.offsets, self._config.group_id)
-        member = self.membership.group_metadata()
-        if member.generation_id < 0:
+        if not self.membership.may_commit:
             return not_a_member(commit.offsets, self._config.group_id, self.membership.left_because)
-        return member
+        return self.membership.group_metadata()
 
     def _settle(self, now_ms: int) -> None:
         """Callbacks come in the order of the commits, whatever order they are done in."""
@@ -261,13 +261,17 @@ class CommitQueue:
             if is_current:
                 self.membership.request_rejoin("a commit was refused: the group is rebalancing")
             return verdict.error
-        if not is_current and self.membership.state.name in REBALANCING:
+        if not is_current and self.membership.rebalance_in_progress:
             return rebalance_in_progress(commit.offsets, self._config.group_id)
         if code is ErrorCode.FENCED_INSTANCE_ID and is_current:
             return verdict.error
         why = self.membership.left_because
         if is_current:
-            self.membership.reset_generation(f"a commit was answered with {code.name}")
+            # After ILLEGAL_GENERATION the coordinator still knows the member itself.
+            self.membership.reset_generation(
+                f"the coordinator answered a commit with {code.name}",
+                keep_member_id=code is ErrorCode.ILLEGAL_GENERATION,
+            )
         return commit_failed(code, commit.offsets, self._config.group_id, why)
 
     def _again(self, commit: Commit, error: KafkaError, now_ms: int) -> None:

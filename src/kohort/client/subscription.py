@@ -122,8 +122,8 @@ class Subscription:
 
     def subscribe(self, topics: Iterable[str]) -> bool:
         """Whether this changed anything."""
+        wanted = frozenset(map(_named, topics))
         self._become(Mode.TOPICS)
-        wanted = frozenset(topics)
         changed, self.topics = wanted != self.topics, wanted
         self.group_topics = wanted | self.group_topics
         return changed
@@ -133,17 +133,24 @@ class Subscription:
         self.pattern = pattern
 
     def match(self, topics: Iterable[str]) -> bool:
-        """The pattern against the topics there are; whether the result is another one than before."""
+        """The pattern against the topics there are; whether the result is another one than before.
+
+        As in Kafka it must match the whole name: `orders-.*`, not `orders-`.
+        """
         assert self.pattern is not None
-        matched = frozenset(topic for topic in topics if self.pattern.search(topic))
+        matched = frozenset(topic for topic in topics if self.pattern.fullmatch(topic))
         changed, self.topics = matched != self.topics, matched
         self.group_topics = matched | self.group_topics
         return changed
 
     def assign(self, partitions: Iterable[TopicPartition]) -> bool:
         """By hand. Partitions that stay keep their positions. Whether this changed anything."""
+        wanted = [TopicPartition(_named(topic), partition) for topic, partition in partitions]
+        for partition in wanted:
+            if partition.partition < 0:
+                raise ValueError(f"the number of a partition cannot be negative: {partition}")
         self._become(Mode.ASSIGNED)
-        return self._replace(partitions)
+        return self._replace(wanted)
 
     def unsubscribe(self) -> None:
         self.mode, self.pattern = Mode.NONE, None
@@ -199,10 +206,20 @@ class Subscription:
             ) from None
 
     def fetchable(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
-        return ((p, state) for p, state in self.partitions.items() if state.is_fetchable)
+        """What to read from now. Not what was unsubscribed from and is still ours until the next rebalance."""
+        only = self.topics if self.mode is Mode.TOPICS else None
+        return (
+            (p, state)
+            for p, state in self.partitions.items()
+            if state.is_fetchable and (only is None or p.topic in only)
+        )
+
+    @property
+    def has_all_positions(self) -> bool:
+        return all(state.has_position for state in self.partitions.values())
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What may be committed: for each partition with a position, the next offset to read."""
+        """What may be committed: for each partition with a position that is known to be good, the next offset."""
         return {
             p: OffsetAndMetadata(
                 at.offset,
@@ -210,5 +227,11 @@ class Subscription:
                 at.offset_epoch if at.offset_epoch >= 0 else None,
             )
             for p, state in self.partitions.items()
-            if state.reset is None and (at := self.held(p) or state.position) is not None
+            if state.has_position and (at := self.held(p) or state.position) is not None
         }
+
+
+def _named(topic: str) -> str:
+    if not isinstance(topic, str) or not topic.strip():
+        raise ValueError(f"a topic must have a name, not {topic!r}")
+    return topic
