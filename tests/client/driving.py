@@ -1,0 +1,113 @@
+"""A part for tests that asks what it is told to ask, and engines around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kohort.client.config import CONSUMER, ConsumerConfig, read_config
+from kohort.client.effects import ANY_NODE, Answer, Lane, Outbox, Send
+from kohort.client.engine import Engine
+from kohort.wire.messages.heartbeat import HeartbeatRequest
+from kohort.wire.struct import Message
+
+HEARTBEAT = HeartbeatRequest.API_KEY
+PATIENCE_MS = 10_000
+
+
+def config_for(bootstrap_servers: str, **settings: object) -> ConsumerConfig:
+    config, _ = read_config(CONSUMER, {"bootstrap.servers": bootstrap_servers}, settings)
+    return config
+
+
+class Asker:
+    """A part: `ask` puts a request into the outbox, `answers` is what came of them."""
+
+    def __init__(self, out: Outbox) -> None:
+        self.out = out
+        self.answers: list[Answer] = []
+        self.ticks = 0
+
+    def ask(
+        self,
+        message: Message | None = None,
+        node_id: int = ANY_NODE,
+        *,
+        timeout_ms: int = 30_000,
+        **more: Any,
+    ) -> Send:
+        asked = message or HeartbeatRequest("g", 1, "m")
+        send = Send(node_id, asked.API_KEY, lambda version: asked, "asker.ask", timeout_ms, **more)
+        self.out.append(send)
+        return send
+
+    def tick(self, now_ms: int) -> None:
+        self.ticks += 1
+
+    def answer(self, answer: Answer, now_ms: int) -> None:
+        self.answers.append(answer)
+
+    def next_deadline_ms(self) -> int | None:
+        return None
+
+    @property
+    def last(self) -> Answer:
+        return self.answers[-1]
+
+
+class GroupAsker(Asker):
+    """One that goes on in the background: it asks every `interval_ms`, on the group lane."""
+
+    def __init__(self, out: Outbox, node_id: int, interval_ms: int) -> None:
+        super().__init__(out)
+        self.node_id, self.interval_ms = node_id, interval_ms
+        self.due_ms = 0
+        self.stopped = False
+
+    def tick(self, now_ms: int) -> None:
+        self.tick_background(now_ms)
+
+    def tick_background(self, now_ms: int) -> None:
+        if now_ms >= self.due_ms and not self.stopped:
+            self.due_ms = now_ms + self.interval_ms
+            self.ask(node_id=self.node_id, lane=Lane.GROUP)
+
+    def next_deadline_ms(self) -> int | None:
+        return self.due_ms
+
+    def background_deadline_ms(self) -> int | None:
+        return self.due_ms
+
+
+class Driven:
+    """An engine with an Asker, and the usual waits."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.asker = Asker(engine.out)
+        engine.add(self.asker, "asker")
+
+    def run(self, until: Any, timeout_ms: int = PATIENCE_MS) -> bool:
+        return self.engine.run(until, self.engine.now_ms() + timeout_ms)
+
+    def call(self, message: Message | None = None, node_id: int = ANY_NODE, **more: Any) -> Answer:
+        """One request and its answer."""
+        count = len(self.asker.answers)
+        self.asker.ask(message, node_id, **more)
+        assert self.run(lambda: len(self.asker.answers) > count), "no answer at all"
+        return self.asker.last
+
+    def know_nodes(self) -> None:
+        assert self.run(lambda: bool(self.engine.metadata.cluster.nodes)), "no metadata"
+
+
+@contextmanager
+def driven(bootstrap_servers: str, **settings: Any) -> Iterator[Driven]:
+    """An engine for these addresses; settings as keywords; `reactor=` for one with its own names."""
+    apart = {name: settings.pop(name) for name in ("reactor", "security") if name in settings}
+    engine = Engine(config_for(bootstrap_servers, **settings), **apart)
+    try:
+        yield Driven(engine)
+    finally:
+        engine.close()
