@@ -41,6 +41,9 @@ LOST_SESSION = frozenset({
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 })  # fmt: skip
 
+MAX_ARROW_BYTES = 1 << 30
+"""A column of Arrow holds 2 GiB; after so many bytes no further answer is added to it."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fetch:
@@ -354,30 +357,41 @@ class Fetcher:
         """
         return {
             partition: Records(partition.topic, partition.partition, columns, next_offset)
-            for partition, (columns, next_offset) in self._take(max_records).items()
+            for partition, columns, next_offset in self._take(max_records)
         }
 
-    def take_arrow(self, max_records: int, now_ms: int, columns: Sequence[str] | None = None) -> Any:
-        """The same as one pyarrow.RecordBatch, without an object per record; None if there is nothing."""
-        from kohort.wire.arrow import Part, to_arrow
+    def take_arrow(self, max_records: int | None, columns: Sequence[str] | None, now_ms: int) -> Any:
+        """The same as one pyarrow.RecordBatch, without an object per record; None if there is nothing.
 
-        taken = self._take(max_records)
-        if not taken:
-            return None
-        parts = [Part(p.topic, p.partition, part) for p, (part, _) in taken.items()]
-        return to_arrow(parts, columns=columns)
+        `max_records` None: all that is buffered. ValueError for a column that records do not have.
+        """
+        from kohort.wire.arrow import Part, arrow_schema, to_arrow
 
-    def _take(self, max_records: int) -> dict[TopicPartition, tuple[Columns, int]]:
+        arrow_schema(columns)  # before anything is taken: a mistake in a name costs no records
+        left, room = max_records if max_records is not None else 1 << 62, MAX_ARROW_BYTES
+        parts: list[Part] = []
+        while taken := self._take(left, room):
+            parts += [Part(partition.topic, partition.partition, rows) for partition, rows, _ in taken]
+            left -= sum(len(rows) for _, rows, _ in taken)
+            room -= sum(len(rows.data) for _, rows, _ in taken)
+        return to_arrow(parts, columns=columns) if parts else None
+
+    def _take(self, max_records: int, max_bytes: int = 1 << 62) -> list[tuple[TopicPartition, Columns, int]]:
+        """From each partition in turn what one answer holds; and where its position is after that."""
         self._drop_late()
-        taken: dict[TopicPartition, tuple[Columns, int]] = {}
+        taken: list[tuple[TopicPartition, Columns, int]] = []
         for partition in self._buffer.turns():
             state = self._subscription.partitions[partition]
-            while max_records > 0 and state.is_fetchable and (chain := self._buffer.chain(partition)):
+            while max_records > 0 and max_bytes > 0 and state.is_fetchable:
+                chain = self._buffer.chain(partition)
+                if chain is None:
+                    break
                 columns = self._cut(partition, state, chain[0], max_records)
                 if columns is not None:
                     assert state.position is not None
-                    taken[partition] = columns, state.position.offset
+                    taken.append((partition, columns, state.position.offset))
                     max_records -= len(columns)
+                    max_bytes -= len(columns.data)
                     break
         return taken
 
