@@ -44,7 +44,7 @@ class Admin:
         engine.add(requests, "requests")
         self._topics = TopicCalls(requests, metadata, self._engine.now_ms)
         self._groups = GroupCalls(requests, metadata, self._engine.now_ms)
-        self._topics.obstacle = self._groups.obstacle = self._engine.obstacle
+        self._topics.obstacle = self._groups.obstacle = lambda: engine.network.last_error
         self._closed = False
 
     def __enter__(self) -> Admin:

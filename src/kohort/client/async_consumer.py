@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from kohort.client.async_engine import AsyncEngine
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.consumer import OBJECTS, OffsetMap, Polled, build_core
+from kohort.client.consumer import ALL, OBJECTS, OffsetMap, Polled, build_core
 from kohort.client.consumer_calls import ConsumerCalls, Listener, Offsets, RebalanceCallback
 from kohort.client.driving import deadline_after, run_steps_async
-from kohort.client.engine import AsyncEngine
 from kohort.client.errors import ClosedClient, ConcurrentUse
 from kohort.client.iteration import Iteration
 from kohort.client.records import Record
@@ -42,7 +42,7 @@ class AsyncConsumer:
         self._engine = AsyncEngine(self._config)
         self._core = build_core(self._config, objects, self._engine)
         self._calls = ConsumerCalls(self._core, self._engine.now_ms, objects.get("interceptors", ()))
-        self._calls.obstacle = self._engine.obstacle
+        self._calls.obstacle = lambda: self._engine.network.last_error
         self._iteration = Iteration(self._core.subscription)
         self._owner: asyncio.Task[Any] | None = None
         self._depth = 0
@@ -112,9 +112,10 @@ class AsyncConsumer:
         self, timeout: float = 1.0, max_records: int | None = None, columns: tuple[str, ...] | None = None
     ) -> pyarrow.RecordBatch | None:
         """The same as one pyarrow RecordBatch, without an object per record; None if nothing came in time."""
+        limit = ALL if max_records is None else max_records
         take = self._core.fetcher.take_arrow
         return await self._run(
-            self._calls.poll(self._deadline(timeout), lambda now_ms: take(max_records, columns, now_ms), None)
+            self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, columns, now_ms), None)
         )
 
     def __aiter__(self) -> AsyncGenerator[Record, None]:
@@ -231,8 +232,7 @@ class AsyncConsumer:
             return  # the parent's connections are not ours to use
         self._iteration.end()
         try:
-            self._engine.no_more_wakeups()
-            await self._run(self._calls.close(self._deadline(timeout)))
+            await run_steps_async(self._engine, self._calls.close(self._deadline(timeout)), wakeable=False)
         finally:
             self._closed = True
             self._engine.close()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 OBJECTS = ("key.deserializer", "value.deserializer", "interceptors", "partition.assignment.strategy")
 DEFAULT_ASSIGNORS = ("range", "cooperative-sticky")
+ALL = 1 << 31  # records: as many as are buffered
 
 Polled = dict[TopicPartition, Records]
 OffsetMap = Mapping[tuple[str, int], int | OffsetAndMetadata]
@@ -64,7 +65,7 @@ class Consumer:
         self._engine = Engine(self._config)
         self._core = build_core(self._config, objects, self._engine)
         self._calls = ConsumerCalls(self._core, self._engine.now_ms, objects.get("interceptors", ()))
-        self._calls.obstacle = self._engine.obstacle
+        self._calls.obstacle = lambda: self._engine.network.last_error
         self._iteration = Iteration(self._core.subscription)
         self._owner: int | None = None
         self._depth = 0
@@ -141,9 +142,10 @@ class Consumer:
 
         batch = consumer.poll_arrow(1.0, max_records=100_000, columns=("value", "offset"))
         """
+        limit = ALL if max_records is None else max_records
         take = self._core.fetcher.take_arrow
         return self._run(
-            self._calls.poll(self._deadline(timeout), lambda now_ms: take(max_records, columns, now_ms), None)
+            self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, columns, now_ms), None)
         )
 
     def __iter__(self) -> Generator[Record, None, None]:
@@ -259,8 +261,7 @@ class Consumer:
         with self._one_thread():
             self._iteration.end()
             try:
-                self._engine.no_more_wakeups()
-                self._run(self._calls.close(self._deadline(timeout)))
+                run_steps(self._engine, self._calls.close(self._deadline(timeout)), wakeable=False)
             finally:
                 self._closed = True
                 self._engine.close()

@@ -29,6 +29,9 @@ from kohort.client.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimes
 
 log = logging.getLogger("kohort.client.consumer")
 
+TURN_MS = 1_000
+"""A poll that waits long looks up so often, to tell the membership that it is still there."""
+
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 RebalanceCallback = Callable[[list[TopicPartition]], Any]
 
@@ -161,12 +164,14 @@ class ConsumerCalls:
                     return taken
             if now_ms >= deadline_ms:
                 return empty
-            settled = core.membership is not None and core.membership.is_stable
-            yield Until(lambda: core.has_news or (settled and self._rebalance_due()), deadline_ms)
+            settled = not self._rebalance_due()
+            soon_ms = min(deadline_ms, core.commits.next_poll_ms() or deadline_ms, now_ms + TURN_MS)
+            yield Until(lambda: core.has_news or (settled and self._rebalance_due()), soon_ms)
             if settled and self._rebalance_due() and not core.has_news:
-                return empty
+                return empty  # the caller polls again, and the group settles sooner
 
     def _polled(self, now_ms: int) -> None:
+        self.core.commits.poll(now_ms)
         if self.core.membership is not None and self.core.subscription.is_group:
             self.core.membership.poll(now_ms)
 

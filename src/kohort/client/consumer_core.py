@@ -91,7 +91,7 @@ class ConsumerCore:
         return min((ms for ms in deadlines if ms is not None), default=None)
 
     def background_deadline_ms(self) -> int | None:
-        return self.membership.background_deadline_ms() if self.membership is not None else None
+        return self.membership.next_background_deadline_ms() if self.membership is not None else None
 
     # --- what a caller of poll waits for ------------------------------------------------------------
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from kohort.client.async_engine import AsyncEngine
 from kohort.client.config import ClientConfig
-from kohort.client.engine import AsyncEngine, Engine
+from kohort.client.engine import Engine
 from kohort.client.steps import Steps, T, Until
 
 
@@ -19,28 +20,28 @@ def deadline_after(engine: Engine | AsyncEngine, config: ClientConfig, timeout: 
     return engine.now_ms() + int(timeout * 1000)
 
 
-def run_steps(engine: Engine, steps: Steps[T]) -> T:
+def run_steps(engine: Engine, steps: Steps[T], *, wakeable: bool = True) -> T:
     """The steps under the engine's lock, the user's code without it."""
     value: Any = None
     error: BaseException | None = None
     while True:
-        with engine.lock:
+        with engine.shielded():
             try:
                 step = steps.send(value) if error is None else steps.throw(error)
             except StopIteration as end:
-                engine.pump(engine.now_ms())
+                engine.pump()
                 return end.value  # type: ignore[no-any-return]
         value = error = None
         try:
             if isinstance(step, Until):
-                value = engine.run(step.condition, step.deadline_ms)
+                value = engine.run(step.condition, step.deadline_ms, wakeable=wakeable)
             else:
                 value = step.function(*step.arguments)
         except BaseException as raised:
             error = raised
 
 
-async def run_steps_async(engine: AsyncEngine, steps: Steps[T]) -> T:
+async def run_steps_async(engine: AsyncEngine, steps: Steps[T], *, wakeable: bool = True) -> T:
     """On an event loop nothing else runs between two awaits: no lock. The user's code may be a coroutine function."""
     value: Any = None
     error: BaseException | None = None
@@ -48,12 +49,12 @@ async def run_steps_async(engine: AsyncEngine, steps: Steps[T]) -> T:
         try:
             step = steps.send(value) if error is None else steps.throw(error)
         except StopIteration as end:
-            engine.pump(engine.now_ms())
+            engine.pump()
             return end.value  # type: ignore[no-any-return]
         value = error = None
         try:
             if isinstance(step, Until):
-                value = await engine.wait(step.condition, step.deadline_ms)
+                value = await engine.wait(step.condition, step.deadline_ms, wakeable=wakeable)
             else:
                 value = step.function(*step.arguments)
                 if inspect.isawaitable(value):

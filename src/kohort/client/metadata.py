@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from kohort.client.backoff import Backoff, Jitter
 from kohort.client.cluster import NO_NODE, Cluster, Node, PartitionInfo, TopicInfo
 from kohort.client.config import ClientConfig
 from kohort.client.effects import ANY_NODE, Answer, FailureKind, Outbox, Send
+from kohort.client.errors import TimedOut
+from kohort.client.operation import Operation
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.metadata import (
@@ -40,6 +43,17 @@ _ASK_AGAIN = (
 )
 
 
+@dataclass(slots=True, eq=False)
+class _LookUp:
+    topics: Topics
+    operation: Operation[Cluster]
+    at_ms: int
+    """Not before this."""
+    asked: bool = False
+    failures: int = 0
+    obstacle: str = ""
+
+
 class Metadata:
     """A part with the purpose "metadata."; see the module's docstring."""
 
@@ -61,6 +75,7 @@ class Metadata:
         self._not_before_ms = 0
         self._refreshed_ms = 0
         self._silent_since_ms: int | None = None
+        self._look_ups: list[_LookUp] = []
 
     # --- what others ask -------------------------------------------------------------------------
 
@@ -104,6 +119,15 @@ class Metadata:
         """A node that some other answer named (a coordinator) and that may not be in the snapshot."""
         self._learned[node.node_id] = node
 
+    def look_up(self, topics: Topics, now_ms: int, deadline_ms: int) -> Operation[Cluster]:
+        """What the cluster says about these topics (None: about all) now, whatever is wanted otherwise.
+
+        A topic that does not exist is in `errors` of the result. Nothing is created.
+        """
+        question = _LookUp(topics, Operation(deadline_ms), now_ms)
+        self._look_ups.append(question)
+        return question.operation
+
     def update_leader(
         self, partition: TopicPartition, leader_id: int, leader_epoch: int, nodes: Iterable[Node] = ()
     ) -> bool:
@@ -131,6 +155,7 @@ class Metadata:
     # --- the part --------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
+        self._tick_look_ups(now_ms)
         if self._asked is not None:
             return
         if now_ms - self._refreshed_ms >= self._config.metadata_max_age_ms:
@@ -153,12 +178,17 @@ class Metadata:
         )
 
     def next_deadline_ms(self) -> int | None:
-        if self._asked is not None:
-            return None
-        expires_ms = self._refreshed_ms + self._config.metadata_max_age_ms
-        return self._not_before_ms if self._due else max(expires_ms, self._not_before_ms)
+        dues = [q.at_ms for q in self._look_ups if not q.asked]
+        dues += [q.operation.deadline_ms for q in self._look_ups if q.operation.deadline_ms is not None]
+        if self._asked is None:
+            expires_ms = self._refreshed_ms + self._config.metadata_max_age_ms
+            dues.append(self._not_before_ms if self._due else max(expires_ms, self._not_before_ms))
+        return min(dues, default=None)
 
     def answer(self, answer: Answer, now_ms: int) -> None:
+        if answer.send.purpose == "metadata.look_up":
+            self._looked_up(answer.send.about, answer, now_ms)
+            return
         attempt, wanted = answer.send.about
         if attempt != self._asked:
             return
@@ -178,6 +208,53 @@ class Metadata:
             self._failed("the answer names no brokers", now_ms)
             return
         self._take(response, wanted, now_ms)
+
+    # --- look-ups --------------------------------------------------------------------------------
+
+    def _tick_look_ups(self, now_ms: int) -> None:
+        for question in list(self._look_ups):
+            deadline_ms = question.operation.deadline_ms
+            if deadline_ms is not None and now_ms >= deadline_ms and not question.operation.done:
+                question.operation.fail(
+                    TimedOut(f"no metadata in time: {question.obstacle or 'no answer yet'}")
+                )
+            if question.operation.done:
+                self._look_ups.remove(question)
+            elif not question.asked and now_ms >= question.at_ms:
+                question.asked = True
+                self._out.append(
+                    Send(
+                        ANY_NODE,
+                        MetadataRequest.API_KEY,
+                        partial(_request, wanted=question.topics, allow_auto_create=False),
+                        "metadata.look_up",
+                        self._config.request_timeout_ms,
+                        about=question,
+                    )
+                )
+
+    def _looked_up(self, question: _LookUp, answer: Answer, now_ms: int) -> None:
+        question.asked = False
+        if answer.failure is not None or not answer.response.brokers:
+            question.failures += 1
+            question.obstacle = (
+                answer.failure.message if answer.failure is not None else "no brokers are named"
+            )
+            question.at_ms = now_ms + self._backoff.after(question.failures)
+            return
+        response: MetadataResponse = answer.response
+        nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        named = [t for t in response.topics if t.name is not None]
+        found = Cluster(
+            response.cluster_id,
+            response.controller_id,
+            nodes,
+            {t.name or "": self._topic_info(t) for t in named if not t.error_code},
+            {t.name or "": _error_code(t.error_code) for t in named if t.error_code},
+            self.cluster.version + 1,
+        )
+        self._replace(response.cluster_id, response.controller_id, nodes)
+        question.operation.finish(found)
 
     # --- inside ----------------------------------------------------------------------------------
 

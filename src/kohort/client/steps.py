@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Wait for the condition. None: as long as it takes."""
+    """Wait for the condition, at most until the deadline."""
 
     condition: Callable[[], bool]
-    deadline_ms: int | None
+    deadline_ms: int
 
 
 @dataclass(frozen=True, slots=True)
