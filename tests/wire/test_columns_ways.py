@@ -1,0 +1,116 @@
+"""Numba, plain Python and the oracle (`iter_records`) read and write the same, of good and of damaged bytes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kohort.wire.columns import Decoded, decode_columns, encode_batch_columns, encode_columns
+from kohort.wire.errors import BadBatch
+from kohort.wire.payload import encode_records
+from kohort.wire.records import HEADER_SIZE, Record, encode_batch, iter_batches, iter_records
+from tests.wire.ways import CONTENTS, WAYS, logs, loops_of, rows
+
+
+def read_both_ways(data: bytes, start_offset: int, *, check_crcs: bool = True) -> Decoded:
+    found = []
+    for way in WAYS:
+        with loops_of(way):
+            found.append(decode_columns(memoryview(data), start_offset, check_crcs=check_crcs))
+    one, other = found
+    assert rows(one.columns) == rows(other.columns)
+    assert one.columns.runs == other.columns.runs
+    assert (one.next_offset, one.bytes_used, str(one.error)) == (
+        other.next_offset,
+        other.bytes_used,
+        str(other.error),
+    )
+    for name in ("has_keys", "has_null_values", "has_headers"):
+        assert getattr(one.columns, name) == getattr(other.columns, name)
+    return one
+
+
+@given(log=logs(), data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_all_ways_read_what_the_oracle_reads(log: list[bytes], data: st.DataObject) -> None:
+    expected = [record for batch in log for record in iter_records(batch)]
+    start_offset = data.draw(st.sampled_from([0, *(record.offset for record in expected)]))
+    cut = data.draw(st.integers(0, len(log[-1]) - 1))  # of the last batch
+    decoded = read_both_ways(b"".join(log), start_offset)
+    assert decoded.error is None
+    assert rows(decoded.columns) == [record for record in expected if record.offset >= start_offset]
+    assert decoded.next_offset == max(start_offset, expected[-1].offset + 1)
+    shorter = read_both_ways(b"".join(log[:-1]) + log[-1][:cut], 0)
+    assert shorter.error is None
+    assert rows(shorter.columns) == [record for batch in log[:-1] for record in iter_records(batch)]
+    assert shorter.bytes_used == sum(map(len, log[:-1]))
+
+
+def by_the_oracle(data: bytes) -> tuple[list[Record], bool]:
+    """The records of the batches before the first damaged one, and whether there is one."""
+    found: list[Record] = []
+    try:
+        for pos, header in iter_batches(data):
+            if not 0 <= header.base_offset <= 1 << 62 or header.last_offset_delta < 0:
+                return found, True
+            if not header.is_control:
+                found += list(iter_records(data[pos : pos + header.size], 1 << 27))
+    except BadBatch:
+        return found, True
+    return found, False
+
+
+@given(log=logs(), data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_damaged_bytes_are_read_alike_by_all_and_never_beyond_the_end(
+    log: list[bytes], data: st.DataObject
+) -> None:
+    whole = bytearray(b"".join(log))
+    for _ in range(data.draw(st.integers(1, 4))):
+        # Near the start of the records, where the lengths are, as often as anywhere.
+        near = st.integers(HEADER_SIZE - 10, min(len(whole) - 1, HEADER_SIZE + 20))
+        at = data.draw(near | st.integers(0, len(whole) - 1))
+        whole[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]) | st.integers(0, 255))
+    decoded = read_both_ways(bytes(whole), -(2**63), check_crcs=False)
+    expected, damaged = by_the_oracle(bytes(whole))
+    assert rows(decoded.columns) == expected
+    assert (decoded.error is not None) == damaged
+
+
+@given(payload=st.binary(max_size=60), count=st.integers(-1, 6))
+@settings(max_examples=300, deadline=None)
+def test_any_bytes_as_records_are_read_alike(payload: bytes, count: int) -> None:
+    batch = bytearray(encode_batch([Record(0, 0, None, None, [])])[:HEADER_SIZE]) + payload
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[57:61] = count.to_bytes(4, "big", signed=True)
+    decoded = read_both_ways(bytes(batch), -(2**63), check_crcs=False)
+    assert (rows(decoded.columns), decoded.error is not None) == by_the_oracle(bytes(batch))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(contents=st.lists(CONTENTS, min_size=1, max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_what_is_encoded_from_columns_is_what_the_oracle_encodes(
+    way: str, contents: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
+) -> None:
+    contents = contents * (1 if len(contents) < 10 else 3)  # enough for the kernel to be used
+    timestamps, keys, values, headers = map(list, zip(*contents, strict=True))
+    records = [Record(offset, *content) for offset, content in enumerate(contents)]
+    with loops_of(way):
+        assert encode_columns(keys, values, timestamps, headers) == encode_records(records, 0, timestamps[0])
+        batch = encode_batch_columns(
+            keys, values, timestamps, headers, producer_id=5, producer_epoch=1, base_sequence=9
+        )
+    assert batch == encode_batch(records, producer_id=5, producer_epoch=1, base_sequence=9)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("count", [1, 30, 3000])
+@pytest.mark.parametrize("codec", range(5))
+def test_one_timestamp_for_all_no_keys_no_headers(way: str, count: int, codec: int) -> None:
+    values = [b"value %d" % number for number in range(count)]
+    with loops_of(way):
+        batch = encode_batch_columns(None, values, 1_700_000_000_000, compression=codec, transactional=True)
+    records = [Record(offset, 1_700_000_000_000, None, value, []) for offset, value in enumerate(values)]
+    assert batch == encode_batch(records, compression=codec, transactional=True)
