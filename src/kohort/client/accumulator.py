@@ -105,14 +105,14 @@ class TopicQueues:
 
 
 class Accumulator(Generic[P]):
-    """`placed` is the class of the deliveries that `append` returns; `wake(due_ms)` tells when the sender is needed."""
+    """`placed` is the class of the deliveries that `append` returns; `wake` is called when the sender is needed."""
 
     def __init__(
         self,
         placed: type[P],
         lock: AbstractContextManager[Any],
         jitter: Jitter,
-        wake: Callable[[int], None],
+        wake: Callable[[], None],
         *,
         batch_size: int,
         buffer_memory: int,
@@ -126,6 +126,8 @@ class Accumulator(Generic[P]):
         self.used_bytes = 0
         self.waiting_for_memory = 0
         """Callers that wait for memory: no batch lingers while there are any."""
+        self.fresh = False
+        """A batch was closed since the sender looked."""
         self.closed = False
         self.linger_ms = linger_ms
         self._placed = placed
@@ -200,13 +202,13 @@ class Accumulator(Generic[P]):
             wanted = batch.size + size
             if batch.limit < 0 or wanted > self._batch_size:
                 if batch.limit >= 0:
-                    self._close(batch, now_ms)
+                    self._close(batch)
                 # Closing may have moved the topic on to another partition, which may have an open batch of its own.
                 queue = topic.queues[topic.sticky if partition == STICKY else partition]
                 batch = queue.open
                 wanted = batch.size + size
                 if batch.limit >= 0 and wanted > self._batch_size:
-                    self._close(batch, now_ms)
+                    self._close(batch)
                     batch = queue.open
                 if batch.limit < 0:
                     batch = Batch(queue, now_ms)
@@ -219,9 +221,8 @@ class Accumulator(Generic[P]):
                 topic.used_ms = now_ms
                 self.incomplete[batch] = None
                 self._lingering.append(batch)
-                self._wake(now_ms + self.linger_ms)
-            if self.waiting_for_memory and self.used_bytes >= self._buffer_memory:
-                self._wake(now_ms)
+                if len(self._lingering) == 1:  # else the sender will look at an older one before
+                    self._wake()
             return self._put(batch, key, value, timestamp, headers, callback, wanted)
 
     def append_columns(
@@ -233,7 +234,7 @@ class Accumulator(Generic[P]):
             if no_room is not None:
                 return no_room
             if queue.open.limit >= 0:
-                self._close(queue.open, now_ms)
+                self._close(queue.open)
             batch = Batch(queue, now_ms)
             if not self._charge(batch, size):
                 return NoRoom.MEMORY
@@ -242,7 +243,7 @@ class Accumulator(Generic[P]):
             batch.count = count
             queue.topic_queues.used_ms = now_ms
             self.incomplete[batch] = None
-            self._close(batch, now_ms)
+            self._close(batch)
             return batch
 
     def _refusal(self, topic: TopicQueues) -> NoRoom | None:
@@ -293,7 +294,7 @@ class Accumulator(Generic[P]):
 
     # --- batches ----------------------------------------------------------------------------------
 
-    def _close(self, batch: Batch, now_ms: int) -> None:
+    def _close(self, batch: Batch) -> None:
         """No more records: the batch waits for the sender. Gives back the memory that it did not need."""
         queue, topic = batch.queue, batch.queue.topic_queues
         batch.limit = -1
@@ -309,7 +310,8 @@ class Accumulator(Generic[P]):
             # Less than a full batch is not worth another partition: its next records would begin small batches.
             if topic.sticky_bytes * 8 >= self._batch_size * 7:
                 self._move_on(topic)
-        self._wake(now_ms)
+        self.fresh = True
+        self._wake()
 
     def _move_on(self, topic: TopicQueues) -> None:
         among: list[int] | range = topic.available or range(len(topic.queues))
@@ -326,7 +328,7 @@ class Accumulator(Generic[P]):
                 if batch.limit >= 0:
                     if not at_once and batch.created_ms + self.linger_ms > now_ms:
                         return
-                    self._close(batch, now_ms)
+                    self._close(batch)
                 lingering.popleft()
 
     def next_linger_ms(self) -> int | None:
@@ -334,12 +336,17 @@ class Accumulator(Generic[P]):
         with self._lock:
             return self._lingering[0].created_ms + self.linger_ms if self._lingering else None
 
-    def flush(self, now_ms: int) -> list[Batch]:
+    def oldest(self) -> Batch | None:
+        """The first of the batches that are not done."""
+        with self._lock:
+            return next(iter(self.incomplete), None)
+
+    def flush(self) -> list[Batch]:
         """Closes all open batches; what must be done before all records sent so far are."""
         with self._lock:
             for batch in self._lingering:
                 if batch.limit >= 0:
-                    self._close(batch, now_ms)
+                    self._close(batch)
             self._lingering.clear()
             return list(self.incomplete)
 
@@ -357,7 +364,7 @@ class Accumulator(Generic[P]):
         with self._lock:
             at = 0
             for other in queue.closed:
-                if other.order < 0 or other.order > batch.order:
+                if not other.order or other.order > batch.order:
                     break
                 at += 1
             queue.closed.insert(at, batch)
@@ -367,7 +374,7 @@ class Accumulator(Generic[P]):
         """Takes a batch out of its queue, if it waits there."""
         with self._lock:
             if batch.limit >= 0:
-                self._close(batch, batch.created_ms)
+                self._close(batch)
             if batch in batch.queue.closed:
                 batch.queue.closed.remove(batch)
             if not batch.queue.closed:
@@ -396,7 +403,7 @@ class Accumulator(Generic[P]):
                 for queue in topic.queues:
                     # The fast way of `append` is closed as well: an open batch has no room from now on.
                     if queue.open.limit >= 0:
-                        self._close(queue.open, 0)
+                        self._close(queue.open)
 
     # --- topics -----------------------------------------------------------------------------------
 

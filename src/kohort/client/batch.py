@@ -88,7 +88,8 @@ class Batch:
         self.producer_id = -1
         self.producer_epoch = -1
         self.sequence = NO_SEQUENCE
-        self.order = -1  # counts the batches of a partition in the order of their first sending
+        # Counts the batches of a partition in the order of their first sending; parts of one that was split, in it.
+        self.order: tuple[int, ...] = ()
         self.was_reset = False  # its sequence changed since it was last sent
         self.attempts = 0
         self.retry_at_ms = 0

@@ -82,7 +82,7 @@ def _hand_over(batch: Batch, parts: list[Batch]) -> None:
     first, sequence, placed_parts = 0, batch.sequence, []
     for part in parts:
         part.count = len(part.values)
-        part.order = batch.order
+        part.order = (*batch.order, first)
         if sequence >= 0:
             part.producer_id, part.producer_epoch, part.sequence = (
                 batch.producer_id,

@@ -12,7 +12,7 @@ from typing import Any
 
 from kohort.client.accumulator import Accumulator, PartitionQueue
 from kohort.client.backoff import Backoff, Jitter
-from kohort.client.batch import NO_SEQUENCE, Batch
+from kohort.client.batch import Batch
 from kohort.client.cluster import NO_NODE, Cluster
 from kohort.client.config import ProducerConfig
 from kohort.client.effects import ANY_NODE, Answer, Failure, FailureKind, Outbox, Send
@@ -119,6 +119,7 @@ class Sender:
             self.abort_all(self.fatal)
             return
         self._accumulator.close_due(now_ms)
+        self._accumulator.fresh = False  # what is closed from now on is looked at the next time
         self._expire(now_ms)
         if self._idempotence is not None:
             self._idempotence.tick()
@@ -129,8 +130,10 @@ class Sender:
             self._send_ready(now_ms)
 
     def next_deadline_ms(self) -> int | None:
+        if self._accumulator.fresh:
+            return 0
         times = [t for t in (self._due_ms, self._accumulator.next_linger_ms()) if t is not None]
-        oldest = next(iter(self._accumulator.incomplete), None)
+        oldest = self._accumulator.oldest()
         if oldest is not None:
             times.append(oldest.created_ms + self._config.delivery_timeout_ms)
         return min(times, default=None)
@@ -256,10 +259,9 @@ class Sender:
 
     def _prepare(self, batch: Batch) -> None:
         queue = batch.queue
-        if batch.order < 0 or batch.sequence == NO_SEQUENCE:
-            if batch.order < 0:
-                batch.order = queue.sent
-                queue.sent += 1
+        if not batch.order:
+            batch.order = (queue.sent,)
+            queue.sent += 1
             if self._idempotence is not None:
                 self._idempotence.assign(batch)
         if batch not in queue.in_flight:
@@ -370,6 +372,7 @@ class Sender:
         if self._idempotence is not None:
             # After so many attempts nobody knows whether one of them was written.
             self._idempotence.failed(batch, code, numbers_unused=batch.attempts < self._config.retries)
+        _log.warning("%s", error)
         batch.fail(error, record_errors(outcome))
         self._end(batch)
 
@@ -386,11 +389,11 @@ class Sender:
 
     def _expire(self, now_ms: int) -> None:
         incomplete = self._accumulator.incomplete
-        oldest = next(iter(incomplete), None)
+        oldest = self._accumulator.oldest()
         if oldest is None or not self._is_expired(oldest, now_ms):
             return
         for batch in [b for b in list(incomplete) if self._is_expired(b, now_ms)]:
-            was_sent = batch.order >= 0
+            was_sent = bool(batch.order)
             self._accumulator.drop(batch)
             why = (
                 f"it was sent {batch.attempts + 1} times without an answer that it is written"
@@ -401,6 +404,7 @@ class Sender:
                 f"{batch.count} records for {batch.queue} were given up {now_ms - batch.created_ms} ms after the first "
                 f"of them was sent (delivery.timeout.ms is {self._config.delivery_timeout_ms}): {why}"
             )
+            _log.warning("%s", error)
             batch.fail(error)
             if self._idempotence is not None and was_sent:
                 self._idempotence.expired(batch)

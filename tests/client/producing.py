@@ -1,0 +1,193 @@
+"""A producer's core in virtual time, with answers made by hand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kohort.client.accumulator import Accumulator, NoRoom
+from kohort.client.batch import Placed
+from kohort.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
+from kohort.client.config import PRODUCER, ProducerConfig, read_config
+from kohort.client.effects import Answer, Failure, FailureKind, Outbox, Send
+from kohort.client.metadata import Metadata
+from kohort.client.partitioners import STICKY
+from kohort.client.sender import Sender
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.init_producer_id import InitProducerIdResponse
+from kohort.wire.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kohort.wire.records import BatchHeader, iter_records, read_header
+
+TOPIC_ID = bytes(range(16))
+Produced = tuple[BatchHeader, list[bytes | None]]
+
+
+def cluster(
+    partitions: int = 1,
+    nodes: int = 1,
+    *,
+    topic: str = "orders",
+    topic_id: bytes = TOPIC_ID,
+    version: int = 1,
+) -> Cluster:
+    """Partition p is led by node p % nodes + 1."""
+    infos = {p: PartitionInfo(p % nodes + 1, 5) for p in range(partitions)}
+    return Cluster(
+        "c",
+        1,
+        {n + 1: Node(n + 1, "127.0.0.1", 9092 + n) for n in range(nodes)},
+        {topic: TopicInfo(topic, topic_id, infos)},
+        {},
+        version,
+    )
+
+
+class Core:
+    """Accumulator and sender; `now_ms` is theirs alone."""
+
+    def __init__(
+        self,
+        partitions: int = 1,
+        nodes: int = 1,
+        jitter: Callable[[], float] = lambda: 0.5,
+        **settings: object,
+    ) -> None:
+        given = {"bootstrap_servers": "127.0.0.1:9092", "linger_ms": 0, **settings}
+        self.config: ProducerConfig = read_config(PRODUCER, None, given)[0]
+        self.now_ms = 1_000_000
+        self.out: Outbox = []
+        self.woken = 0
+        self.metadata = Metadata(self.out, self.config, jitter)
+        self.metadata.cluster = cluster(partitions, nodes)
+        self.accumulator: Accumulator[Placed] = Accumulator(
+            Placed, threading.Lock(), jitter, self._wake, batch_size=self.config.batch_size,
+            buffer_memory=self.config.buffer_memory, linger_ms=self.config.linger_ms,
+        )  # fmt: skip
+        self.sender = Sender(self.out, self.config, self.metadata, self.accumulator, jitter)
+        self.sender.want_topic("orders", self.now_ms)
+        self.under_way: list[Send] = []
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def send(
+        self, value: bytes | None, partition: int = STICKY, key: bytes | None = None, **rest: Any
+    ) -> Placed:
+        placed = self.try_send(value, partition, key, **rest)
+        assert isinstance(placed, Placed), placed
+        return placed
+
+    def try_send(
+        self, value: bytes | None, partition: int = STICKY, key: bytes | None = None, **rest: Any
+    ) -> Placed | NoRoom:
+        self.sender._learn(self.now_ms)
+        topic = self.accumulator.topics["orders"]
+        timestamp, headers, callback = rest.get("timestamp", 77), rest.get("headers"), rest.get("callback")
+        placed = self.accumulator.append(topic, partition, key, value, timestamp, headers, callback)
+        return placed or self.accumulator.append_new(
+            topic, partition, key, value, timestamp, headers, callback, self.now_ms
+        )
+
+    def tick(self, after_ms: int = 0) -> list[Send]:
+        """The new requests, without metadata's."""
+        self.now_ms += after_ms
+        self.sender.tick(self.now_ms)
+        new = [send for send in self.out if not send.purpose.startswith("metadata")]
+        self.out.clear()
+        self.under_way += new
+        return new
+
+    def start(self, producer_id: int = 7, epoch: int = 0) -> None:
+        """Gives the producer its id."""
+        (ask,) = self.tick()
+        assert ask.purpose == "sender.init_producer_id"
+        self.answer(ask, InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch), 5)
+
+    def answer(self, send: Send, response: Any, version: int = 12) -> None:
+        self.under_way.remove(send)
+        self.sender.answer(Answer(send, version, response), self.now_ms)
+
+    def lose(self, send: Send, kind: FailureKind = FailureKind.DISCONNECTED) -> None:
+        self.under_way.remove(send)
+        self.sender.answer(Answer(send, failure=Failure(kind, "gone")), self.now_ms)
+
+    def written(self, send: Send, offset: int = 0, **rest: Any) -> None:
+        self.reply(send, ErrorCode.NONE, base_offset=offset, **rest)
+
+    def reply(
+        self,
+        send: Send,
+        code: ErrorCode,
+        *,
+        version: int = 12,
+        leader: tuple[int, int] | None = None,
+        nodes: Iterable[NodeEndpoint] = (),
+        **rest: Any,
+    ) -> None:
+        """The same answer for every partition of a request."""
+        topics = []
+        for topic in request(send, version).topic_data:
+            said = []
+            for data in topic.partition_data:
+                response = PartitionProduceResponse(data.index, int(code), **rest)
+                if leader is not None:
+                    response.current_leader = LeaderIdAndEpoch(*leader)
+                said.append(response)
+            by_name = version < 13
+            topics.append(
+                TopicProduceResponse(
+                    topic.name if by_name else "", bytes(16) if by_name else topic.topic_id, said
+                )
+            )
+        self.answer(send, ProduceResponse(topics, node_endpoints=list(nodes)), version)
+
+    def take_completed(self) -> int:
+        """Tells all who wait; how many batches ended."""
+        done, self.sender.completed[:] = list(self.sender.completed), ()
+        for batch in done:
+            batch.tell(_raise)
+        return len(done)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def request(send: Send, version: int = 12) -> ProduceRequest:
+    made = send.make(version)
+    assert isinstance(made, ProduceRequest)
+    return made
+
+
+def parts(send: Send) -> list[PartitionProduceData]:
+    return [data for topic in request(send).topic_data for data in topic.partition_data]
+
+
+def produced(send: Send) -> Produced:
+    """Header and values of the only batch of a request."""
+    (data,) = parts(send)
+    assert isinstance(data.records, bytes)
+    return read_header(data.records), [record.value for record in iter_records(data.records)]
+
+
+def values(send: Send) -> list[bytes | None]:
+    return produced(send)[1]
+
+
+def numbers(send: Send) -> tuple[int, int, int]:
+    """Producer id, epoch, first sequence."""
+    header = produced(send)[0]
+    return header.producer_id, header.producer_epoch, header.base_sequence
+
+
+def outcome(placed: Placed) -> Any:
+    return placed._outcome
