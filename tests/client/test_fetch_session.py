@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.effects import FailureKind
-from kohort.client.fetch_session import MAX_EPOCH, Asked, FetchSession
+from kohort.client.fetch_session import MAX_EPOCH, FetchSession
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.fetch import FetchResponse
@@ -225,11 +225,19 @@ def test_a_topic_without_an_id_keeps_the_version_below_13_and_a_change_begins_a_
     assert offsets_asked(request) == {ORDERS_0: 0, ORDERS_1: 0}
 
 
-def test_a_topic_that_was_made_again_replaces_the_old_one_in_the_session() -> None:
-    session = FetchSession(1, SESSION, 5, {ORDERS_0: Asked(topic_id("old"), 7, 4, 100)})
-    plan = session.plan({ORDERS_0: Asked(topic_id("new"), 7, 4, 100)})
-    assert plan.replaced == ((ORDERS_0, topic_id("old")),)
-    assert list(plan.to_send) == [ORDERS_0]
+@pytest.mark.parametrize(("version", "by_id"), [(18, True), (12, False)])
+def test_a_topic_that_was_made_again_replaces_the_old_one_in_the_session(version: int, by_id: bool) -> None:
+    world = World(version=version)
+    world.tick()
+    world.answer({ORDERS_0: data()})
+    old, world.topic_ids["orders"] = world.topic_ids["orders"], topic_id("made again")
+    world.metadata.request_update("test")
+    world.update_metadata()
+    world.fetcher.tick(world.now_ms)
+    request = world.request(world.out[0])
+    assert [topic.topic_id for topic in request.forgotten_topics_data] == ([old] if by_id else [])
+    assert [topic.topic_id for topic in request.topics] == [topic_id("made again") if by_id else ZERO_UUID]
+    assert (request.session_id, request.session_epoch) == (SESSION, 1)
 
 
 def test_epochs_begin_again_at_1() -> None:

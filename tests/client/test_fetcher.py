@@ -298,6 +298,37 @@ def test_data_of_a_revoked_partition_is_dropped_even_if_it_comes_back() -> None:
     assert world.take() == {}
 
 
+def test_an_answer_from_before_a_revoke_is_late_after_it() -> None:
+    world = World()
+    world.tick()
+    world.subscription.assign([])
+    world.subscription.assign([ORDERS_0])
+    world.seek(ORDERS_0, 0)
+    world.answer({ORDERS_0: data(batch(0, 3))})
+    assert world.fetcher.buffered_bytes == 0
+    assert world.take() == {}
+
+
+def test_what_was_fetched_ahead_of_dropped_data_is_dropped_too() -> None:
+    world = World()
+    world.tick()
+    world.answer({ORDERS_0: data(batch(0, 3))})
+    world.tick()
+    world.state().validating = True
+    assert world.take() == {}
+    world.state().validating = False
+    world.answer({ORDERS_0: data(batch(3, 3))})
+    assert world.fetcher.buffered_bytes == 0
+
+
+def test_only_data_that_begins_at_the_position_is_handed_out() -> None:
+    world = World()
+    world.tick()
+    world.answer({ORDERS_0: data(batch(0, 3))})
+    world.state().position = Position(1)
+    assert world.take() == {}
+
+
 def test_data_is_not_trusted_while_its_position_is_compared_with_a_new_leader() -> None:
     world = World()
     world.tick()
