@@ -233,7 +233,7 @@ def loops_for(size: int) -> Any:
 
 def compiled() -> bool:
     """Whether the compiled loops are used; loads them if that was not decided yet (0.3 s, or more the first time)."""
-    return str(_way.decide().__name__).endswith(".kernels")
+    return bool(_way.decide().COMPILED)
 
 
 # --- decoding -------------------------------------------------------------------------------------

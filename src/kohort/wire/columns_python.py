@@ -16,6 +16,8 @@ from kohort.wire.varint import write_uvarint
 
 # Offset, length, epoch, attributes, both timestamps, count.
 _unpack_header = Struct(">qii5xh4xqq14xi").unpack_from
+COMPILED = False
+_TOO_LATE = 1 << 63
 LARGEST_INT32 = (1 << 31) - 1
 _ONE_BYTE = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
 
@@ -82,7 +84,9 @@ def _decode_batch(data: bytes, pos: int, start_offset: int, rows: Rows) -> None:
             pos += 1
         else:
             delta, pos = read_varint(data, pos, 64)
-            timestamp = wrap64(base_timestamp + delta)
+            timestamp = base_timestamp + delta
+        if not -_TOO_LATE <= timestamp < _TOO_LATE:
+            timestamp = wrap64(timestamp)
         delta, pos = read_varint(data, pos)
         if (byte := data[pos]) < 0x80:
             key_length = one_byte[byte]

@@ -63,6 +63,7 @@ def read_only(column: Any) -> Any:
 
 # --- reading --------------------------------------------------------------------------------------
 
+COMPILED = True
 LARGEST_INT32 = (1 << 31) - 1
 FAILED = -1  # as a position: the bytes are not what they should be
 RECORDS, RUNS, KEYS, NULL_VALUES, HEADERS = range(5)  # what a decode counts in its `state`

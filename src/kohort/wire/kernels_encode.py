@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from kohort.wire.columns import finish_batch
 from kohort.wire.compression import Buffer
 from kohort.wire.kernels import (
     BYTES_IN,
@@ -14,12 +15,14 @@ from kohort.wire.kernels import (
     FAILED,
     INT32S_IN,
     INT64,
+    INT64S,
     INT64S_IN,
     copy,
     kernel,
     part,
     read_only,
 )
+from kohort.wire.records import HEADER_SIZE, BatchHeader
 
 
 @part
@@ -117,7 +120,7 @@ def encode_rows(
 
 _NO_LONGS: Any = read_only(np.empty(0, np.int64))
 _NO_SIZES: Any = read_only(np.empty(0, np.int32))
-_MOST_OVERHEAD = 36  # of a record, besides key, value and headers: six numbers and the attributes
+MOST_OVERHEAD = 36  # of a record, besides key, value and headers: six numbers and the attributes
 
 Blobs = tuple[Any, Any, Any, int]
 """One buffer, where in it each piece starts, how long each is (-1: null), the bytes of all of them."""
@@ -147,7 +150,7 @@ def encode_blobs(
     before: int,
 ) -> Any:
     """An array of `before` free bytes and the encoded records."""
-    out = np.empty(before + keys[3] + values[3] + headers[3] + _MOST_OVERHEAD * count, np.uint8)
+    out = np.empty(before + keys[3] + values[3] + headers[3] + MOST_OVERHEAD * count, np.uint8)
     end = encode_rows(
         keys[0], keys[1], keys[2], values[0], values[1], values[2], headers[0], headers[1], headers[2],
         timestamps, base_timestamp, count, out, before,
@@ -171,3 +174,149 @@ def encode(
         times, base_timestamp = read_only(np.fromiter(timestamps, np.int64, len(values))), timestamps[0]
     columns = _in_one(keys), _in_one(values), _in_one(headers)
     return encode_blobs(*columns, times, base_timestamp, len(values), before)
+
+
+# --- from Arrow -----------------------------------------------------------------------------------
+
+
+@kernel(INT64(BYTES_IN, INT64S_IN, INT32S_IN, INT64S))
+def murmur2_rows(data: Any, starts: Any, sizes: Any, hashes: Any) -> int:
+    """The hash of Kafka's Java client of each piece, as an unsigned number; -1 of null. FAILED as ever."""
+    for row in range(len(sizes)):
+        size: Any = np.int64(sizes[row])
+        at: Any = starts[row]
+        if size < 0:
+            hashes[row] = -1
+            continue
+        if at < 0 or size > len(data) - at:
+            return FAILED
+        hashed: Any = 0x9747B28C ^ size
+        for _ in range(size >> 2):
+            word: Any = np.int64(data[at]) | (np.int64(data[at + 1]) << 8) | (np.int64(data[at + 2]) << 16)
+            word |= np.int64(data[at + 3]) << 24
+            word = word * 0x5BD1E995 & 0xFFFFFFFF
+            word = (word ^ word >> 24) * 0x5BD1E995 & 0xFFFFFFFF
+            hashed = (hashed * 0x5BD1E995 & 0xFFFFFFFF) ^ word
+            at += 4
+        left = size & 3
+        if left > 0:
+            for byte in range(left):
+                hashed ^= np.int64(data[at + byte]) << 8 * byte
+            hashed = hashed * 0x5BD1E995 & 0xFFFFFFFF
+        hashed = (hashed ^ hashed >> 13) * 0x5BD1E995 & 0xFFFFFFFF
+        hashes[row] = hashed ^ hashed >> 15
+    return 0
+
+
+class OutgoingColumns:
+    """As `arrow_encode.OutgoingLists`, over arrays."""
+
+    __slots__ = ("keys", "values", "timestamps", "headers")
+
+    def __init__(self, keys: Blobs, values: Blobs, timestamps: Any, headers: Blobs) -> None:
+        self.keys = keys
+        self.values = values
+        self.timestamps = timestamps
+        self.headers = headers
+
+    def __len__(self) -> int:
+        return len(self.values[2])
+
+    @property
+    def size(self) -> int:
+        return HEADER_SIZE + self.keys[3] + self.values[3] + self.headers[3] + MOST_OVERHEAD * len(self)
+
+    def key_list(self) -> list[bytes | None]:
+        data, starts, sizes, _ = self.keys
+        if not len(sizes):
+            return [None] * len(self)
+        pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
+        return [data[at : at + size].tobytes() if size >= 0 else None for at, size in pairs]
+
+    def key_hashes(self, murmur2: Callable[[bytes], int]) -> Any:
+        hashes = np.full(len(self), -1, np.int64)
+        if len(self.keys[2]):
+            done = murmur2_rows(self.keys[0], self.keys[1], self.keys[2], hashes)
+            assert done >= 0, "a key lies outside its buffer"
+        return hashes
+
+    def take(self, rows: Any) -> OutgoingColumns:
+        timestamps = self.timestamps if isinstance(self.timestamps, int) else read_only(self.timestamps[rows])
+        return OutgoingColumns(
+            _rows_of(self.keys, rows), _rows_of(self.values, rows), timestamps, _rows_of(self.headers, rows)
+        )
+
+    def by_partition(self, partitions: Sequence[int]) -> dict[int, OutgoingColumns]:
+        chosen = np.asarray(partitions)
+        order = np.argsort(chosen, kind="stable")
+        numbers, starts = np.unique(chosen[order], return_index=True)
+        pieces = zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
+        return {partition: self.take(rows) for partition, rows in pieces} if len(self) else {}
+
+    def cut(self, max_bytes: int) -> list[OutgoingColumns]:
+        sizes = np.full(len(self), MOST_OVERHEAD, np.int64)
+        for column in (self.keys, self.values, self.headers):
+            if len(column[2]):
+                sizes += np.maximum(column[2], 0)
+        ends, start, done = np.cumsum(sizes), 0, 0
+        found = []
+        while start < len(self):
+            stop = max(start + 1, int(np.searchsorted(ends, done + max_bytes - HEADER_SIZE, "right")))
+            found.append(self.take(slice(start, stop)))
+            start, done = stop, int(ends[stop - 1])
+        return found
+
+    def encode(
+        self, compression: int = 0, level: int | None = None, producer_id: int = -1, producer_epoch: int = -1,
+        base_sequence: int = -1,
+    ) -> bytes:  # fmt: skip
+        times, count = self.timestamps, len(self)
+        if isinstance(times, int):
+            base_timestamp = max_timestamp = times
+            times = _NO_LONGS
+        else:
+            base_timestamp, max_timestamp = int(times[0]), int(times.max())
+        header = BatchHeader(
+            0, 0, -1, 2, 0, compression, count - 1, base_timestamp, max_timestamp, producer_id, producer_epoch,
+            base_sequence, count,
+        )  # fmt: skip
+        records = encode_blobs(
+            self.keys, self.values, self.headers, times, base_timestamp, count, HEADER_SIZE
+        )
+        return finish_batch(header, records, level)
+
+
+def _rows_of(blobs: Blobs, rows: Any) -> Blobs:
+    data, starts, sizes, _ = blobs
+    if not len(sizes):
+        return blobs
+    sizes = read_only(sizes[rows])
+    return data, read_only(starts[rows]), sizes, int(np.maximum(sizes, 0).sum(dtype=np.int64))
+
+
+def outgoing(keys: Any, values: Any, timestamps: Any, headers: Sequence[bytes] | None) -> OutgoingColumns:
+    """Arrow's binary arrays, an array of int64 or one timestamp for all, and encoded headers."""
+    if not isinstance(timestamps, int):
+        timestamps = read_only(timestamps.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)[:])
+    encoded = _NO_BLOBS
+    if headers is not None:
+        data, _, sizes, total = _in_one(headers)
+        starts = np.cumsum(sizes, dtype=np.int64) - sizes
+        encoded = (data, read_only(starts), sizes, total)
+    return OutgoingColumns(_arrow_blobs(keys), _arrow_blobs(values), timestamps, encoded)
+
+
+def _arrow_blobs(column: Any) -> Blobs:
+    if column is None:
+        return _NO_BLOBS
+    validity, ends_buffer, data_buffer = column.buffers()
+    count = len(column)
+    if not count:
+        return _NO_BLOBS
+    ends = np.frombuffer(ends_buffer, np.int32)[column.offset : column.offset + count + 1]
+    sizes = np.diff(ends)
+    if validity is not None and column.null_count:
+        sizes[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    data = _NO_BLOBS[0] if data_buffer is None else read_only(np.frombuffer(data_buffer, np.uint8))
+    total = int(np.maximum(sizes, 0).sum(dtype=np.int64))
+    return data, read_only(ends[:-1].astype(np.int64)), read_only(sizes), total

@@ -104,11 +104,11 @@ class Walk:
                 ) = _unpack_header(records, pos)  # fmt: skip
                 if magic != 2 or length < HEADER_SIZE - LENGTH_END:
                     read_header(records, pos)
-                if not 0 <= base_offset <= _LAST_POSSIBLE_OFFSET or last_delta < 0:
-                    raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"it goes on for {last_delta} offsets")
                 stop = pos + LENGTH_END + length
                 if stop > end:
                     break
+                if not 0 <= base_offset <= _LAST_POSSIBLE_OFFSET or last_delta < 0:
+                    raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"it goes on for {last_delta} offsets")
                 if check_crcs and crc32c(records[pos + CRC_START : stop], 0, KEEP_LOCK) != crc:
                     raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match its bytes")
                 last_offset = base_offset + last_delta
