@@ -30,9 +30,7 @@ class Topics(Protocol):
     @property
     def cluster(self) -> Cluster: ...
     def request_update(self, reason: str) -> None: ...
-    def look_up(
-        self, topics: frozenset[str] | None, now_ms: int, deadline_ms: int | None
-    ) -> Operation[Cluster]: ...
+    def look_up(self, topics: frozenset[str] | None, now_ms: int, deadline_ms: int) -> Operation[Cluster]: ...
 
 
 def not_allowed(partitions: Iterable[TopicPartition], to: str) -> AuthorizationFailed:
@@ -64,6 +62,7 @@ def list_offsets_send(
 class _LookUp:
     times: dict[TopicPartition, int]
     operation: Operation[Found]
+    deadline_ms: int
     found: Found = field(default_factory=dict)
     asked: set[TopicPartition] = field(default_factory=set)
     """Those whose answers are awaited."""
@@ -94,19 +93,18 @@ class OffsetLookup:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._look_ups: list[_LookUp] = []
 
-    def look_up(self, times: Mapping[TopicPartition, int], deadline_ms: int | None) -> Operation[Found]:
+    def look_up(self, times: Mapping[TopicPartition, int], deadline_ms: int) -> Operation[Found]:
         operation: Operation[Found] = Operation(deadline_ms)
         wanted = {TopicPartition._make(partition): time for partition, time in times.items()}
         if wanted:
-            self._look_ups.append(_LookUp(wanted, operation))
+            self._look_ups.append(_LookUp(wanted, operation, deadline_ms))
         else:
             operation.finish({})
         return operation
 
     def tick(self, now_ms: int) -> None:
         for one in self._look_ups:
-            deadline_ms = one.operation.deadline_ms
-            if deadline_ms is not None and now_ms >= deadline_ms:
+            if now_ms >= one.deadline_ms:
                 missing = [p for p in one.times if p not in one.found]
                 why = one.obstacle or ("no answer yet" if one.asked else "no metadata yet")
                 one.operation.fail(TimedOut(f"the offsets of {names(missing)} were not found in time: {why}"))
@@ -145,7 +143,7 @@ class OffsetLookup:
             return
         if one.others is None:
             topics = frozenset(partition.topic for partition in partitions)
-            one.others = self._metadata.look_up(topics, now_ms, one.operation.deadline_ms)
+            one.others = self._metadata.look_up(topics, now_ms, one.deadline_ms)
             return
         others, one.others = one.others, None
         cluster = others.result or Cluster()
@@ -224,6 +222,6 @@ class OffsetLookup:
         state.end_offset_known_ms = now_ms
 
     def next_deadline_ms(self) -> int | None:
-        times = [one.operation.deadline_ms for one in self._look_ups]
+        times = [one.deadline_ms for one in self._look_ups]
         times += [one.retry_at_ms for one in self._look_ups if one.retry_at_ms]
-        return min((ms for ms in times if ms is not None), default=None)
+        return min(times, default=None)

@@ -83,7 +83,7 @@ class Positions:
     # --- commands -------------------------------------------------------------------------------------
 
     def list_offsets(
-        self, times: Mapping[TopicPartition, int], now_ms: int, deadline_ms: int | None
+        self, times: Mapping[TopicPartition, int], now_ms: int, deadline_ms: int
     ) -> Operation[Found]:
         """Of any partitions, by timestamp (or -1 for the end, -2 for the beginning). None: no record is so young."""
         return self._lookup.look_up(times, deadline_ms)
