@@ -13,11 +13,11 @@ from kohort.client.admin_types import (
     TopicDescription,
 )
 from kohort.client.asking import Asking, outcome, raise_partly
-from kohort.client.cluster import Cluster, TopicInfo
+from kohort.client.cluster import NO_NODE, Cluster, TopicInfo
 from kohort.client.effects import ANY_NODE
 from kohort.client.errors import error_for
-from kohort.client.requests import CONTROLLER, RETRIABLE, Target
-from kohort.client.steps import Steps
+from kohort.client.requests import CONTROLLER, MOVED, RETRIABLE, Target
+from kohort.client.steps import Steps, Until
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.create_partitions import (
@@ -33,6 +33,7 @@ from kohort.wire.messages.create_topics import (
 )
 from kohort.wire.messages.delete_records import (
     DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
@@ -51,6 +52,7 @@ from kohort.wire.messages.incremental_alter_configs import (
 TOPIC, BROKER = 2, 4  # kinds of resources
 SET, DELETE = 0, 1  # operations on a setting
 DEFAULT_SOURCES = (5,)  # DEFAULT_CONFIG
+RETRY_MS = 100  # before a moved leader is looked up again
 
 
 def first_error(rows: Callable[[Any], Iterable[Any]]) -> Callable[[Any], int]:
@@ -180,24 +182,42 @@ class TopicCalls(Asking):
         self, before: Mapping[TopicPartition, int], deadline_ms: int
     ) -> Steps[dict[TopicPartition, int]]:
         """Everything before these offsets (-1: everything); the first offsets that are left."""
-        yield from self.look_up({partition.topic for partition in before}, deadline_ms)
         left: dict[TopicPartition, int] = {}
         errors: dict[TopicPartition, KafkaError] = {}
-        for partition, offset in before.items():
-            topic = DeleteRecordsTopic(partition.topic, [DeleteRecordsPartition(partition.partition, offset)])
-            request = DeleteRecordsRequest([topic], self.timeout_ms(deadline_ms))
-            response = yield from self.ask(
-                request, partition, deadline_ms,
-                verdict=first_error(lambda r: [p for t in r.topics for p in t.partitions]),
-            )  # fmt: skip
-            row = response.topics[0].partitions[0]
-            if row.error_code:
-                errors[partition] = error_for(row.error_code, f"{partition} up to offset {offset}")
-            else:
-                left[partition] = row.low_watermark
+        waiting = dict(before)
+        while waiting:
+            cluster = yield from self.look_up({partition.topic for partition in waiting}, deadline_ms)
+            for leader_id, some in _by_leader(cluster, waiting).items():
+                rows = yield from self._delete_at(leader_id, some, deadline_ms)
+                for partition, row in rows.items():
+                    if row.error_code in MOVED and self._clock() < deadline_ms:
+                        continue  # stays waiting
+                    del waiting[partition]
+                    if row.error_code:
+                        errors[partition] = error_for(
+                            row.error_code, f"{partition} up to {before[partition]}"
+                        )
+                    else:
+                        left[partition] = row.low_watermark
+            if waiting:
+                yield Until(lambda: False, self._clock() + RETRY_MS)
         if errors:
             raise_partly(errors, left)
         return left
+
+    def _delete_at(
+        self, leader_id: int, before: Mapping[TopicPartition, int], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, DeleteRecordsPartitionResult]]:
+        if leader_id == NO_NODE:
+            missing = DeleteRecordsPartitionResult(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return dict.fromkeys(before, missing)
+        topics: dict[str, DeleteRecordsTopic] = {}
+        for (topic, index), offset in before.items():
+            entry = topics.setdefault(topic, DeleteRecordsTopic(topic))
+            entry.partitions.append(DeleteRecordsPartition(index, offset))
+        request = DeleteRecordsRequest(list(topics.values()), self.timeout_ms(deadline_ms))
+        response = yield from self.ask(request, leader_id, deadline_ms)
+        return {TopicPartition(t.name, p.partition_index): p for t in response.topics for p in t.partitions}
 
     # --- the cluster ----------------------------------------------------------------------------------
 
@@ -236,6 +256,15 @@ def _entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
         row.is_sensitive,
         row.documentation or "",
     )
+
+
+def _by_leader(
+    cluster: Cluster, before: Mapping[TopicPartition, int]
+) -> dict[int, dict[TopicPartition, int]]:
+    grouped: dict[int, dict[TopicPartition, int]] = {}
+    for partition, offset in before.items():
+        grouped.setdefault(cluster.leader_of(partition), {})[partition] = offset
+    return grouped
 
 
 def _by_target(kind: int, names: Sequence[str]) -> list[tuple[Target, Sequence[str]]]:

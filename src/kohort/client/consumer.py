@@ -41,7 +41,7 @@ def build_core(config: ConsumerConfig, objects: Mapping[str, Any], engine: Pump)
     elif not isinstance(strategy, (list, tuple)):
         strategy = [strategy]
     core = ConsumerCore(config, engine.jitter, load_assignors(strategy), engine.out, engine.metadata)
-    core.fetcher.deserialize_with(objects.get("key.deserializer"), objects.get("value.deserializer"))
+    #core.fetcher.deserialize_with(objects.get("key.deserializer"), objects.get("value.deserializer"))
     engine.add(core, *core.prefixes)
     return core
 

@@ -1,7 +1,7 @@
 """Single questions to the right node, asked again where that helps. Sans-IO; Admin stands on it.
 
-A question says whom it is for: any node, a node by its id, the controller, the leader of a partition, or the
-coordinator of a group. This part finds that node, and looks for it again when the answer says that it has moved.
+A question says whom it is for: any node, a node by its id, the controller, or the coordinator of a group. This part
+finds that node, and looks for it again when the answer says that it has moved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from kohort.client.effects import ANY_NODE, Answer, FailureKind, Outbox, Send
 from kohort.client.errors import AuthenticationFailed, TimedOut, error_for
 from kohort.client.metadata import Metadata
 from kohort.client.operation import Operation
-from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.struct import Message
@@ -34,7 +33,7 @@ class GroupOf:
     group_id: str
 
 
-Target = int | Controller | GroupOf | TopicPartition
+Target = int | Controller | GroupOf
 CONTROLLER = Controller()
 
 MOVED = (
@@ -181,13 +180,6 @@ class Requests:
                 question.obstacle = "the cluster has not answered yet"
                 return None
             return cluster.controller_id if cluster.controller_id != NO_NODE else ANY_NODE
-        if isinstance(target, TopicPartition):
-            leader_id = cluster.leader_of(target)
-            if leader_id == NO_NODE:
-                self._metadata.request_update(f"the leader of {target} is not known")
-                question.obstacle = f"{target} has no leader, or does not exist"
-                return None
-            return leader_id
         return target
 
     def _found_coordinator(self, question: _Question, response: FindCoordinatorResponse, now_ms: int) -> None:
