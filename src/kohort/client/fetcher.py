@@ -70,7 +70,7 @@ class _Round:
 
     wanted: dict[int, dict[TopicPartition, Asked]] = field(default_factory=dict)
     closed: set[int] = field(default_factory=set)
-    """Nodes that must not be asked now."""
+    """Nodes that must not be asked now: busy, or a partition of theirs has no room."""
 
 
 class Fetcher:
@@ -103,12 +103,14 @@ class Fetcher:
             return
         self._drop_late()
         self._end_waits(now_ms)
-        nodes = self._nodes
-        cluster_nodes = self._metadata.cluster.nodes
-        if cluster_nodes and all(n in nodes and nodes[n].under_way is not None for n in cluster_nodes):
-            return
-        now = _Round()
+        busy = {
+            n for n, node in self._nodes.items() if node.under_way is not None or node.retry_at_ms > now_ms
+        }
+        now = _Round(closed=busy)
+        all_nodes = self._metadata.cluster.nodes.keys()
         for partition, state in self._subscription.fetchable():
+            if all_nodes and now.closed >= all_nodes:
+                return
             self._consider(partition, state, now, now_ms)
         for node_id, wanted in now.wanted.items():
             if node_id not in now.closed:
@@ -116,15 +118,14 @@ class Fetcher:
 
     def _consider(self, partition: TopicPartition, state: PartitionState, now: _Round, now_ms: int) -> None:
         info = self._metadata.cluster.partition(partition)
+        if info is not None and info.leader_id in now.closed and state.preferred_replica == NO_NODE:
+            return
         if self._errors.must_wait(partition, state, info):
             return
         node_id = self._node_for(partition, state, info, now_ms)
-        if node_id == NO_NODE or node_id in now.closed or info is None:
+        if node_id == NO_NODE or node_id in now.closed:
             return
-        node = self._nodes.get(node_id)
-        if node is not None and (node.under_way is not None or node.retry_at_ms > now_ms):
-            now.closed.add(node_id)
-            return
+        assert info is not None
         offset = self._next_offset(partition, state)
         if offset is None:
             now.closed.add(node_id)
