@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "coordinator": {"wire", "settings"},
     "broker": {"kohort", "wire", "log", "coordinator", "settings"},
     "client": {"kohort", "wire", "settings"},
+    "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings"},
     "cli": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "sim"},
     "sim": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "cli"},
 }

@@ -293,6 +293,4 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.abort()
 
     def close(self) -> None:
-        """At once: nothing more is read or answered."""
-        self._closing = True
         self._transport.abort()

@@ -53,7 +53,7 @@ class Server:
             self.broker.groups.begin_load()
         # What did not move since the last round costs nothing; retention keeps to its own interval.
         pause_ms = min(config.log_retention_check_interval_ms, config.log_cleaner_backoff_ms)
-        self._every(max(pause_ms, 100), self._housekeeping)
+        self._every(max(pause_ms, 100), self.housekeeping)
 
     # --- connections -------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class Server:
                 log.info("closing the connection of %s: idle", connection.peer)
                 connection.close()
 
-    def _housekeeping(self) -> None:
+    def housekeeping(self) -> None:
         config, store = self.broker.config, self.broker.store
         store.set_upkeep(
             compacts=config.log_cleaner_enable,

@@ -81,6 +81,11 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def partitions_of(self, session_id: int) -> list[Key]:
+        """What a session reads; nothing if there is none of this id."""
+        session = self._sessions.get(session_id)
+        return list(session.partitions) if session is not None else []
+
     def plan(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
         by_id = version >= 13
         if version < 7 or request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):

@@ -1,0 +1,154 @@
+"""An answer that says nothing but an error, to any request: in the response's own shape, where clients look for it.
+
+A response holds errors in fields named `error_code`: one at its top, or one in each entry of an array (a topic, a
+partition, a group, a resource …), or both. The schema says which, and an array of the response is filled from the
+array of the request that it answers: the one of the same name, or the only one there is. Fetch and Metadata alone need
+more than their request: a fetch session knows partitions that the request does not name, and a client that is told of
+no broker has nobody left to ask.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from kohort.broker import versions
+from kohort.broker.call import Call
+from kohort.broker.names import HIDDEN
+from kohort.wire.compile import codec
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from kohort.wire.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+from kohort.wire.notation import PRIMITIVES, ApiSpec, FieldSpec, StructSpec, all_apis
+from kohort.wire.struct import Message
+
+if TYPE_CHECKING:
+    from kohort.broker.broker import Broker
+
+FETCH, METADATA, API_VERSIONS = 1, 3, 18
+MESSAGE = "a fault that the test asked for"
+_OF_THE_WHOLE_FETCH = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    ErrorCode.INCONSISTENT_CLUSTER_ID,
+)
+_NOWHERE = ("node_id", "port", "leader_id")
+
+
+def error_answer(broker: Broker, call: Call, error: ErrorCode) -> Message:
+    """What the broker would say if this request failed with `error`."""
+    key = call.codec.api_key
+    if key == FETCH:
+        return _fetch(broker, call, error)
+    if key == METADATA:
+        return _metadata(broker, call, error)
+    if key == API_VERSIONS and error is ErrorCode.UNSUPPORTED_VERSION:
+        call.codec = codec(API_VERSIONS, 0)  # a client of any age must be able to read this one
+        return versions.unsupported_version()
+    return mirrored(key, call.version, call.request, error)
+
+
+def mirrored(key: int, version: int, request: Message, error: ErrorCode) -> Message:
+    spec = all_apis()[key]
+    answer: Message = _Mirror(spec, version, error).struct(spec.response, request)
+    return answer
+
+
+class _Mirror:
+    """Builds the structs of one response from those of its request."""
+
+    def __init__(self, spec: ApiSpec, version: int, error: ErrorCode) -> None:
+        self._spec, self._version, self._error = spec, version, error
+        self._messages = import_module(f"kohort.wire.messages.{spec.module}")
+
+    def struct(self, response: StructSpec, source: Any) -> Any:
+        """`source` is the struct of the request that this one answers, or a bare name or number."""
+        made = getattr(self._messages, response.name)()
+        bare = source if isinstance(source, (str, int)) else None
+        for field in self._fields(response):
+            if field.name == "error_code":
+                made.error_code = self._error
+            elif field.name == "error_message":
+                made.error_message = MESSAGE
+            elif field.is_array:
+                if field.type not in PRIMITIVES and self._has_error(self._spec.structs[field.type]):
+                    setattr(made, field.name, self._entries(field, source))
+            elif bare is not None and field.type == ("string" if isinstance(bare, str) else "int32"):
+                setattr(made, field.name, bare)
+                bare = None
+            elif field.type in PRIMITIVES:
+                self._scalar(made, field, source)
+        return made
+
+    def _fields(self, struct: StructSpec) -> list[FieldSpec]:
+        return [field for field in struct.fields if self._version in field.versions]
+
+    def _has_error(self, struct: StructSpec) -> bool:
+        return any(
+            field.name == "error_code"
+            or (field.type not in PRIMITIVES and self._has_error(self._spec.structs[field.type]))
+            for field in self._fields(struct)
+        )
+
+    def _entries(self, field: FieldSpec, source: Any) -> list[Any]:
+        element = self._spec.structs[field.type]
+        return [self.struct(element, entry) for entry in self._asked(field.name, source)]
+
+    def _asked(self, name: str, source: Any) -> list[Any]:
+        """The entries of the request that an array of the response answers."""
+        if not hasattr(source, "FIELDS"):
+            return []
+        request = next(s for s in self._spec.structs.values() if s.name == type(source).__name__)
+        arrays = [field.name for field in self._fields(request) if field.is_array]
+        if name not in arrays and len(arrays) == 1:
+            name = arrays[0]
+        return (getattr(source, name) or []) if name in arrays else []
+
+    def _scalar(self, made: Any, field: FieldSpec, source: Any) -> None:
+        value = getattr(source, field.name, None)
+        if value is not None:
+            setattr(made, field.name, value)
+        elif field.default is None and (field.type == "int64" or field.name in _NOWHERE):
+            setattr(made, field.name, -1)
+
+
+def _fetch(broker: Broker, call: Call, error: ErrorCode) -> FetchResponse:
+    request: FetchRequest = call.request
+    if error in _OF_THE_WHOLE_FETCH and call.version >= 7:
+        return FetchResponse(error_code=error, session_id=request.session_id)
+    plan = broker.sessions.plan(request, call.version, broker.now_ms())
+    if plan.error:
+        return FetchResponse(error_code=plan.error)
+    response = FetchResponse(session_id=plan.session_id)
+    topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+    for wanted in plan.wanted:
+        name = wanted.key[:2]
+        if name not in topics:
+            topics[name] = FetchableTopicResponse(*name)
+            response.responses.append(topics[name])
+        data = PartitionData(wanted.key.partition, error, high_watermark=-1, records=b"")
+        topics[name].partitions.append(data)
+        # In a session the next answer names the partition again, as after any error.
+        wanted.high_watermark = wanted.log_start_offset = -1
+    return response
+
+
+def _metadata(broker: Broker, call: Call, error: ErrorCode) -> MetadataResponse:
+    """The topics fail, the broker is still named. REBOOTSTRAP_REQUIRED is of the whole answer (v13)."""
+    if error is ErrorCode.REBOOTSTRAP_REQUIRED and call.version >= 13:
+        return MetadataResponse(error_code=error)
+    asked = call.request.topics
+    if asked is None or (call.version == 0 and not asked):
+        asked = [topic for name, topic in broker.store.topics.items() if name not in HIDDEN]
+    topics = []
+    for topic in asked:
+        known = broker.store.topics_by_id.get(topic.topic_id)
+        name = topic.name if known is None else known.name
+        topics.append(MetadataResponseTopic(error, name, topic.topic_id))
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=broker.node_id, host=broker.host, port=broker.port)],
+        cluster_id=broker.store.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+    )

@@ -1,0 +1,191 @@
+"""A group as its coordinator sees it, and what a test may do to it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from kohort.broker.broker import Broker
+from kohort.client.types import TopicPartition
+from kohort.coordinator import group as core
+from kohort.coordinator.history import Rebalance
+from kohort.coordinator.settings import partition_for
+from kohort.coordinator.shard import Shard
+from kohort.coordinator.state import State
+from kohort.testing.waiting import wait_until, wait_until_async
+
+if TYPE_CHECKING:
+    from kohort.testing.kafka import Kafka
+
+T = TypeVar("T")
+
+
+class Member(NamedTuple):
+    """A member of a group; its assignment is known once the group is Stable."""
+
+    id: str
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+    group_instance_id: str | None = None
+
+
+class Group:
+    """Looks at the group anew each time it is asked; a group that does not exist is Dead and has nothing."""
+
+    def __init__(self, kafka: Kafka, group_id: str) -> None:
+        self._kafka = kafka
+        self.id = group_id
+
+    def __repr__(self) -> str:
+        return f"<group {self.id!r}>"
+
+    @property
+    def state(self) -> str:
+        """Empty, PreparingRebalance, CompletingRebalance, Stable or Dead, as Kafka's tools print it."""
+        return self._ask(lambda group: group.state.value, State.DEAD.value)
+
+    @property
+    def members(self) -> list[Member]:
+        return self._ask(lambda group: [_member(m) for m in group.members.values()], [])
+
+    @property
+    def generation(self) -> int:
+        return self._ask(lambda group: group.generation_id, -1)
+
+    @property
+    def leader(self) -> str | None:
+        """The id of the member that assigns."""
+        return self._ask(lambda group: group.leader_id, None)
+
+    @property
+    def protocol(self) -> str | None:
+        """The assignor that the members agreed on."""
+        return self._ask(lambda group: group.protocol_name, None)
+
+    def committed(self) -> dict[TopicPartition, int]:
+        """The committed offset of each partition that has one."""
+        return self._kafka.on_broker(lambda broker: _committed(broker, self.id))
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """How many records lie behind each committed offset."""
+        return self._kafka.on_broker(lambda broker: _lag(broker, self.id))
+
+    def why(self) -> list[Rebalance]:
+        """Its last rebalances, the oldest first; `print(*(r.sentence() for r in group.why()), sep="\\n")`."""
+
+        def history(broker: Broker) -> list[Rebalance]:
+            found = shard_of(broker, self.id)
+            kept = found.histories.get(self.id) if found is not None else None
+            return list(kept.entries) if kept is not None else []
+
+        return self._kafka.on_broker(history)
+
+    def rebalance(self, reason: str = "asked for by the test") -> None:
+        """As `kafka.rebalance(group)`."""
+        self._kafka.rebalance(self.id, reason)
+
+    # --- waiting -----------------------------------------------------------------------------------
+
+    def wait_stable(self, members: int | None = None, timeout: float = 10) -> None:
+        """Until all members have their assignments, of so many members if that is told; else TimeoutError.
+
+        In a test whose client runs on the test's own event loop, `await group.wait_stable_async()` instead.
+        """
+        wait_until(lambda: self._is_stable(members), timeout, lambda: self._is_not(members, timeout))
+
+    async def wait_stable_async(self, members: int | None = None, timeout: float = 10) -> None:  # noqa: ASYNC109
+        await wait_until_async(
+            lambda: self._is_stable(members), timeout, lambda: self._is_not(members, timeout)
+        )
+
+    def wait_empty(self, timeout: float = 10) -> None:
+        """Until it has no members."""
+        wait_until(lambda: not self._has_members(), timeout, lambda: self._is_not(0, timeout))
+
+    async def wait_empty_async(self, timeout: float = 10) -> None:  # noqa: ASYNC109
+        await wait_until_async(lambda: not self._has_members(), timeout, lambda: self._is_not(0, timeout))
+
+    def _has_members(self) -> bool:
+        return self._ask(lambda g: bool(g.members or g.pending_joins) or g.state not in _AT_REST, False)
+
+    def _is_stable(self, members: int | None) -> bool:
+        def stable(group: core.Group) -> bool:
+            enough = bool(group.members) if members is None else len(group.members) == members
+            return group.state is State.STABLE and enough and not group.pending_syncs
+
+        return self._ask(stable, False)
+
+    def _is_not(self, members: int | None, timeout: float) -> str:
+        wanted = "Stable" if members is None else f"Stable with {members} members" if members else "empty"
+        ids = ", ".join(member.id for member in self.members) or "nobody"
+        history = "\n  ".join(rebalance.sentence() for rebalance in self.why()[-5:]) or "no rebalance yet"
+        return (
+            f"after {timeout} s the group {self.id!r} is not {wanted}: it is {self.state} with {ids}. "
+            f"What happened last:\n  {history}"
+        )
+
+    def _ask(self, question: Callable[[core.Group], T], otherwise: T) -> T:
+        def answer(broker: Broker) -> T:
+            found = shard_of(broker, self.id)
+            group = found.groups.get(self.id) if found is not None else None
+            return question(group) if group is not None else otherwise
+
+        return self._kafka.on_broker(answer)
+
+
+_AT_REST = (State.EMPTY, State.DEAD)
+
+
+def shard_of(broker: Broker, group_id: str) -> Shard | None:
+    """Where a group lives; None before the first group."""
+    if not broker.has_groups:
+        return None
+    shards = broker.groups.runtime.shards
+    return shards[partition_for(group_id, len(shards))]
+
+
+def all_groups(broker: Broker) -> dict[str, core.Group]:
+    if not broker.has_groups:
+        return {}
+    return {group_id: g for shard in broker.groups.runtime.shards for group_id, g in shard.groups.items()}
+
+
+def _committed(broker: Broker, group_id: str) -> dict[TopicPartition, int]:
+    found = shard_of(broker, group_id)
+    offsets = found.durable.offsets.get(group_id, {}) if found is not None else {}
+    return {TopicPartition(*key): positioned.committed.offset for key, positioned in sorted(offsets.items())}
+
+
+def _lag(broker: Broker, group_id: str) -> dict[TopicPartition, int]:
+    lag = {}
+    for (topic, index), offset in _committed(broker, group_id).items():
+        partition = broker.partition(topic, index)
+        if not isinstance(partition, int):
+            lag[TopicPartition(topic, index)] = max(partition.high_watermark - offset, 0)
+    return lag
+
+
+def _member(member: core.Member) -> Member:
+    host = member.client_host.removeprefix("/")
+    assignment = assigned_partitions(member.assignment)
+    return Member(member.member_id, member.client_id, host, assignment, member.group_instance_id)
+
+
+def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """Of a consumer's assignment; nothing where it is of another protocol and cannot be read."""
+    found = []
+    try:
+        _, topics = struct.unpack_from(">hi", assignment)
+        pos = 6
+        for _ in range(topics):
+            (size,) = struct.unpack_from(">h", assignment, pos)
+            topic = assignment[pos + 2 : pos + 2 + size].decode()
+            pos += 2 + size
+            (count,) = struct.unpack_from(">i", assignment, pos)
+            found += [TopicPartition(topic, p) for p in struct.unpack_from(f">{count}i", assignment, pos + 4)]
+            pos += 4 + 4 * count
+    except (struct.error, UnicodeDecodeError):
+        return ()
+    return tuple(sorted(found))

@@ -1,0 +1,129 @@
+"""Records in and out of a broker under test: from whatever a test writes down, to what it compares with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from kohort.broker.history import batches_of
+from kohort.wire import payload
+from kohort.wire.records import encode_batch, iter_batches, iter_records
+
+if TYPE_CHECKING:
+    from kohort.log.partition import Partition
+
+Data: TypeAlias = bytes | str | None
+Headers: TypeAlias = Iterable[tuple[str, Data]] | Mapping[str, Data]
+Value: TypeAlias = Data | tuple[Data, Data] | Mapping[str, object]
+"""A value; or a key and a value; or {"value": …, "key": …, "headers": …, "partition": …, "timestamp": …}."""
+
+_FIELDS = ("value", "key", "headers", "partition", "timestamp")
+
+
+class Record(NamedTuple):
+    """A record as it lies in a topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class NewRecord(NamedTuple):
+    """A record to write; no partition: by its key, or in turn."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    partition: int | None
+    timestamp: int | None
+
+
+def new_record(given: object) -> NewRecord:
+    """What a test wrote down, as a record; TypeError says which forms there are."""
+    if isinstance(given, tuple) and len(given) == 2:
+        return NewRecord(_data(given[0]), _data(given[1]), [], None, None)
+    if isinstance(given, Mapping):
+        unknown = sorted(set(given) - set(_FIELDS))
+        if unknown:
+            raise TypeError(f"a record has no {unknown[0]!r}, only {', '.join(_FIELDS)}")
+        partition, timestamp = given.get("partition"), given.get("timestamp")
+        if not isinstance(partition, int | None) or not isinstance(timestamp, int | None):
+            raise TypeError("partition and timestamp of a record are numbers (the timestamp in ms)")
+        headers = _headers(given.get("headers") or ())
+        return NewRecord(_data(given.get("key")), _data(given.get("value")), headers, partition, timestamp)
+    return NewRecord(None, _data(given), [], None, None)
+
+
+def _data(given: object) -> bytes | None:
+    if isinstance(given, str):
+        return given.encode()
+    if given is None or isinstance(given, bytes | bytearray | memoryview):
+        return None if given is None else bytes(given)
+    raise TypeError(
+        f"{given!r} is not a record: give bytes or str, (key, value), or a dict with {', '.join(_FIELDS)}"
+    )
+
+
+def _headers(given: object) -> list[tuple[str, bytes | None]]:
+    pairs = given.items() if isinstance(given, Mapping) else given
+    assert isinstance(pairs, Iterable)
+    return [(str(name), _data(value)) for name, value in pairs]
+
+
+def by_partition(records: list[NewRecord], partitions: int) -> dict[int, list[int]]:
+    """Partition -> positions of its records in the list: as told, by the key as Java's producer does, or in turn."""
+    found: dict[int, list[int]] = {}
+    turn = 0
+    for position, record in enumerate(records):
+        if record.partition is not None:
+            partition = record.partition
+        elif record.key is not None:
+            partition = (murmur2(record.key) & 0x7FFF_FFFF) % partitions
+        else:
+            partition, turn = turn % partitions, turn + 1
+        found.setdefault(partition, []).append(position)
+    return found
+
+
+def batch_of(records: list[NewRecord], now_ms: int) -> memoryview:
+    """One batch; times that are not told are `now_ms`."""
+    return memoryview(
+        encode_batch(
+            [
+                payload.Record(
+                    number, now_ms if r.timestamp is None else r.timestamp, r.key, r.value, r.headers
+                )
+                for number, r in enumerate(records)
+            ]
+        )
+    )
+
+
+def records_in(partition: Partition) -> Iterator[Record]:
+    """What can be read of a partition now."""
+    for data in batches_of(partition):
+        for position, header in iter_batches(data):
+            if header.is_control:
+                continue
+            for record in iter_records(data[position : position + header.size]):
+                if partition.log_start_offset <= record.offset < partition.high_watermark:
+                    yield Record(partition.topic, partition.index, *record)
+
+
+def murmur2(data: bytes) -> int:
+    """The hash that Java's producer chooses a partition by."""
+    m, mask = 0x5BD1E995, 0xFFFF_FFFF
+    h = 0x9747B28C ^ len(data)
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        h = (h * m & mask) ^ k
+    if whole < len(data):
+        h = (h ^ int.from_bytes(data[whole:], "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15

@@ -1,0 +1,73 @@
+"""Time that passes on demand: each thing that falls due on the way happens, in order and at its time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kohort.broker.broker import Broker
+    from kohort.broker.server import Server
+
+_MOST_STEPS = 10_000
+_PAUSE_S = 0.001
+_LONGEST_WAIT_S = 30.0
+
+
+async def advance(server: Server, ms: int) -> None:
+    """Moves the clock of a node forward; on its loop. All that is due is done and durable when this returns."""
+    broker = server.broker
+    end_ms = broker.clock.shift_ms + ms
+    if broker.has_groups:
+        await _step_groups(broker, end_ms, ms // _MOST_STEPS)
+    broker.clock.shift_ms = end_ms
+    if broker.has_groups:
+        broker.groups.fire_due()
+        await _written(broker)
+    await _retain(server)
+
+
+async def _step_groups(broker: Broker, end_ms: int, at_least_ms: int) -> None:
+    """From deadline to deadline; a long time in larger steps, so that a year does not take one."""
+    clock, groups = broker.clock, broker.groups
+    for _ in range(2 * _MOST_STEPS):
+        deadline_ms = groups.runtime.next_deadline_ms()
+        if deadline_ms is None:
+            return
+        step_ms = max(deadline_ms - clock.steady_ms(), at_least_ms, 0)
+        if clock.shift_ms + step_ms > end_ms:
+            return
+        clock.shift_ms += step_ms
+        groups.fire_due()
+        await _written(broker)
+
+
+async def _written(broker: Broker) -> None:
+    """Until what the groups have written is durable, which is at once in memory."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _LONGEST_WAIT_S
+    while any(shard.writes for shard in broker.groups.runtime.shards):
+        if loop.time() > deadline:
+            raise TimeoutError(f"the disk has not answered for {_LONGEST_WAIT_S:.0f} s")
+        await asyncio.sleep(_PAUSE_S)
+
+
+async def _retain(server: Server) -> None:
+    """A round of retention and compaction now, whenever the next one would be."""
+    store = server.broker.store
+    await _idle(server)
+    store.upkeep.next_retention_ms = 0
+    for topic in store.topics.values():
+        for index in range(len(topic.due_ms)):
+            topic.due_ms[index] = 0
+    server.housekeeping()
+    await _idle(server)
+
+
+async def _idle(server: Server) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _LONGEST_WAIT_S
+    while server.broker.store.upkeep.is_busy:
+        if loop.time() > deadline:
+            raise TimeoutError(f"retention and compaction have not ended within {_LONGEST_WAIT_S:.0f} s")
+        await asyncio.sleep(_PAUSE_S)
