@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -88,15 +88,21 @@ class Driven:
         self.asker = Asker(engine.out)
         engine.add(self.asker, "asker")
 
-    def run(self, until: Any, timeout_ms: int = PATIENCE_MS) -> bool:
+    def run(self, until: Callable[[], bool], timeout_ms: int = PATIENCE_MS) -> bool:
         return self.engine.run(until, self.engine.now_ms() + timeout_ms)
 
     def call(self, message: Message | None = None, node_id: int = ANY_NODE, **more: Any) -> Answer:
         """One request and its answer."""
-        count = len(self.asker.answers)
-        self.asker.ask(message, node_id, **more)
-        assert self.run(lambda: len(self.asker.answers) > count), "no answer at all"
-        return self.asker.last
+        send = self.asker.ask(message, node_id, **more)
+        assert self.run(lambda: any(answer.send is send for answer in self.asker.answers)), "no answer at all"
+        return next(answer for answer in self.asker.answers if answer.send is send)
+
+    def eventually(self, condition: Callable[[], object]) -> None:
+        """Drives until something is so that no event of ours will tell: what a broker has received."""
+        deadline_ms = self.engine.now_ms() + PATIENCE_MS
+        while not condition():
+            assert self.engine.now_ms() < deadline_ms, "it did not happen"
+            self.run(lambda: bool(condition()), 5)
 
     def know_nodes(self) -> None:
         assert self.run(lambda: bool(self.engine.metadata.cluster.nodes)), "no metadata"
