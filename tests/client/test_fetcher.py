@@ -7,7 +7,7 @@ import pytest
 from kohort.client.subscription import EARLIEST, Position
 from kohort.client.types import TopicPartition
 from kohort.wire.compression import Compression
-from kohort.wire.records import ControlKind, encode_control_batch, iter_records, read_header, rebuild
+from kohort.wire.records import iter_records, read_header, rebuild
 from tests.client.fetching import ORDERS_0, ORDERS_1, World, batch, data, offsets_asked
 
 BOTH = {ORDERS_0: 1, ORDERS_1: 1}
@@ -339,107 +339,3 @@ def test_data_is_not_trusted_while_its_position_is_compared_with_a_new_leader() 
     assert world.take() == {}
     world.tick()
     assert world.reads[1] == {ORDERS_0: 0}
-
-
-# --- transactions -----------------------------------------------------------------------------------------
-
-
-def transactional(first: int, count: int, producer_id: int) -> bytes:
-    return batch(first, count, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
-
-
-def marker(offset: int, kind: ControlKind, producer_id: int) -> bytes:
-    return bytes(
-        encode_control_batch(
-            kind,
-            producer_id=producer_id,
-            producer_epoch=0,
-            timestamp=1,
-            base_offset=offset,
-            partition_leader_epoch=4,
-        )
-    )
-
-
-def test_read_committed_returns_no_aborted_records_and_moves_past_them() -> None:
-    world = World(isolation_level="read_committed")
-    world.tick()
-    log = transactional(0, 2, 9) + batch(2, 1) + marker(3, ControlKind.ABORT, 9) + transactional(4, 1, 9)
-    world.answer({ORDERS_0: data(log, aborted=[(9, 0)], last_stable_offset=4)})
-    assert world.take() == {ORDERS_0: [2, 4]}
-    assert world.offset() == 5
-
-
-def test_a_position_moves_past_an_answer_that_holds_nothing_for_users() -> None:
-    world = World(isolation_level="read_committed")
-    world.tick()
-    log = transactional(0, 2, 9) + marker(2, ControlKind.ABORT, 9)
-    world.answer({ORDERS_0: data(log, aborted=[(9, 0)])})
-    assert offsets_asked(world.tick()[1]) == {ORDERS_0: 3}
-    assert world.has_data(), "somebody must move the position"
-    assert world.take() == {}
-    assert world.state().position == Position(3, 4)
-    assert not world.has_data()
-    world.answer({ORDERS_0: data(batch(3, 1))})
-    assert world.take() == {ORDERS_0: [3]}
-
-
-def test_after_an_answer_without_records_the_next_one_is_handed_out_at_once() -> None:
-    world = World()
-    world.tick()
-    world.answer({ORDERS_0: data(marker(0, ControlKind.COMMIT, 9))})
-    world.tick()
-    world.answer({ORDERS_0: data(batch(1, 2))})
-    assert world.take() == {ORDERS_0: [1, 2]}
-
-
-def test_control_batches_at_the_end_do_not_hold_the_position_back() -> None:
-    world = World()
-    world.tick()
-    world.answer({ORDERS_0: data(transactional(0, 2, 9) + marker(2, ControlKind.COMMIT, 9))})
-    assert world.take(1) == {ORDERS_0: [0]}
-    assert world.offset() == 1
-    assert world.take(1) == {ORDERS_0: [1]}
-    assert world.offset() == 3
-
-
-def test_read_uncommitted_returns_aborted_records_but_no_control_records() -> None:
-    world = World()
-    world.tick()
-    log = transactional(0, 2, 9) + marker(2, ControlKind.ABORT, 9) + batch(3)
-    world.answer({ORDERS_0: data(log, aborted=[(9, 0)])})
-    assert world.take() == {ORDERS_0: [0, 1, 3]}
-
-
-# --- Arrow --------------------------------------------------------------------------------------------------
-
-
-def test_arrow_takes_all_that_is_buffered_and_moves_the_same_positions() -> None:
-    world = World(BOTH)
-    world.tick()
-    world.answer({ORDERS_0: data(batch(0, 3)), ORDERS_1: data(batch(0, 2))})
-    world.tick()
-    world.answer({ORDERS_0: data(batch(3, 2))})
-    taken = world.fetcher.take_arrow(None, ("partition", "offset"), world.now_ms)
-    assert taken.column_names == ["partition", "offset"]
-    rows = sorted(zip(taken["partition"].to_pylist(), taken["offset"].to_pylist(), strict=True))
-    assert rows == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (1, 1)]
-    assert (world.offset(ORDERS_0), world.offset(ORDERS_1)) == (5, 2)
-    assert world.fetcher.take_arrow(None, None, world.now_ms) is None
-
-
-def test_arrow_is_bounded_by_max_records() -> None:
-    world = World()
-    world.tick()
-    world.answer({ORDERS_0: data(batch(0, 5))})
-    assert world.fetcher.take_arrow(3, ("offset",), world.now_ms)["offset"].to_pylist() == [0, 1, 2]
-    assert world.take() == {ORDERS_0: [3, 4]}
-
-
-def test_a_wrong_column_costs_no_records() -> None:
-    world = World()
-    world.tick()
-    world.answer({ORDERS_0: data(batch(0, 5))})
-    with pytest.raises(ValueError, match="valeu"):
-        world.fetcher.take_arrow(None, ("valeu",), world.now_ms)
-    assert world.offset() == 0

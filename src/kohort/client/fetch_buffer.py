@@ -20,6 +20,9 @@ from kohort.wire.records import HEADER_SIZE, LENGTH_END
 MAX_CHAIN = 2
 """One answer that is being handed out, and the one after it."""
 
+MAX_DECODED = 32 << 20
+"""Bytes that are unpacked at a time; well compressed answers unpack to far more than was fetched."""
+
 _start_of_batch = Struct(">qiib").unpack_from  # base offset, length, leader epoch, magic
 _last_offset_delta = Struct(">i").unpack_from
 _LAST_OFFSET_DELTA_AT = 23
@@ -63,7 +66,7 @@ class Piece:
     row: int = 0
     """How many rows of `decoded` are handed out."""
 
-    def cut(self, max_records: int, check_crcs: bool) -> Columns | None:
+    def cut(self, max_records: int, check_crcs: bool, max_bytes: int = MAX_DECODED) -> Columns | None:
         """The next records, at most so many; None when there are no more, because of the end or of damage.
 
         `next_offset` moves past what is returned, and past everything that is not for users.
@@ -71,7 +74,11 @@ class Piece:
         while True:
             if self.decoded is None:
                 self.decoded = decode_columns(
-                    self.records, self.next_offset, check_crcs=check_crcs, aborted=self.aborted
+                    self.records,
+                    self.next_offset,
+                    check_crcs=check_crcs,
+                    aborted=self.aborted,
+                    max_bytes=max_bytes,
                 )
                 self.row = 0
             columns = self.decoded.columns
@@ -93,7 +100,7 @@ class Piece:
         return rows
 
     def _decode_on(self) -> None:
-        """The decoder stopped in between because the records unpack to very much."""
+        """The decoder stopped in between, at `max_bytes`."""
         assert self.decoded is not None
         self.records = self.records[self.decoded.bytes_used :]
         self.aborted = self.decoded.aborted

@@ -144,7 +144,7 @@ class FetchErrors:
     ) -> None:
         """Our metadata is not the broker's; the answer may already say who leads (KIP-951)."""
         code, leader = data.error_code, data.current_leader
-        level = logging.WARNING if code in STALE_TOPIC else logging.INFO
+        level = logging.WARNING if code in STALE_TOPIC else logging.DEBUG
         log.log(level, "%s: %s, asking for metadata", partition, name(code))
         state.preferred_replica = NO_NODE
         self._metadata.request_update(f"{name(code)} for {partition}")

@@ -244,7 +244,8 @@ class Fetcher:
         node.session.begin_again()
         node.failures += 1
         node.retry_at_ms = now_ms + max(1, self._backoff.after(node.failures))
-        log.info("node %d: fetching failed (%s %s)", node_id, failure.kind.value, failure.message)
+        level = logging.INFO if node.failures == 1 else logging.DEBUG
+        log.log(level, "node %d: fetching failed (%s %s)", node_id, failure.kind.value, failure.message)
         for question in fetch.questions.values():
             if question.state.preferred_replica == node_id:
                 question.state.preferred_replica = NO_NODE
