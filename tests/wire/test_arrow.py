@@ -213,7 +213,7 @@ def test_records_are_divided_by_partition_and_cut_by_size() -> None:
     parts = outgoing.by_partition([number % 3 for number in range(100)])
     assert sorted(parts) == [0, 1, 2]
     assert [record.key for record in iter_records(parts[1].encode())] == keys[1::3]
-    pieces = outgoing.cut(1000)
+    pieces: list[Any] = list(outgoing.cut(1000))
     found = [list(iter_records(piece.encode())) for piece in pieces]
     assert [record.key for records in found for record in records] == keys
     assert all(piece.size <= 1000 for piece in pieces)

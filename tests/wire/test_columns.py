@@ -165,7 +165,8 @@ def test_the_position_moves_past_records_that_compaction_took() -> None:
 
 def test_control_batches_are_never_returned_and_the_position_moves_past_them() -> None:
     data = simple(0) + marker(ControlKind.COMMIT, 7, 3) + simple(4) + marker(ControlKind.ABORT, 7, 7)
-    for aborted in (None, []):
+    choices: tuple[list[tuple[int, int]] | None, ...] = (None, [])
+    for aborted in choices:
         decoded = decode_columns(memoryview(data), 0, aborted=aborted)
         assert values(decoded.columns) == [0, 1, 2, 4, 5, 6]
         assert decoded.next_offset == 8
