@@ -20,7 +20,7 @@ from kohort.client.backoff import Backoff, Jitter
 from kohort.client.cluster import NO_NODE, Node, PartitionInfo
 from kohort.client.config import ConsumerConfig
 from kohort.client.effects import Answer, Failure, FailureKind, Outbox, Send
-from kohort.client.errors import AuthenticationFailed, error_for
+from kohort.client.errors import error_for_failure
 from kohort.client.fetch_buffer import MAX_CHAIN, FetchBuffer, Piece, end_of
 from kohort.client.fetch_errors import FetchErrors, Question, name
 from kohort.client.fetch_session import Asked, FetchPlan, FetchSession, fetch_request
@@ -250,10 +250,8 @@ class Fetcher:
             if question.state.preferred_replica == node_id:
                 question.state.preferred_replica = NO_NODE
         self._metadata.request_update(f"a fetch from node {node_id} failed: {failure.kind.value}")
-        if failure.kind is FailureKind.AUTHENTICATION:
-            self._errors.add(AuthenticationFailed(failure.message))
-        elif failure.kind is FailureKind.UNSUPPORTED_VERSION:
-            self._errors.add(error_for(ErrorCode.UNSUPPORTED_VERSION, f"Fetch: {failure.message}"))
+        if failure.kind in (FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED_VERSION):
+            self._errors.add(error_for_failure(failure, f"reading from node {node_id}"))
 
     def _refused(self, node: FetchNode, response: FetchResponse, now_ms: int) -> None:
         """The whole answer is of no use; the session has seen to it that the next fetch is a full one."""
