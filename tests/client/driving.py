@@ -24,8 +24,8 @@ def config_for(bootstrap_servers: str, **settings: object) -> ConsumerConfig:
 class Asker:
     """A part: `ask` puts a request into the outbox, `answers` is what came of them."""
 
-    def __init__(self, out: Outbox) -> None:
-        self.out = out
+    def __init__(self, out: Outbox, name: str = "asker") -> None:
+        self.out, self.name = out, name
         self.answers: list[Answer] = []
         self.ticks = 0
 
@@ -38,7 +38,7 @@ class Asker:
         **more: Any,
     ) -> Send:
         asked = message or HeartbeatRequest("g", 1, "m")
-        send = Send(node_id, asked.API_KEY, lambda version: asked, "asker.ask", timeout_ms, **more)
+        send = Send(node_id, asked.API_KEY, lambda version: asked, f"{self.name}.ask", timeout_ms, **more)
         self.out.append(send)
         return send
 
@@ -57,10 +57,10 @@ class Asker:
 
 
 class GroupAsker(Asker):
-    """One that goes on in the background: it asks every `interval_ms`, on the group lane."""
+    """One ("beats") that goes on in the background: it asks every `interval_ms`, on the group lane."""
 
     def __init__(self, out: Outbox, node_id: int, interval_ms: int) -> None:
-        super().__init__(out)
+        super().__init__(out, "beats")
         self.node_id, self.interval_ms = node_id, interval_ms
         self.due_ms = 0
         self.stopped = False
@@ -69,6 +69,7 @@ class GroupAsker(Asker):
         self.tick_background(now_ms)
 
     def tick_background(self, now_ms: int) -> None:
+        self.ticks += 1
         if now_ms >= self.due_ms and not self.stopped:
             self.due_ms = now_ms + self.interval_ms
             self.ask(node_id=self.node_id, lane=Lane.GROUP)

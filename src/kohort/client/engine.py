@@ -39,10 +39,11 @@ MAX_ROUNDS = 100
 
 @runtime_checkable
 class BackgroundPart(Protocol):
-    """A part that has something to do while user code works."""
+    """A part that has something to do while user code works. Its deadline is that of `background_deadline_ms`, if
+    it has that: what is due only in the user's thread must not wake the background."""
 
     def tick_background(self, now_ms: int) -> None: ...
-    def background_deadline_ms(self) -> int | None: ...
+    def next_deadline_ms(self) -> int | None: ...
 
 
 class Pump:
@@ -119,7 +120,10 @@ class Pump:
         return deadline_ms
 
     def background_deadline_ms(self) -> int:
-        dues = [part.background_deadline_ms() for part in self._background_parts]
+        dues = [
+            getattr(part, "background_deadline_ms", part.next_deadline_ms)()
+            for part in self._background_parts
+        ]
         dues.append(self.network.next_deadline_ms(only=Lane.GROUP))
         return min((due for due in dues if due is not None), default=FAR_MS)
 

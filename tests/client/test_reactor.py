@@ -1,0 +1,211 @@
+"""The two reactors: sockets of both lanes, wake-ups, names that are looked up, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kohort.client.effects import Lane
+from kohort.client.reactor import Address, Clock, Found, LoopReactor, SelectorReactor, is_numeric
+
+PATIENCE_MS = 10_000
+
+
+@pytest.fixture
+def reactor() -> Iterator[SelectorReactor]:
+    made = SelectorReactor()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    one, other = socket.socketpair()
+    with one, other:
+        one.setblocking(False)
+        other.setblocking(False)
+        yield one, other
+
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("lane", Lane)
+def test_a_readable_socket_is_called_back_until_it_is_read(
+    reactor: SelectorReactor, pair: Pair, lane: Lane
+) -> None:
+    one, other = pair
+    calls: list[bytes] = []
+    reactor.register(one, lane, lambda: calls.append(one.recv(1)))
+    reactor.run_once(0)
+    assert calls == []
+    other.send(b"ab")
+    reactor.run_once(PATIENCE_MS)
+    reactor.run_once(PATIENCE_MS)
+    reactor.run_once(0)
+    assert calls == [b"a", b"b"]
+
+
+def test_the_background_sees_the_group_lane_alone(reactor: SelectorReactor, pair: Pair) -> None:
+    one, other = pair
+    calls: list[str] = []
+    reactor.register(one, Lane.DATA, lambda: calls.append("data"))
+    reactor.register(other, Lane.GROUP, lambda: calls.append("group"))
+    one.send(b"x")
+    other.send(b"x")
+    reactor.run_group_once(PATIENCE_MS)
+    assert calls == ["group"]
+    reactor.run_once(PATIENCE_MS)
+    assert sorted(calls) == ["data", "group", "group"]
+
+
+def test_a_writable_socket_is_called_back_only_while_that_is_wanted(
+    reactor: SelectorReactor, pair: Pair
+) -> None:
+    one, _ = pair
+    calls: list[str] = []
+    reactor.register(one, Lane.DATA, lambda: calls.append("read"))
+    reactor.want_write(one, lambda: calls.append("write"))
+    reactor.run_once(PATIENCE_MS)
+    reactor.want_write(one, None)
+    reactor.run_once(0)
+    assert calls == ["write"]
+
+
+def test_a_callback_may_unregister_its_own_socket(reactor: SelectorReactor, pair: Pair) -> None:
+    one, other = pair
+    calls: list[str] = []
+
+    def on_readable() -> None:
+        calls.append("read")
+        reactor.unregister(one)
+
+    reactor.register(one, Lane.DATA, on_readable)
+    reactor.want_write(one, lambda: calls.append("write"))
+    other.send(b"x")
+    reactor.run_once(PATIENCE_MS)
+    reactor.run_once(0)
+    reactor.unregister(one)  # twice does no harm
+    assert calls == ["read"]
+
+
+def test_wakeup_comes_from_any_thread_and_rings_once(reactor: SelectorReactor) -> None:
+    threading.Timer(0.01, reactor.wakeup).start()
+    assert reactor.wait(PATIENCE_MS)
+    reactor.wakeup()
+    reactor.run_once(0)
+    assert reactor.wait(0) == []
+    reactor.wakeup_group()
+    assert reactor.wait(0) == []  # that is the background's
+    assert reactor.wait_group(0)
+
+
+def test_wakeup_after_close_does_nothing() -> None:
+    reactor = SelectorReactor()
+    reactor.close()
+    reactor.wakeup_all()
+
+
+def test_closing_frees_every_descriptor() -> None:
+    before = descriptors()
+    reactor = SelectorReactor()
+    assert descriptors() > before
+    reactor.close()
+    assert descriptors() == before
+
+
+def test_a_numeric_address_is_resolved_at_once(reactor: SelectorReactor) -> None:
+    found: list[list[Address]] = []
+    reactor.resolve("127.0.0.1", 9092, lambda addresses, error: found.append(addresses))
+    assert found == [[(socket.AF_INET, ("127.0.0.1", 9092))]]
+
+
+@pytest.mark.parametrize(("host", "numeric"), [("127.0.0.1", True), ("::1", True), ("localhost", False)])
+def test_numeric(host: str, numeric: bool) -> None:
+    assert is_numeric(host) is numeric
+
+
+def several(host: str, port: int) -> Found:
+    if host == "unknown.test":
+        return [], OSError("unknown")
+    return [(socket.AF_INET, ("127.0.0.1", port)), (socket.AF_INET, ("127.0.0.2", port))], None
+
+
+def test_a_name_is_looked_up_elsewhere_and_called_back_here() -> None:
+    reactor = SelectorReactor(several)
+    found: list[tuple[int, OSError | None, int]] = []
+
+    def then(addresses: list[Address], error: OSError | None) -> None:
+        found.append((len(addresses), error, threading.get_ident()))
+
+    reactor.resolve("kafka.test", 9092, then)
+    assert found == []
+    reactor.run_once(PATIENCE_MS)
+    assert found == [(2, None, threading.get_ident())]
+    reactor.resolve("unknown.test", 9092, then)
+    reactor.run_once(PATIENCE_MS)
+    assert str(found[1][1]) == "unknown"
+    reactor.close()
+
+
+def test_the_clock_shows_the_time_of_day_and_does_not_go_back() -> None:
+    import time
+
+    now_ms = Clock().now_ms
+    assert abs(now_ms() - time.time() * 1000) < 2000
+    shown = [now_ms() for _ in range(100)]
+    assert shown == sorted(shown)
+
+
+# --- over asyncio --------------------------------------------------------------------------------
+
+
+async def test_the_same_registrations_over_asyncio(pair: Pair) -> None:
+    one, other = pair
+    reactor = LoopReactor(asyncio.get_running_loop())
+    calls: list[str] = []
+    turned = asyncio.Event()
+
+    def after_turn() -> None:
+        calls.append("turn")
+        turned.set()
+
+    def on_readable() -> None:
+        calls.append(one.recv(1).decode())
+
+    reactor.after_turn = after_turn
+    reactor.register(one, Lane.DATA, on_readable)
+    other.send(b"a")
+    await asyncio.wait_for(turned.wait(), 10)
+    assert calls == ["a", "turn"]
+    turned.clear()
+    reactor.want_write(one, lambda: reactor.want_write(one, None))
+    await asyncio.wait_for(turned.wait(), 10)
+    reactor.unregister(one)
+    other.send(b"b")
+    await asyncio.sleep(0)
+    assert "b" not in calls
+    reactor.close()
+
+
+async def test_a_name_and_a_wakeup_from_another_thread_make_a_turn() -> None:
+    reactor = LoopReactor(asyncio.get_running_loop(), several)
+    turned = asyncio.Event()
+    reactor.after_turn = turned.set
+    found: list[int] = []
+    reactor.resolve("kafka.test", 9092, lambda addresses, error: found.append(len(addresses)))
+    await asyncio.wait_for(turned.wait(), 10)
+    assert found == [2]
+    turned.clear()
+    threading.Thread(target=reactor.wakeup).start()
+    await asyncio.wait_for(turned.wait(), 10)
+    reactor.close()
