@@ -71,6 +71,7 @@ class Commit:
     """Called when this commit and all before it are done."""
     gives_up_on_unknown_topics: bool = False
     in_flight: bool = False
+    was_sent: bool = False
     failures: int = 0
     retry_at_ms: int = 0
     obstacle: str = ""
@@ -127,10 +128,11 @@ class CommitQueue:
                 "no answer yet" if commit.in_flight else no_coordinator(self._coordinator)
             )
             if commit.retry:
+                unsure = "was not confirmed in time and may or may not have happened"
                 commit.operation.fail(
                     TimedOut(
-                        f"the commit of {names(commit.offsets)} in group {self._config.group_id} was not "
-                        f"confirmed in time and may or may not have happened: {why}"
+                        f"the commit of {names(commit.offsets)} in group {self._config.group_id} "
+                        f"{unsure if commit.was_sent else 'could not be sent in time'}: {why}"
                     )
                 )
             elif not commit.in_flight:  # else the request's own timeout ends it
@@ -172,7 +174,7 @@ class CommitQueue:
             commit.operation.fail(member)
             return True
         ids = ids_of(self._metadata.cluster, commit.offsets)
-        commit.in_flight = True
+        commit.in_flight = commit.was_sent = True
         self._out.append(
             Send(
                 node_id,
