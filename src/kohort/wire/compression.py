@@ -46,6 +46,13 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
 
 
+_INTO: dict[int, Callable[[Buffer, bytearray | memoryview], int]] = {
+    Compression.GZIP: cramjam.gzip.decompress_into,
+    Compression.LZ4: cramjam.lz4.decompress_into,
+    Compression.ZSTD: cramjam.zstd.decompress_into,
+}
+
+
 def decompress(codec: int, data: Buffer, max_size: int = MAX_DECOMPRESSED) -> bytes:
     """What `compress`, or any client, compressed.
 
@@ -58,16 +65,40 @@ def decompress(codec: int, data: Buffer, max_size: int = MAX_DECOMPRESSED) -> by
     try:
         if codec == Compression.SNAPPY:
             return _decompress_snappy(data, max_size)
-        if codec == Compression.GZIP:
-            return _decompress_growing(cramjam.gzip.decompress_into, data, max_size)
-        if codec == Compression.LZ4:
-            return _decompress_growing(cramjam.lz4.decompress_into, data, max_size)
-        if codec == Compression.ZSTD:
-            return _decompress_growing(cramjam.zstd.decompress_into, data, max_size)
+        if codec in _INTO:
+            return _decompress_growing(_INTO[codec], data, max_size)
     except cramjam.DecompressionError as error:
-        name = Compression(codec).name.lower()
-        raise BadBatch(ErrorCode.INVALID_RECORD, f"damaged {name} data: {error}") from None
+        raise _damaged(codec, error) from None
     raise BadBatch(ErrorCode.INVALID_RECORD, f"unknown compression id {codec}")
+
+
+def decompress_into(codec: int, data: Buffer, output: memoryview) -> int | None:
+    """The same into the beginning of `output`: how many bytes, or None if there are more than fit.
+
+    Raises BadBatch for a damaged stream or an unknown codec.
+    """
+    if codec in _INTO:
+        try:
+            written = _INTO[codec](data, output)
+        except cramjam.DecompressionError as error:
+            if _OUTPUT_FULL in str(error):
+                return None
+            raise _damaged(codec, error) from None
+        return written
+    try:
+        content = decompress(codec, data, len(output))
+    except BadBatch as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            return None
+        raise
+    if len(content) > len(output):
+        return None  # uncompressed: nothing else lets more pass
+    output[: len(content)] = content
+    return len(content)
+
+
+def _damaged(codec: int, error: Exception) -> BadBatch:
+    return BadBatch(ErrorCode.INVALID_RECORD, f"damaged {Compression(codec).name.lower()} data: {error}")
 
 
 def _too_large(max_size: int) -> BadBatch:
@@ -79,7 +110,7 @@ _OUTPUT_FULL = "failed to write whole buffer"
 
 
 def _decompress_growing(
-    decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, max_size: int
+    decompress_into: Callable[[Buffer, bytearray | memoryview], int], data: Buffer, max_size: int
 ) -> bytes:
     """Tries larger and larger outputs: none of these formats says reliably how large its content is."""
     size = max(16 * 1024, 8 * len(data))

@@ -10,7 +10,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from kohort.wire.compression import Buffer, decompress
+from kohort.wire.compression import MAX_DECOMPRESSED, Buffer, decompress_into
 from kohort.wire.errors import BadBatch, ErrorCode
 from kohort.wire.records import (
     COMPRESSION_MASK,
@@ -88,8 +88,7 @@ class Walk:
         self.room = 0  # how many records there can be
         self.batches = 0
         self.plain: list[tuple[int, int]] = []  # spans of `records`
-        self.parts: list[Buffer] = []  # of one buffer for all, as soon as one batch is compressed
-        self.size = 0  # of the parts
+        self.unpacked: Unpacked | None = None  # all of them, as soon as one is compressed
         self.moved: list[tuple[int, int]] = []  # position in that buffer, position in `records`
 
     def run(self, max_bytes: int) -> None:
@@ -118,8 +117,8 @@ class Walk:
                     pass
                 elif last_offset >= start_offset and not attributes & CONTROL:
                     size = stop - pos
-                    if attributes & COMPRESSION_MASK or self.parts:
-                        size = self._add_part(pos, stop, attributes)
+                    if attributes & COMPRESSION_MASK or self.unpacked is not None:
+                        size = self._unpack(pos, stop, attributes)
                     elif self.plain and self.plain[-1][1] == pos:
                         self.plain[-1] = (self.plain[-1][0], stop)
                     else:
@@ -134,31 +133,86 @@ class Walk:
             self.error = at_offset(base_offset, error)
         self.room = room
 
-    def _add_part(self, pos: int, stop: int, attributes: int) -> int:
+    def _unpack(self, pos: int, stop: int, attributes: int) -> int:
         """Takes a batch into the buffer of all, as if it had never been compressed; its size there."""
-        if not self.parts:
+        if self.unpacked is None:
+            self.unpacked = Unpacked()
             for first, last in self.plain:
                 self.moved += self._positions(first, last)
-                self.parts.append(self.records[first:last])
-                self.size += last - first
-        header = bytearray(self.records[pos : pos + HEADER_SIZE])
-        payload = decompress(attributes & COMPRESSION_MASK, self.records[pos + HEADER_SIZE : stop])
-        _attributes.pack_into(header, CRC_START, attributes & ~COMPRESSION_MASK)
-        size = HEADER_SIZE + len(payload)
-        _length.pack_into(header, LENGTH_END - 4, size - LENGTH_END)
-        self.moved.append((self.size, pos))
-        self.parts += (header, payload)
-        self.size += size
-        return size
+                self.unpacked.append(self.records[first:last])
+        before = self.unpacked.size
+        self.unpacked.append_batch(self.records[pos:stop], attributes)
+        self.moved.append((before, pos))
+        return self.unpacked.size - before
 
     def _positions(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        pos = first
+        assert self.unpacked is not None
+        pos, to = first, self.unpacked.size
         while pos < last:
-            yield self.size + pos - first, pos
+            yield to + pos - first, pos
             pos += read_header(self.records, pos).size
 
     def spans(self) -> tuple[Buffer, list[tuple[int, int]]]:
         """One buffer and where in it the batches lie that are to be decoded."""
-        if self.parts:
-            return b"".join(self.parts), [(0, self.size)]
+        if self.unpacked is not None:
+            data = self.unpacked.finish()
+            return data, [(0, len(data))]
         return self.records, self.plain
+
+
+class Unpacked:
+    """Batches one after the other, decompressed: gathered in memory that is used again, then copied once."""
+
+    __slots__ = ("scratch", "size")
+
+    def __init__(self) -> None:
+        self.scratch = _spare.pop() if _spare else bytearray(_FIRST_SCRATCH)
+        self.size = 0
+
+    def append(self, data: memoryview) -> None:
+        while len(self.scratch) - self.size < len(data):
+            self._grow()
+        self.scratch[self.size : self.size + len(data)] = data
+        self.size += len(data)
+
+    def append_batch(self, batch: memoryview, attributes: int) -> None:
+        """Raises BadBatch if the batch is damaged or grows beyond MAX_DECOMPRESSED; then nothing is appended."""
+        while len(self.scratch) - self.size < HEADER_SIZE:
+            self._grow()
+        at = self.size + HEADER_SIZE
+        codec = attributes & COMPRESSION_MASK
+        while True:
+            with memoryview(self.scratch) as whole, whole[at : at + MAX_DECOMPRESSED] as room:
+                written = decompress_into(codec, batch[HEADER_SIZE:], room)
+                full = len(room) == MAX_DECOMPRESSED
+            if written is not None:
+                break
+            if full:
+                raise BadBatch(
+                    ErrorCode.MESSAGE_TOO_LARGE, f"it decompresses to more than {MAX_DECOMPRESSED} bytes"
+                )
+            self._grow()
+        self.scratch[self.size : at] = batch[:HEADER_SIZE]
+        _attributes.pack_into(self.scratch, self.size + CRC_START, attributes & ~COMPRESSION_MASK)
+        _length.pack_into(self.scratch, self.size + LENGTH_END - 4, HEADER_SIZE - LENGTH_END + written)
+        self.size = at + written
+
+    def _grow(self) -> None:
+        larger = bytearray(4 * len(self.scratch))  # pages that are not written to cost nothing
+        larger[: self.size] = memoryview(self.scratch)[: self.size]
+        self.scratch = larger
+
+    def finish(self) -> bytes:
+        """All of it; this object is of no use afterwards."""
+        data = bytes(memoryview(self.scratch)[: self.size])
+        if len(self.scratch) <= _LARGEST_SPARE and len(_spare) < _MOST_SPARES:
+            _spare.append(self.scratch)
+        del self.scratch
+        return data
+
+
+# Fresh memory costs more than decompressing into it; appending and popping is safe between threads.
+_spare: list[bytearray] = []
+_MOST_SPARES = 2
+_FIRST_SCRATCH = 1 << 20
+_LARGEST_SPARE = 1 << 24
