@@ -183,7 +183,6 @@ class Engine(Pump):
                     self._wait(now_ms, deadline_ms)
             finally:
                 self._callers -= 1
-                self._rouse_background()
 
     def wakeup(self) -> None:
         """Makes the `run` that is under way, or else the next one, raise Wakeup. From any thread."""
@@ -220,6 +219,8 @@ class Engine(Pump):
                 yield
             finally:
                 self._depth -= 1
+                if self._thread is not None and not self._depth:
+                    self._rouse_background()
 
     def check_usable(self) -> None:
         """ClosedClient after `close`, and in a forked child."""
@@ -367,7 +368,8 @@ class Engine(Pump):
                     self.reactor.dispatch(events)
 
     def _rouse_background(self) -> None:
-        if self._thread is None or self._callers or self._everything:
+        """What was just done may make something due before the background thread would look."""
+        if self._callers or self._everything:
             return
         if self._nap_until_ms == FAR_MS:
             self._left.notify_all()
