@@ -103,7 +103,7 @@ class AsyncConsumer:
         """
         limit = self._config.max_poll_records if max_records is None else max_records
         empty: Polled = {}
-        take = self._core.fetcher.take
+        take = self._core.take
         steps = self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty)
         taken = await self._run(steps)
         return self._calls.intercept(taken) if taken and self._calls.intercepts else taken

@@ -41,7 +41,7 @@ def build_core(config: ConsumerConfig, objects: Mapping[str, Any], engine: Pump)
     elif not isinstance(strategy, (list, tuple)):
         strategy = [strategy]
     core = ConsumerCore(config, engine.jitter, load_assignors(strategy), engine.out, engine.metadata)
-    #core.fetcher.deserialize_with(objects.get("key.deserializer"), objects.get("value.deserializer"))
+    core.deserialize_with(objects.get("key.deserializer"), objects.get("value.deserializer"))
     engine.add(core, *core.prefixes)
     return core
 
@@ -129,7 +129,7 @@ class Consumer:
         """
         limit = self._config.max_poll_records if max_records is None else max_records
         empty: Polled = {}
-        take = self._core.fetcher.take
+        take = self._core.take
         taken = self._run(
             self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty)
         )

@@ -6,18 +6,24 @@ operations that commands return.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kohort.client.assignors import Assignor, load_assignors
 from kohort.client.backoff import Jitter
 from kohort.client.cluster import Cluster
 from kohort.client.commits import Commits
 from kohort.client.config import ConsumerConfig
 from kohort.client.effects import Answer, Outbox, Part
+from kohort.client.errors import DeserializationFailed
 from kohort.client.fetcher import Fetcher
 from kohort.client.group_coordinator import GroupCoordinator
 from kohort.client.membership import Membership
 from kohort.client.metadata import Metadata
 from kohort.client.positions import Positions
+from kohort.client.records import Deserializer, Records, make_records
 from kohort.client.subscription import Mode, Subscription
+from kohort.client.types import TopicPartition
+from kohort.settings import SettingError
 
 
 class ConsumerCore:
@@ -53,6 +59,7 @@ class ConsumerCore:
             self.commits.membership = self.membership
         self.positions = Positions(self.out, config, self.subscription, self.metadata, self.commits, jitter)
         self.fetcher = Fetcher(self.out, config, self.subscription, self.metadata, jitter)
+        self._deserializers: tuple[Deserializer | None, Deserializer | None] = (None, None)
         self._seen = -1  # the version of the cluster that was looked at last
         self._parts: dict[str, Part] = {
             "coordinator": self.coordinator,
@@ -113,6 +120,38 @@ class ConsumerCore:
             error = part.take_error() if part is not None else None
             if error is not None:
                 raise error
+
+    # --- records --------------------------------------------------------------------------------------
+
+    def deserialize_with(self, key: Deserializer | None, value: Deserializer | None) -> None:
+        """From now on `take` gives objects instead of bytes."""
+        for kind, function in (("key", key), ("value", value)):
+            if function is not None and not callable(function):
+                raise SettingError(
+                    f"{kind}.deserializer must be a callable of topic and bytes, not {function!r}"
+                )
+        self._deserializers = (key, value)
+
+    def take(self, max_records: int, now_ms: int) -> dict[TopicPartition, Records]:
+        """What poll returns. A record that cannot be deserialized stays the next one until the user seeks past it."""
+        taken = self.fetcher.take(max_records, now_ms)
+        if self._deserializers == (None, None):
+            return taken
+        done: dict[TopicPartition, Records] = {}
+        failures: list[DeserializationFailed] = []
+        for partition, records in taken.items():
+            records.key_deserializer, records.value_deserializer = self._deserializers
+            made, failed = make_records(records)
+            if failed is not None:
+                state = self.subscription.partitions[partition]
+                assert state.position is not None
+                state.seek(replace(state.position, offset=failed.offset, offset_epoch=-1))
+                failures.append(failed)
+            if len(made):
+                done[partition] = made
+        if failures and not done:
+            raise failures[0]
+        return done
 
     # --- subscriptions --------------------------------------------------------------------------------
 

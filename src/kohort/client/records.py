@@ -243,5 +243,37 @@ class Records(Sequence[Record]):
             ) from error
 
 
+class MadeRecords(Records):
+    """Records that are there already: the deserializers were called when they were polled, and never again."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self, of: Records, made: list[Record]) -> None:
+        part = of[: len(made)]
+        super().__init__(of.topic, of.partition, part.columns, part.next_offset)
+        self._made = made
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._made)
+
+    def _slice(self, rows: slice) -> Records:
+        start, stop, _ = rows.indices(len(self))
+        part = super()._slice(rows)
+        made = object.__new__(MadeRecords)
+        Records.__init__(made, self.topic, self.partition, part.columns, part.next_offset)
+        made._made = self._made[start:stop]
+        return made
+
+
+def make_records(records: Records) -> tuple[MadeRecords, DeserializationFailed | None]:
+    """All records now; up to the first that cannot be deserialized, with the reason why."""
+    made: list[Record] = []
+    try:
+        made.extend(records)
+    except DeserializationFailed as failed:
+        return MadeRecords(records, made), failed
+    return MadeRecords(records, made), None
+
+
 def _equal(one: Record, other: object) -> bool:
     return one == other
