@@ -164,7 +164,7 @@ def test_whoever_moves_a_position_makes_older_answers_late() -> None:
     state.error, state.preferred_replica, state.retry_at_ms = ValueError("corrupt"), 3, 99
     state.seek(Position(7))
     assert (state.seeks, state.preferred_replica, state.retry_at_ms) == (1, -1, 0)
-    assert state.error is None
+    assert state.is_fetchable, "the error is gone"
     state.reset_to(LATEST)
     assert (state.seeks, state.position, state.reset) == (2, None, LATEST)
     state.seek(Position(0))

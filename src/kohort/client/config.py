@@ -392,7 +392,8 @@ def _text(name: str, value: object) -> str:
         return ",".join(map(str, value))
     if isinstance(value, (bool, int, float, str)):
         return as_text(value) or ""
-    raise SettingError(f"{name} takes a string, a number or a boolean, not {value!r}")
+    # Not the value itself: it may be a password.
+    raise SettingError(f"{name} takes a string, a number or a boolean, not {type(value).__name__}")
 
 
 def _duration_ms(text: str) -> int:
