@@ -54,6 +54,7 @@ class GroupCoordinator:
         self._failures = 0
         self._attempt = 0
         self._asked: Lane | None = None  # the lane of the look-up that is under way
+        self._lane = Lane.DATA
         self._not_before_ms = 0
         self._wanted = False
 
@@ -67,9 +68,9 @@ class GroupCoordinator:
             return self.node_id
         if self._config.group_id is None or (self._asked is not None and self._asked >= lane):
             return None
-        self._wanted = True
+        self._wanted, self._lane = True, lane
         if now_ms >= self._not_before_ms:
-            self._ask(now_ms, lane)
+            self._ask(lane)
         return None
 
     def forget(self, reason: str, now_ms: int) -> None:
@@ -93,7 +94,7 @@ class GroupCoordinator:
 
     def tick(self, now_ms: int) -> None:
         if self._wanted:
-            self.ensure(now_ms)
+            self.ensure(now_ms, self._lane)
 
     def next_deadline_ms(self) -> int | None:
         return self._not_before_ms if self._wanted and self._asked is None else None
@@ -125,7 +126,7 @@ class GroupCoordinator:
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _ask(self, now_ms: int, lane: Lane) -> None:
+    def _ask(self, lane: Lane) -> None:
         self._attempt += 1
         self._asked, self._wanted, self.error = lane, False, None
         group_id = self._config.group_id or ""
@@ -185,7 +186,7 @@ class GroupCoordinator:
         self.last_failure = str(error)
         self._not_before_ms = now_ms + self._backoff.after(self._failures)
         self._wanted = False
-        _log.error("the coordinator of group %s cannot be found: %s", self._config.group_id, error)
+        _log.error("%s", error)
 
     def _words(self, code: ErrorCode | None, found: Coordinator) -> KohortError:
         group_id = self._config.group_id

@@ -93,10 +93,11 @@ def check_cooperative(
     """A partition must be given up by its owner, in one rebalance, before another member may get it, in the next."""
     added: set[TopicPartition] = set()
     revoked: set[TopicPartition] = set()
-    for member_id, assignment in given.items():
-        owned = set(members[member_id].owned_partitions)
-        added |= set(assignment.partitions) - owned
-        revoked |= owned - set(assignment.partitions)
+    for member_id, member in members.items():
+        owned = set(member.owned_partitions)
+        assigned = set(given[member_id].partitions) if member_id in given else set()
+        added |= assigned - owned
+        revoked |= owned - assigned
     if moved := added & revoked:
         raise IllegalState(
             f"assignor {assignor.name} moved {names(moved)} from an owner to another member in one step, which the "

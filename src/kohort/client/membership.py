@@ -8,10 +8,10 @@
 A join begins in `poll` only: before it, what poll returned earlier is committed, so the user must be done with it. Once
 begun it goes on with `tick` and with the answers. The other files of this part:
 
-    membership_join.py   JoinGroup, SyncGroup and their answers      membership_stay.py  heartbeats, leaving
+    membership_prepare.py   what comes before a join                 membership_stay.py  heartbeats, leaving
+    membership_join.py   JoinGroup, SyncGroup and their answers      membership_state.py the states, as a table
     leadership.py        what the leader does                        callbacks.py        what the user is told
-    membership_state.py  the states, as a table                      membership_words.py the words
-    membership_requests.py  the bytes                                heartbeats.py       the clocks
+    membership_requests.py  the bytes     membership_words.py  the words     heartbeats.py  the clocks
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from kohort.client import membership_join, membership_stay
-from kohort.client.assignors import Assignor, RebalanceProtocol, common_protocol
+from kohort.client import membership_join, membership_prepare, membership_stay
+from kohort.client.assignors import Assignor, common_protocol
 from kohort.client.backoff import Backoff, Jitter
 from kohort.client.callbacks import Callback, CallbackKind, Callbacks, names
 from kohort.client.config import ConsumerConfig
@@ -86,9 +86,10 @@ class Membership:
         """The callbacks that run now are those before leaving."""
         self.after_callbacks: Callable[[int], None] | None = None
         self.coordinators_seen = 0
+        self.in_poll = False
         self.now_ms = 0
-        self._lost = True
-        self._fresh_after: int | None = None
+        self.lost = True
+        self.fresh_after: int | None = None
         self._seen_version = -1
         self._seen_error: Exception | None = None
         self._left: str | None = None
@@ -112,6 +113,11 @@ class Membership:
         """Whether a join is needed and waits for `poll` to begin it. A poll that is waiting should begin anew."""
         begins = self.state in (State.UNJOINED, State.STABLE, State.LEAVING)
         return begins and self.rejoin_needed and self.error is None and self.subscription.is_group
+
+    @property
+    def is_polling(self) -> bool:
+        """Whether the consumer's own code is in charge: a callback's time is the user's."""
+        return self.in_poll and self.state is not State.CALLING_BACK
 
     @property
     def rebalance_due(self) -> bool:
@@ -185,36 +191,50 @@ class Membership:
     # --- commands --------------------------------------------------------------------------------
 
     def poll(self, now_ms: int) -> None:
-        """The user is in poll. To be called at every turn of a poll that waits, or `max.poll.interval.ms` passes."""
+        """The user is in poll, until `poll_ended`. A join begins here; see `wants_poll`."""
         self._time(now_ms)
+        self.in_poll = True
         self.heartbeats.polled(now_ms)
         if self.overdue_since_ms is not None:
             self._left, self.overdue_since_ms = self.why_left(now_ms), None
         self._look_for_reasons()
         if self.wants_poll:
-            self.prepare(now_ms)
+            membership_prepare.prepare(self, now_ms)
+
+    def poll_ended(self, now_ms: int) -> None:
+        """The user works with what poll returned: `max.poll.interval.ms` counts from now."""
+        self._time(now_ms)
+        self.in_poll = False
+        self.heartbeats.polled(now_ms)
 
     def request_rejoin(self, reason: str) -> None:
         """The next poll joins again. The reason goes to the log and to the broker. Nothing if a join is under way."""
-        if self.rebalance_in_progress:
+        if self.rejoin_needed and self.state not in (State.UNJOINED, State.STABLE):
             return
         _log.info("group %s: rejoins at the next poll: %s", self.config.group_id, reason)
         self.rejoin_needed, self.rejoin_reason = True, reason
 
-    def reset_generation(self, reason: str, lost: bool = True, *, keep_member_id: bool = False) -> None:
+    def reset_generation(
+        self, reason: str, lost: bool = True, *, keep_member_id: bool = False, hint: str = ""
+    ) -> None:
         """This consumer is no member of its generation any more. `lost`: others may have its partitions already."""
         _log.info(
             "group %s: member %s is not in generation %s any more: %s",
             self.config.group_id,
             self.member_id or "(without id)",
             self.generation_id,
-            reason,
+            reason + hint,
         )
+        self.end_generation(reason, keep_member_id)
+        self.lost, self._left = lost, reason + hint
+
+    def end_generation(self, reason: str, keep_member_id: bool = False) -> None:
+        """The same for the files of this part, where the log knows already."""
         self.attempt += 1
         self.generation_id, self.protocol_name = NO_GENERATION, None
         if not keep_member_id:
             self.member_id = ""
-        self._lost, self._left = lost, reason
+        self.lost, self._left = True, reason
         self.rejoin_needed, self.rejoin_reason = True, reason
         self.prepared, self.election = False, None
         if self.state in UNDER_WAY:
@@ -243,13 +263,16 @@ class Membership:
 
     def tick(self, now_ms: int) -> None:
         self._time(now_ms)
+        if self.is_polling:
+            self.heartbeats.polled(now_ms)
         membership_stay.stay(self, now_ms)
         self._look_for_reasons()
-        self.go_on(now_ms)
+        membership_prepare.go_on(self, now_ms)
 
     def tick_background(self, now_ms: int) -> None:
         """While the user works: heartbeats, and leaving when poll is overdue. No join begins here."""
         self._time(now_ms)
+        self.in_poll = False
         membership_stay.stay(self, now_ms, in_background=True)
         if self.state is State.ASSIGNING:
             membership_join.assign(self, now_ms)
@@ -275,68 +298,6 @@ class Membership:
                 membership_stay.heartbeat_answered(self, answer, now_ms)
             case "membership.leave":
                 membership_stay.left(self, answer)
-
-    # --- before a join ---------------------------------------------------------------------------
-
-    def prepare(self, now_ms: int) -> None:
-        self.become(State.PREPARING)
-        if self.subscription.mode is Mode.PATTERN and not self.prepared:
-            # Fewer rebalances when a topic is created: all members look before they join.
-            if self.joined_topics is not None:
-                self.metadata.request_update("a pattern is matched again before the join")
-            self._fresh_after = self.metadata.cluster.version if self.metadata.is_due else None
-        self.go_on(now_ms)
-
-    def go_on(self, now_ms: int) -> None:
-        """Takes a join as far as it goes without waiting."""
-        if self.state is State.ASSIGNING:
-            membership_join.assign(self, now_ms)
-        if self.state is not State.PREPARING:
-            return
-        if self.coordinator.ensure(now_ms) is None:
-            self.look_at_coordinator_error()
-            return
-        if not self.prepared and not self._prepares(now_ms):
-            return
-        if now_ms >= self.retry_at_ms:
-            membership_join.send_join(self, now_ms)
-
-    def _prepares(self, now_ms: int) -> bool:
-        """Pattern, commit, callbacks; False while something of it is to be waited for."""
-        if self._fresh_after is not None:
-            if self.metadata.cluster.version <= self._fresh_after:
-                return False
-            self._fresh_after = None
-        if self.generation_id != NO_GENERATION:
-            if self.protocol is RebalanceProtocol.EAGER:
-                for state in self.subscription.partitions.values():
-                    state.revoking = True
-            if not self.before_join(now_ms):
-                return False
-        self._tell_before_join()
-        if self.callbacks.current is not None:
-            self.call_back(self._told_before_join)
-            return False
-        self.prepared = True
-        return True
-
-    def _tell_before_join(self) -> None:
-        owned = frozenset(self.subscription.partitions)
-        if self.generation_id == NO_GENERATION:
-            if owned:
-                self.give_up(CallbackKind.LOST if self._lost else CallbackKind.REVOKED, owned)
-        elif self.protocol is RebalanceProtocol.EAGER:
-            self.give_up(CallbackKind.REVOKED, owned)
-        else:
-            gone = frozenset(p for p in owned if p.topic not in self.subscription.topics)
-            if gone:
-                self.give_up(CallbackKind.REVOKED, gone)
-
-    def _told_before_join(self, now_ms: int) -> None:
-        # While the callback ran the coordinator may have dropped this member: then the rest is lost as well.
-        self.prepared = self.generation_id != NO_GENERATION or not self.subscription.partitions
-        self.become(State.PREPARING)
-        self.go_on(now_ms)
 
     # --- shared by the files of this part --------------------------------------------------------
 
@@ -377,7 +338,7 @@ class Membership:
             why,
         )
         self.become(State.PREPARING)
-        self.go_on(now_ms)
+        membership_prepare.go_on(self, now_ms)
 
     def fail(self, error: Exception, now_ms: int) -> None:
         """The caller of poll is told; a later poll tries again."""
@@ -416,7 +377,7 @@ class Membership:
         """A new assignment is known: nothing speaks for a rejoin until something happens."""
         self.rejoin_needed, self.rejoin_reason = False, ""
         self.prepared, self.failures, self.retry_at_ms = False, 0, 0
-        self._lost, self._left, self.overdue_since_ms = True, None, None
+        self.lost, self._left, self.overdue_since_ms = True, None, None
         self.coordinator.worked()
 
     def _look_for_reasons(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from kohort.client import membership_prepare
 from kohort.client.assignors import Assignor, RebalanceProtocol
 from kohort.client.callbacks import CallbackKind, names
 from kohort.client.consumer_protocol import PROTOCOL_TYPE, Assignment, BadConsumerProtocol, decode_assignment
@@ -264,7 +265,7 @@ def _take_assignment(m: Membership, data: bytes, now_ms: int) -> None:
 
 def _is_wanted(m: Membership, partition: TopicPartition) -> bool:
     if m.subscription.pattern is not None:
-        return m.subscription.pattern.search(partition.topic) is not None
+        return m.subscription.pattern.fullmatch(partition.topic) is not None
     return partition.topic in m.subscription.topics
 
 
@@ -307,7 +308,7 @@ def _called_back(m: Membership, now_ms: int) -> None:
     if m.generation_id != NO_GENERATION:  # else dropped by the coordinator while the callbacks ran
         m.become(State.STABLE)
     if m.rejoin_needed and m.subscription.is_group:
-        m.prepare(now_ms)
+        membership_prepare.prepare(m, now_ms)
 
 
 # --- what went wrong -----------------------------------------------------------------------------------
@@ -328,7 +329,7 @@ def _reset(m: Membership, code: int, request: str, now_ms: int) -> None:
     m.reset_generation(
         f"the coordinator answered {name} to {request}", keep_member_id=code == ErrorCode.ILLEGAL_GENERATION
     )
-    m.go_on(now_ms)
+    membership_prepare.go_on(m, now_ms)
 
 
 def _refused(m: Membership, code: int, request: str, now_ms: int) -> None:
@@ -346,7 +347,7 @@ def _refused(m: Membership, code: int, request: str, now_ms: int) -> None:
 
 def fence(m: Membership, error: KohortError) -> None:
     """Another consumer has this one's place. What was owned is lost; every poll fails from now on."""
-    m.reset_generation("another consumer joined with the same group.instance.id")
+    m.end_generation("another consumer joined with the same group.instance.id")
     m.error = error
     _log.error("group %s: %s", m.config.group_id, error)
     if m.state is not State.CALLING_BACK:

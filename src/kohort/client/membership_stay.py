@@ -26,17 +26,19 @@ _log = logging.getLogger("kohort.client.membership")
 def has_heartbeats(m: Membership) -> bool:
     """From the join's answer on. A parked join keeps the member alive by itself."""
     silent = (State.UNJOINED, State.JOINING, State.LEAVING, State.FENCED)
-    return m.generation_id != NO_GENERATION and m.state not in silent
+    about_to_join = m.state is State.PREPARING and m.prepared
+    return m.generation_id != NO_GENERATION and m.state not in silent and not about_to_join
 
 
 def stay(m: Membership, now_ms: int, in_background: bool = False) -> None:
-    """What is due of heartbeats. In the background nobody is in poll: there the member leaves if it is overdue."""
+    """What is due of heartbeats. In the background only the group lane is served."""
     if not has_heartbeats(m):
         return
-    if in_background and m.heartbeats.poll_is_overdue(now_ms):
+    if m.heartbeats.poll_is_overdue(now_ms):
         _leave_overdue(m, now_ms)
         return
-    node_id = m.coordinator.ensure(now_ms, Lane.GROUP if in_background else Lane.DATA)
+    lane = Lane.GROUP if in_background else Lane.DATA
+    node_id = m.coordinator.ensure(now_ms, lane)
     if node_id is None:
         m.look_at_coordinator_error()
         return
@@ -47,6 +49,7 @@ def stay(m: Membership, now_ms: int, in_background: bool = False) -> None:
         session = seconds(m.config.session_timeout_ms)
         m.coordinator.forget(f"no heartbeat was answered for {session} (session.timeout.ms)", now_ms)
         m.heartbeats.failed(now_ms)
+        m.coordinator.ensure(now_ms, lane)
     elif m.heartbeats.is_due(now_ms):
         m.out.append(
             Send(
@@ -67,9 +70,9 @@ def next_deadline_ms(m: Membership, in_background: bool = False) -> int | None:
     if m.coordinator.node_id is not None:
         if m.coordinators_seen != m.coordinator.changes:
             return m.now_ms
-        return m.heartbeats.next_deadline_ms(with_poll=in_background)
+        return m.heartbeats.next_deadline_ms(with_poll=in_background or not m.is_polling)
     looked_up = m.coordinator.next_deadline_ms()
-    due = [m.heartbeats.poll_deadline_ms] if in_background else []
+    due = [m.heartbeats.poll_deadline_ms] if in_background or not m.is_polling else []
     due += [looked_up] if looked_up is not None else []
     return min(due, default=None)
 
@@ -96,14 +99,15 @@ def heartbeat_answered(m: Membership, answer: Answer, now_ms: int) -> None:
                 m.request_rejoin("the group is rebalancing")
         case ErrorCode.UNKNOWN_MEMBER_ID:
             m.reset_generation(
-                "the coordinator answered UNKNOWN_MEMBER_ID to a heartbeat: it has removed this member, most likely "
-                f"because no heartbeat reached it for {seconds(m.config.session_timeout_ms)} (session.timeout.ms)"
+                "the coordinator answered UNKNOWN_MEMBER_ID to a heartbeat",
+                hint=": it has removed this member, most likely because no heartbeat reached it for "
+                f"{seconds(m.config.session_timeout_ms)} (session.timeout.ms)",
             )
         case ErrorCode.ILLEGAL_GENERATION:
             m.reset_generation(
-                "the coordinator answered ILLEGAL_GENERATION to a heartbeat: the group has gone on without this "
-                "member",
+                "the coordinator answered ILLEGAL_GENERATION to a heartbeat",
                 keep_member_id=True,
+                hint=": the group has gone on without this member",
             )
         case ErrorCode.FENCED_INSTANCE_ID as code:
             fence(m, refusal(code, "a heartbeat", m.config, ()))
@@ -114,14 +118,17 @@ def heartbeat_answered(m: Membership, answer: Answer, now_ms: int) -> None:
             m.error = refusal(code, "a heartbeat", m.config, ()) if m.error is None else m.error
             clocks.failed(now_ms)
         case code:
-            _log.warning("group %s: a heartbeat was answered with error %s", m.config.group_id, code)
+            name = ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"
+            _log.warning("group %s: a heartbeat was answered with %s", m.config.group_id, name)
             clocks.failed(now_ms)
 
 
 def _not_answered(m: Membership, failure: Failure, now_ms: int) -> None:
     m.heartbeats.failed(now_ms)
     if failure.is_retriable:
-        m.coordinator.forget(f"a heartbeat was {failure.kind.value}: {failure.message}", now_ms)
+        m.coordinator.forget(
+            f"a heartbeat was not answered ({failure.kind.value}: {failure.message})", now_ms
+        )
     elif m.error is None:
         m.error = no_answer(failure, "a heartbeat", m.config)
 
@@ -142,7 +149,7 @@ def _leave_overdue(m: Membership, now_ms: int) -> None:
     )
     _send_leave(m, f"consumer poll timeout has expired: no poll for {waited}", Operation())
     overdue_since_ms = m.heartbeats.polled_ms
-    m.reset_generation(f"poll was not called for {waited} (max.poll.interval.ms is {limit})")
+    m.end_generation(f"poll was not called for {waited} (max.poll.interval.ms is {limit})")
     m.overdue_since_ms = overdue_since_ms
 
 
@@ -173,7 +180,7 @@ def _go(
 ) -> None:
     was_joining = was_joining or m.state in (State.JOINING, State.SYNCING)
     sent = _send_leave(m, reason, operation, was_joining)
-    m.reset_generation(reason)
+    m.end_generation(reason)
     m.rejoin_reason, m.joined_topics, m.leaving = "", None, False
     m.become(State.LEAVING if sent else State.UNJOINED)
     if not sent:
@@ -183,7 +190,15 @@ def _go(
 def _send_leave(m: Membership, reason: str, operation: Operation[None], was_joining: bool = False) -> bool:
     """Static members stay: they come back under the same name within the session."""
     node_id = m.coordinator.node_id
-    if m.config.group_instance_id is not None or not m.member_id or node_id is None:
+    if m.config.group_instance_id is not None and m.member_id:
+        _log.info(
+            "group %s: the static member %s stays in the group: it may come back within session.timeout.ms (%s)",
+            m.config.group_id,
+            m.config.group_instance_id,
+            seconds(m.config.session_timeout_ms),
+        )
+        return False
+    if not m.member_id or node_id is None:
         return False
     if m.state is State.UNJOINED and not was_joining:
         return False

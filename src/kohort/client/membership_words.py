@@ -25,7 +25,7 @@ def refusal(code: int, request: str, config: ConsumerConfig, assignors: Iterable
         case ErrorCode.GROUP_MAX_SIZE_REACHED:
             words = (
                 f"{group} has as many members as the broker allows: run fewer consumers, or raise "
-                "group.max.size (group.consumer.max.size of some brokers) there"
+                "group.max.size there"
             )
         case ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
             words = (
