@@ -367,6 +367,18 @@ async def test_the_asyncio_engine_waits_without_blocking_the_loop(cluster: Scrip
     engine.close()
 
 
+async def test_wakeup_ends_a_wait_of_the_asyncio_engine(cluster: ScriptedCluster) -> None:
+    engine = AsyncEngine(config_for(cluster.bootstrap_servers))
+    threading.Timer(0.02, engine.wakeup).start()
+    with pytest.raises(Wakeup):
+        await engine.wait(never, engine.now_ms() + PATIENCE_MS)
+    engine.wakeup()
+    assert await engine.wait(lambda: True, 0, wakeable=False)
+    with pytest.raises(Wakeup):
+        await engine.wait(lambda: True, 0)
+    engine.close()
+
+
 async def test_heartbeats_go_on_between_the_tasks_of_the_loop(cluster: ScriptedCluster) -> None:
     engine = AsyncEngine(config_for(cluster.bootstrap_servers))
     beats = GroupAsker(engine.out, -1, interval_ms=10)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from kohort.client.backoff import Jitter
 from kohort.client.config import ClientConfig
 from kohort.client.engine import FAR_MS, Pump
-from kohort.client.errors import ClosedClient
+from kohort.client.errors import ClosedClient, Wakeup
 from kohort.client.reactor import LoopReactor
 from kohort.client.transport import Security
 
@@ -31,15 +31,24 @@ class AsyncEngine(Pump):
         self.reactor = reactor or LoopReactor(asyncio.get_running_loop())
         super().__init__(config, self.reactor, security=security, jitter=jitter)
         self.is_closed = False
+        self._woken = False
         self._pid = os.getpid()
         self._waiters: list[_Waiter] = []
         self._timer: asyncio.TimerHandle | None = None
         self.reactor.after_turn = self.turn
 
-    async def wait(self, until: Callable[[], bool], deadline_ms: int) -> bool:
-        """Returns when `until()` (True) or at the deadline (False). Cancelling it changes nothing else."""
+    async def wait(self, until: Callable[[], bool], deadline_ms: int, *, wakeable: bool = True) -> bool:
+        """Returns when `until()` (True) or at the deadline (False). Cancelling it changes nothing else.
+
+        Wakeup if `wakeup()` was or is called, as in Engine.run.
+        """
+
+        def ends() -> bool:
+            return (wakeable and self._woken) or until()
+
         self.check_usable()
         self.turn()
+        self._raise_wakeup(wakeable)
         if until():
             return True
         if self.now_ms() >= deadline_ms:
@@ -49,7 +58,7 @@ class AsyncEngine(Pump):
             self.turn()
             return until()
         done: asyncio.Future[bool] = self.reactor.loop.create_future()
-        waiter = (until, done)
+        waiter = (ends, done)
         self._waiters.append(waiter)
         late = self.reactor.loop.call_later((deadline_ms - self.now_ms()) / 1000, _finish, done, False)
         try:
@@ -59,7 +68,18 @@ class AsyncEngine(Pump):
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
         self.check_usable()
+        self._raise_wakeup(wakeable)
         return until()
+
+    def wakeup(self) -> None:
+        """Makes the `wait` that is under way, or else the next one, raise Wakeup. From any thread."""
+        self._woken = True
+        self.reactor.wakeup()
+
+    def _raise_wakeup(self, wakeable: bool) -> None:
+        if self._woken and wakeable:
+            self._woken = False
+            raise Wakeup("wakeup() was called")
 
     def turn(self) -> None:
         """One round of everything; then waiters whose condition holds go on. Call it after a command to a part."""

@@ -20,7 +20,8 @@ from kohort.client.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, 
 from kohort.client.metadata import Metadata
 from kohort.client.node_connection import Hooks, NodeConnection, Request, State, Versions
 from kohort.client.reactor import Reactor
-from kohort.client.transport import Plaintext, Security
+from kohort.client.tls import security_for
+from kohort.client.transport import Security
 from kohort.settings import SettingError
 
 _log = logging.getLogger("kohort.client.network")
@@ -75,7 +76,7 @@ class Network:
         self.last_error = ""
         """Why the last connection failed, with its address: what a TimedOut should say."""
         self._metadata, self._reactor, self._config = metadata, reactor, config
-        self._security = security or Plaintext()
+        self._security = security or security_for(config)
         self._jitter = jitter
         self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, jitter)
         self._setup = Backoff(

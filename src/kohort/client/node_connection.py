@@ -21,7 +21,7 @@ from kohort.client.config import ClientConfig
 from kohort.client.effects import Answer, Failure, FailureKind, Lane, Send
 from kohort.client.framing import ChunkWriter, FrameReader, request_chunks
 from kohort.client.reactor import Address, Reactor
-from kohort.client.transport import Security, Transport
+from kohort.client.transport import Rejected, Security, Transport
 from kohort.wire.compile import Codec, codec
 from kohort.wire.errors import BadFrame, ErrorCode
 from kohort.wire.frame import read_response_header
@@ -38,14 +38,6 @@ FRAME_LIMIT = 2**31 - 1
 Versions = dict[int, tuple[int, int]]
 Greeting = Generator[tuple[int, int, Message], Any, None]
 """Requests (key, version, message) that come before the first of a user; each is sent its response."""
-
-
-class Rejected(Exception):
-    """The node cannot be used; why."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
 
 
 class State(Enum):
@@ -279,7 +271,7 @@ class NodeConnection:
             self.reactor.want_write(self._sock, self._flush)
             return
         except OSError as error:
-            self.close(Failure(FailureKind.DISCONNECTED, _words(error)))
+            self.close(self._transport.why(error))
             return
         self.reactor.want_write(self._sock, None)
         sent, self._unanswered = self._unanswered, []
@@ -309,8 +301,16 @@ class NodeConnection:
         except BadFrame as error:
             self.close(Failure(FailureKind.BAD_ANSWER, f"not an answer of Kafka's protocol: {error}"))
         except OSError as error:
-            self.close(Failure(FailureKind.DISCONNECTED, _words(error)))
+            self.close(self._why(transport, error))
         return self._reader.received > before
+
+    def _why(self, transport: Transport, error: OSError) -> Failure:
+        failure = transport.why(error)
+        if self.state is State.GREETING and failure.kind is FailureKind.DISCONNECTED:
+            # What a broker does to a client that does not speak TLS, or speaks it where it should not.
+            hint = f"{failure.message} before it said who it is (is security.protocol right?)"
+            return Failure(failure.kind, hint)
+        return failure
 
     def _on_frame(self, frame: memoryview) -> None:
         if self.state is State.CLOSED:

@@ -7,7 +7,6 @@ the background thread, which serves the group lane alone.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import socket
@@ -16,9 +15,12 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kohort.client.effects import Lane
+
+if TYPE_CHECKING:
+    import asyncio
 
 Call = Callable[[], None]
 Address = tuple[socket.AddressFamily, tuple[str, int]]

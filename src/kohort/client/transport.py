@@ -10,6 +10,14 @@ from kohort.client.effects import Failure, FailureKind
 from kohort.wire.struct import Message
 
 
+class Rejected(Exception):
+    """The node cannot be used; why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
 class Transport(Protocol):
     """Nonblocking: `receive` and `send` raise BlockingIOError when they would wait."""
 
@@ -44,7 +52,7 @@ class PlainTransport:
         return self.sock.send(chunks[0]) if len(chunks) == 1 else self.sock.sendmsg(chunks)
 
     def why(self, error: OSError) -> Failure:
-        return Failure(FailureKind.DISCONNECTED, str(error))
+        return Failure(FailureKind.DISCONNECTED, error.strerror or str(error))
 
 
 class Greeter(Protocol):
@@ -64,11 +72,3 @@ class Security(Protocol):
 
     def transport(self, sock: socket.socket, host: str) -> Transport: ...
     def authenticate(self, connection: Greeter) -> Generator[tuple[int, int, Message], Any, None]: ...
-
-
-class Plaintext:
-    def transport(self, sock: socket.socket, host: str) -> Transport:
-        return PlainTransport(sock)
-
-    def authenticate(self, connection: Greeter) -> Generator[tuple[int, int, Message], Any, None]:
-        yield from ()
