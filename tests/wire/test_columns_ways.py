@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,15 +11,24 @@ from hypothesis import strategies as st
 from kohort.wire.columns import Decoded, decode_columns, encode_batch_columns, encode_columns
 from kohort.wire.errors import BadBatch
 from kohort.wire.payload import encode_records, wrap64
-from kohort.wire.records import HEADER_SIZE, Record, encode_batch, iter_batches, iter_records
-from tests.wire.ways import CONTENTS, WAYS, logs, loops_of, rows
+from kohort.wire.records import (
+    HEADER_SIZE,
+    ControlKind,
+    Record,
+    crc_is_good,
+    encode_batch,
+    encode_control_batch,
+    iter_batches,
+    iter_records,
+)
+from tests.wire.ways import CONTENTS, WAYS, logs, loops_of, rows, simple
 
 
-def read_both_ways(data: bytes, start_offset: int, *, check_crcs: bool = True) -> Decoded:
+def read_both_ways(data: bytes, start_offset: int, **options: Any) -> Decoded:
     found = []
     for way in WAYS:
         with loops_of(way):
-            found.append(decode_columns(memoryview(data), start_offset, check_crcs=check_crcs))
+            found.append(decode_columns(memoryview(data), start_offset, **options))
     one, other = found
     assert rows(one.columns) == rows(other.columns)
     assert one.columns.runs == other.columns.runs
@@ -47,14 +58,18 @@ def test_all_ways_read_what_the_oracle_reads(log: list[bytes], data: st.DataObje
     assert shorter.bytes_used == sum(map(len, log[:-1]))
 
 
-def by_the_oracle(data: bytes) -> tuple[list[Record], bool]:
+def by_the_oracle(
+    data: bytes, start_offset: int = -(2**63), *, check_crcs: bool = False
+) -> tuple[list[Record], bool]:
     """The records of the batches before the first damaged one, and whether there is one."""
     found: list[Record] = []
     try:
         for pos, header in iter_batches(data):
             if not 0 <= header.base_offset <= 1 << 62 or header.last_offset_delta < 0:
                 return found, True
-            if not header.is_control:
+            if check_crcs and not crc_is_good(data, pos, header.size):
+                return found, True
+            if not header.is_control and header.last_offset >= start_offset:
                 records = list(iter_records(data[pos : pos + header.size]))
                 # The oracle lets times beyond 64 bits stand where their difference is short.
                 found += [record._replace(timestamp=wrap64(record.timestamp)) for record in records]
@@ -116,3 +131,49 @@ def test_one_timestamp_for_all_no_keys_no_headers(way: str, count: int, codec: i
         batch = encode_batch_columns(None, values, 1_700_000_000_000, compression=codec, transactional=True)
     records = [Record(offset, 1_700_000_000_000, None, value, []) for offset, value in enumerate(values)]
     assert batch == encode_batch(records, compression=codec, transactional=True)
+
+
+SMALL_BATCHES = [simple(2 * at, 2, transactional=at % 11 == 5) for at in range(40)]
+
+
+@given(
+    damage=st.lists(
+        st.tuples(st.integers(0, sum(map(len, SMALL_BATCHES)) - 1), st.integers(0, 255)), max_size=2
+    ),
+    start_offset=st.integers(0, 90),
+    check_crcs=st.booleans(),
+    max_bytes=st.none() | st.integers(1, 4000),
+)
+@settings(max_examples=200, deadline=None)
+def test_many_small_batches_are_checked_and_read_alike(
+    damage: list[tuple[int, int]], start_offset: int, check_crcs: bool, max_bytes: int | None
+) -> None:
+    whole = bytearray(b"".join(SMALL_BATCHES))
+    for at, byte in damage:
+        whole[at] = byte
+    decoded = read_both_ways(
+        bytes(whole), start_offset, check_crcs=check_crcs, aborted=[(-1, 0)], max_bytes=max_bytes
+    )
+    expected, damaged = by_the_oracle(bytes(whole), start_offset, check_crcs=check_crcs)
+    if max_bytes is None:
+        assert rows(decoded.columns) == [record for record in expected if record.offset >= start_offset]
+        assert (decoded.error is not None) == damaged
+    else:
+        found = rows(decoded.columns)
+        assert found == [record for record in expected if record.offset >= start_offset][: len(found)]
+        assert len(SMALL_BATCHES[0]) * (len(found) // 2 - 1) < max_bytes  # not one batch too many
+
+
+def test_the_scan_of_small_batches_stops_at_all_that_is_not_plain() -> None:
+    marker = bytes(
+        encode_control_batch(ControlKind.ABORT, producer_id=1, producer_epoch=0, timestamp=0, base_offset=80)
+    )
+    of_producer = simple(81, 1, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    data = b"".join(
+        [*SMALL_BATCHES, marker, of_producer, simple(82, compression=4), simple(85), simple(88)[:70]]
+    )
+    every = [*range(80), *range(81, 88)]
+    assert [int(record.value or b"") for record in rows(read_both_ways(data, 0).columns)] == every
+    decoded = read_both_ways(data, 0, aborted=[(1, 81)])
+    assert [int(record.value or b"") for record in rows(decoded.columns)] == [*range(80), *range(82, 88)]
+    assert (decoded.next_offset, decoded.bytes_used, decoded.error) == (88, len(data) - 70, None)

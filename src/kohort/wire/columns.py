@@ -253,12 +253,12 @@ def decode_columns(
     Fetch answers them. Nothing is raised: damage ends the columns and is in `error`. At least one batch is
     read if there is one; after `max_bytes`, decompressed, no further one is begun.
     """
+    loops = _way.choose(len(records))
     walk = Walk(memoryview(records), start_offset, check_crcs, aborted)
-    walk.run(min(max_bytes or MAX_BYTES, _LARGEST_MAX_BYTES))
+    walk.run(min(max_bytes or MAX_BYTES, _LARGEST_MAX_BYTES), loops.scanner)
     data, spans = walk.spans()
     columns: Columns | int = no_columns()
     if spans:
-        loops = _way.choose(sum(stop - start for start, stop in spans))
         columns = loops.decode(data, spans, start_offset, walk.room, walk.batches)
     if isinstance(columns, int):
         damaged_at = dict(walk.moved).get(columns, columns)

@@ -70,7 +70,7 @@ RECORDS, RUNS, KEYS, NULL_VALUES, HEADERS = range(5)  # what a decode counts in 
 
 
 @part
-def _int32_at(data: Any, pos: int) -> int:
+def int32_at(data: Any, pos: int) -> int:
     number: Any = (
         (np.int64(data[pos]) << 24)
         | (np.int64(data[pos + 1]) << 16)
@@ -81,8 +81,8 @@ def _int32_at(data: Any, pos: int) -> int:
 
 
 @part
-def _int64_at(data: Any, pos: int) -> int:
-    return (_int32_at(data, pos) << 32) | (_int32_at(data, pos + 4) & 0xFFFF_FFFF)
+def int64_at(data: Any, pos: int) -> int:
+    return (int32_at(data, pos) << 32) | (int32_at(data, pos + 4) & 0xFFFF_FFFF)
 
 
 @part
@@ -140,11 +140,11 @@ def _decode_batch(
     key_size: Any, value_start: Any, value_size: Any, headers_start: Any, header_count: Any, state: Any,
 ) -> int:  # fmt: skip
     """The records of the batch from `pos` to `end` into the columns from row `at`; the next row, or FAILED."""
-    base_offset = _int64_at(data, pos)
+    base_offset = int64_at(data, pos)
     append_time = data[pos + 22] & 0x08 != 0
-    base_timestamp = _int64_at(data, pos + 27)
-    max_timestamp = _int64_at(data, pos + 35)
-    count = _int32_at(data, pos + 57)
+    base_timestamp = int64_at(data, pos + 27)
+    max_timestamp = int64_at(data, pos + 35)
+    count = int32_at(data, pos + 57)
     if count < 0:
         return FAILED
     pos += 61
@@ -207,7 +207,7 @@ def decode_span(
     """
     at, run = state[RECORDS], state[RUNS]
     while pos < stop:
-        end = pos + 12 + _int32_at(data, pos + 8)
+        end = pos + 12 + int32_at(data, pos + 8)
         attributes = data[pos + 22]
         if attributes & 0x20 == 0:
             first = at
@@ -217,7 +217,7 @@ def decode_span(
             )  # fmt: skip
             if at < 0:
                 return pos
-            leader_epoch = _int32_at(data, pos + 12)
+            leader_epoch = int32_at(data, pos + 12)
             kind = 1 if attributes & 0x08 else 0
             if at > first:
                 if run == 0 or runs[run - 1, 1] != leader_epoch or runs[run - 1, 2] != kind:
@@ -359,6 +359,22 @@ def header_pieces(columns: Columns) -> tuple[Pieces, Pieces]:
 def _int32s(column: Any) -> Any:
     """A column of either way, as the kernels take it."""
     return read_only(np.frombuffer(column, np.int32) if isinstance(column, memoryview) else column[:])
+
+
+def scanner(data: memoryview, start_offset: int, not_flags: int, last_offset: int, check_crcs: bool) -> Any:
+    """As `walk.Walk` uses it: (pos, stop) -> how far the batches are plain, their next offset, room and number."""
+    from kohort.wire.kernels_scan import scan_rows
+
+    source = read_only(np.frombuffer(data, np.uint8))
+    state = np.zeros(3, np.int64)
+
+    def scan(pos: int, stop: int) -> tuple[int, int, int, int]:
+        state[:] = 0
+        to = scan_rows(source, pos, stop, start_offset, not_flags, last_offset, check_crcs, state)
+        next_offset, room, batches = state.tolist()
+        return to, next_offset, room, batches
+
+    return scan
 
 
 def encode(*columns: Any) -> Any:

@@ -5,7 +5,7 @@ CRC, transactions (read_committed) and decompression happen here, per batch; the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 
 from crc32c import crc32c
@@ -27,6 +27,10 @@ from kohort.wire.records import (
 )
 
 _SMALLEST_RECORD = 7
+_SMALL = 1024 - LENGTH_END  # a batch length; above it, the CRC takes longer than all else
+_SMALL_IN_A_ROW = 8  # so many small batches make the scan worth its call
+
+Scan = Callable[[int, int], tuple[int, int, int, int]]
 _LAST_POSSIBLE_OFFSET = 1 << 62
 
 _unpack_header = Struct(">qiibIhiqqqhii").unpack_from
@@ -84,6 +88,7 @@ class Walk:
         self.transactions = None if aborted is None else Transactions(aborted)
         self.next_offset = start_offset
         self.pos = 0
+        self.base_offset = -1  # of the batch at `pos`
         self.error: BadBatch | None = None
         self.room = 0  # how many records there can be
         self.batches = 0
@@ -91,47 +96,78 @@ class Walk:
         self.unpacked: Unpacked | None = None  # all of them, as soon as one is compressed
         self.moved: list[tuple[int, int]] = []  # position in that buffer, position in `records`
 
-    def run(self, max_bytes: int) -> None:
-        base_offset = -1
+    def run(self, max_bytes: int, scanner: Callable[..., Scan | None]) -> None:
+        """Walks until the end, the first damaged batch or `max_bytes`; `scanner` may help with small batches."""
         try:
-            records, check_crcs, start_offset = self.records, self.check_crcs, self.start_offset
-            end, room, used = len(records), 0, 0
-            transactions = self.transactions
-            while end - (pos := self.pos) >= HEADER_SIZE and used < max_bytes:
-                (
-                    base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, _, count,
-                ) = _unpack_header(records, pos)  # fmt: skip
-                if magic != 2 or length < HEADER_SIZE - LENGTH_END:
-                    read_header(records, pos)
-                stop = pos + LENGTH_END + length
-                if stop > end:
-                    break
-                if not 0 <= base_offset <= _LAST_POSSIBLE_OFFSET or last_delta < 0:
-                    raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"it goes on for {last_delta} offsets")
-                if check_crcs and crc32c(records[pos + CRC_START : stop], 0, KEEP_LOCK) != crc:
-                    raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match its bytes")
-                last_offset = base_offset + last_delta
-                if transactions is not None and transactions.skips(
-                    producer_id, attributes, last_offset, records[pos:stop]
-                ):
-                    pass
-                elif last_offset >= start_offset and not attributes & CONTROL:
-                    size = stop - pos
-                    if attributes & COMPRESSION_MASK or self.unpacked is not None:
-                        size = self._unpack(pos, stop, attributes)
-                    elif self.plain and self.plain[-1][1] == pos:
-                        self.plain[-1] = (self.plain[-1][0], stop)
-                    else:
-                        self.plain.append((pos, stop))
-                    used += size
-                    room += max(0, min(count, (size - HEADER_SIZE) // _SMALLEST_RECORD))
-                    self.batches += 1
-                if last_offset >= self.next_offset:
-                    self.next_offset = last_offset + 1
-                self.pos = stop
+            self._run(max_bytes, scanner)
         except BadBatch as error:
-            self.error = at_offset(base_offset, error)
-        self.room = room
+            self.error = at_offset(self.base_offset, error)
+
+    def _run(self, max_bytes: int, scanner: Callable[..., Scan | None]) -> None:
+        records, check_crcs, start_offset = self.records, self.check_crcs, self.start_offset
+        transactions, end, used, small = self.transactions, len(records), 0, 0
+        scan: Scan | None = None
+        while end - (pos := self.pos) >= HEADER_SIZE and used < max_bytes:
+            (
+                base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, _, count,
+            ) = _unpack_header(records, pos)  # fmt: skip
+            self.base_offset = base_offset
+            if magic != 2 or length < HEADER_SIZE - LENGTH_END:
+                read_header(records, pos)
+            stop = pos + LENGTH_END + length
+            if stop > end:
+                break
+            if length < _SMALL:
+                small += 1
+                if small % _SMALL_IN_A_ROW == 0 and self.unpacked is None:
+                    scan = scan or scanner(
+                        records, start_offset, self._not_plain(), _LAST_POSSIBLE_OFFSET, check_crcs
+                    )
+                    if scan is not None and (size := self._scan(scan, max_bytes - used)):
+                        used += size
+                        continue
+            if not 0 <= base_offset <= _LAST_POSSIBLE_OFFSET or last_delta < 0:
+                raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"it goes on for {last_delta} offsets")
+            if check_crcs and crc32c(records[pos + CRC_START : stop], 0, KEEP_LOCK) != crc:
+                raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match its bytes")
+            last_offset = base_offset + last_delta
+            if transactions is not None and transactions.skips(
+                producer_id, attributes, last_offset, records[pos:stop]
+            ):
+                pass
+            elif last_offset >= start_offset and not attributes & CONTROL:
+                size = stop - pos
+                if attributes & COMPRESSION_MASK or self.unpacked is not None:
+                    size = self._unpack(pos, stop, attributes)
+                else:
+                    self._add_plain(pos, stop)
+                used += size
+                self.room += max(0, min(count, (size - HEADER_SIZE) // _SMALLEST_RECORD))
+                self.batches += 1
+            if last_offset >= self.next_offset:
+                self.next_offset = last_offset + 1
+            self.pos = stop
+
+    def _not_plain(self) -> int:
+        flags = COMPRESSION_MASK | CONTROL
+        return flags if self.transactions is None else flags | TRANSACTIONAL
+
+    def _scan(self, scan: Scan, most: int) -> int:
+        """Takes the plain small batches from here on; how many bytes they were."""
+        pos = self.pos
+        self.pos, next_offset, room, batches = scan(pos, pos + most)
+        if batches:
+            self._add_plain(pos, self.pos)
+            self.next_offset = max(self.next_offset, next_offset)
+            self.room += room
+            self.batches += batches
+        return self.pos - pos
+
+    def _add_plain(self, pos: int, stop: int) -> None:
+        if self.plain and self.plain[-1][1] == pos:
+            self.plain[-1] = (self.plain[-1][0], stop)
+        else:
+            self.plain.append((pos, stop))
 
     def _unpack(self, pos: int, stop: int, attributes: int) -> int:
         """Takes a batch into the buffer of all, as if it had never been compressed; its size there."""
