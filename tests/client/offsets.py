@@ -94,6 +94,9 @@ class World:
         self.config, _ = read_config(CONSUMER, {"bootstrap.servers": "a:1"}, settings)
         self.out: list[Send] = []
         self.sent: list[Send] = []
+        """What waits to be taken by the test."""
+        self.history: list[Send] = []
+        """All that was ever sent."""
         self.subscription = Subscription(self.config.reset())
         self.metadata = Metadata(self.out, self.config, lambda: 0.5)
         self.coordinator = GroupCoordinator(self.out, self.config, self.metadata, lambda: 0.5)
@@ -169,6 +172,7 @@ class World:
                     self._find(send)
                 else:
                     self.sent.append(send)
+                    self.history.append(send)
 
     def _find(self, send: Send) -> None:
         if self.coordinator_is_found:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
+from enum import Enum
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kohort.client.effects import FailureKind, Lane
 from kohort.client.errors import (
@@ -21,7 +25,7 @@ from kohort.client.operation import Operation
 from kohort.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.offset_commit import OffsetCommitResponse
-from tests.client.offsets import COORDINATOR, ORDERS_0, ORDERS_1, World, at, topic_id
+from tests.client.offsets import COORDINATOR, ORDERS_0, ORDERS_1, Question, World, at, topic_id
 
 TEN_SECONDS = 10_000
 
@@ -101,6 +105,19 @@ def test_assign_needs_no_group_and_commits_with_generation_minus_one() -> None:
     )
 
 
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
+def test_assign_in_a_group_that_has_members_says_what_is_wrong(code: ErrorCode) -> None:
+    world = World(enable_auto_commit=False)
+    world.subscription.assign([ORDERS_0])
+    done = commit(world)
+    world.take("commits.commit").committed(code)
+    with pytest.raises(
+        CommitFailed, match=r"uses assign\(\) needs a group.id that nobody uses with subscribe"
+    ):
+        done.value()
+    assert world.member.resets == []
+
+
 def test_a_negative_offset_is_refused_at_once() -> None:
     world = member()
     with pytest.raises(ValueError, match="cannot be negative: -1 of orders-0"):
@@ -178,6 +195,41 @@ def test_the_on_commit_hook_is_told_of_successes_in_order() -> None:
     assert told == [], "only in the user's thread"
     user.run()
     assert told == [{ORDERS_0: at(1)}, {ORDERS_0: at(3)}]
+
+
+class Coming(Enum):
+    ASYNC = "the user commits asynchronously"
+    SYNC = "the user commits and waits"
+    SUCCESS = "the oldest commit under way is answered"
+    DISCONNECT = "it is lost with its connection"
+    TIME = "a second passes"
+
+
+@given(st.lists(st.sampled_from(Coming), max_size=40))
+def test_whatever_comes_the_coordinator_never_sees_an_older_commit_after_a_newer_one(
+    coming: list[Coming],
+) -> None:
+    world = member()
+    user = Callbacks(world)
+    issued = itertools.count()
+    asynchronously: list[int] = []
+    for event in [*coming, *[Coming.TIME, Coming.SUCCESS] * (2 * len(coming))]:
+        if event is Coming.ASYNC:
+            asynchronously.append(next(issued))
+            user.asynchronously(asynchronously[-1])
+        elif event is Coming.SYNC:
+            world.commits.commit({ORDERS_0: at(next(issued))}, world.now_ms, None, retry=True)
+        elif event is Coming.TIME:
+            world.tick(after_ms=1_000)
+        elif world.sent:
+            question = world.take("commits.commit")
+            question.committed() if event is Coming.SUCCESS else question.fail()
+        world.tick()
+    assert world.commits.is_idle
+    seen = [Question(world, send).offsets[ORDERS_0].offset for send in world.history]
+    assert seen == sorted(seen)
+    assert set(seen) == set(range(next(issued))), "and none is forgotten"
+    assert user.run() == asynchronously, "every callback, once, in order"
 
 
 # --- what may be tried again --------------------------------------------------------------------------------
@@ -534,6 +586,13 @@ def test_committed_ends_with_the_callers_deadline() -> None:
     world.tick(after_ms=1_000)
     with pytest.raises(TimedOut, match=r"committed offsets of orders-0 in group shop .*the cable was cut"):
         done.value()
+
+
+def test_committed_does_not_queue_behind_a_join_that_waits_for_the_others() -> None:
+    world = World()
+    world.member.rebalance_in_progress = True
+    world.commits.committed([ORDERS_0], world.now_ms, None)
+    assert world.take("commits.committed").send.lane is Lane.DATA
 
 
 def test_committed_of_nothing_asks_nobody() -> None:

@@ -118,3 +118,12 @@ def not_a_member(
 ) -> CommitFailed:
     """Known without asking: there is no generation to commit with."""
     return commit_failed(ErrorCode.UNKNOWN_MEMBER_ID, partitions, group_id, left_because)
+
+
+def not_alone(code: ErrorCode, partitions: Iterable[TopicPartition], group_id: str | None) -> CommitFailed:
+    """A commit without membership, in a group that has members."""
+    return CommitFailed(
+        code,
+        f"{names(partitions)} not committed: the group {group_id} has members, and then only they may commit. "
+        "A consumer that uses assign() needs a group.id that nobody uses with subscribe()",
+    )

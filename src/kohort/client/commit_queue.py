@@ -19,6 +19,7 @@ from kohort.client.commit_errors import (
     commit_failed,
     judge,
     not_a_member,
+    not_alone,
     rebalance_in_progress,
 )
 from kohort.client.committed import ClusterSource, Coordinator, forget, no_coordinator
@@ -256,8 +257,10 @@ class CommitQueue:
     def _moved_on(self, commit: Commit, member: GroupMetadata, verdict: Verdict) -> KafkaError:
         """What a refusal means for the membership. An answer to an older generation never touches the current one."""
         code = verdict.error.code
-        if not verdict.membership_ended or not commit.as_member or self.membership is None:
+        if not verdict.membership_ended:
             return verdict.error
+        if not commit.as_member or self.membership is None:
+            return not_alone(code, commit.offsets, self._config.group_id)
         is_current = self.membership.group_metadata() == member
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             if is_current:

@@ -16,7 +16,7 @@ from kohort.client.backoff import Backoff, Jitter
 from kohort.client.commit_queue import CommitQueue, Member
 from kohort.client.committed import ClusterSource, Committed, CommittedOffsets, Coordinator
 from kohort.client.config import ConsumerConfig
-from kohort.client.effects import Answer, Outbox
+from kohort.client.effects import Answer, Lane, Outbox
 from kohort.client.errors import FencedInstanceId, RetriableCommitFailed
 from kohort.client.offset_requests import Offsets
 from kohort.client.operation import Operation
@@ -50,7 +50,7 @@ class Commits:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._queue = CommitQueue(out, config, coordinator, metadata, jitter)
         self._queue.membership = membership
-        self._committed = CommittedOffsets(out, config, coordinator, metadata, jitter)
+        self._committed = CommittedOffsets(out, config, coordinator, metadata, jitter, self._lane)
         self._callbacks: list[Callable[[], None]] = []
         self._processed: Offsets = {}
         self._auto: Operation[Offsets] | None = None
@@ -215,6 +215,11 @@ class Commits:
         log.warning("auto-commit failed: %s", operation.error)
         if isinstance(operation.error, RetriableCommitFailed) and self._auto_at_ms is not None:
             self._auto_at_ms = min(self._auto_at_ms, now_ms + self._backoff.after(1))
+
+    def _lane(self) -> Lane:
+        """A look-up behind a JoinGroup that waits for the others would time out, and take the join down with it."""
+        joins = self.membership is not None and self.membership.rebalance_in_progress
+        return Lane.DATA if joins else Lane.GROUP
 
     # --- what becomes of them -------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ for good or its time is up.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -96,8 +96,10 @@ class CommittedOffsets:
         coordinator: Coordinator,
         metadata: ClusterSource,
         jitter: Jitter,
+        lane: Callable[[], Lane],
     ) -> None:
         self._out, self._config, self._coordinator, self._metadata = out, config, coordinator, metadata
+        self._lane = lane
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._look_ups: list[_LookUp] = []
 
@@ -143,7 +145,7 @@ class CommittedOffsets:
                 offset_fetch(self._config.group_id, look_up.partitions, ids),
                 "commits.committed",
                 self._config.request_timeout_ms,
-                lane=Lane.GROUP,
+                lane=self._lane(),
                 about=(look_up, names_by_id(ids)),
                 max_version=None if ids is not None else BY_NAME,
             )
