@@ -1,0 +1,250 @@
+"""SASL: each mechanism against a broker that checks it, wrong credentials, brokers that cheat, sessions that end."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kohort.client.effects import Failure, FailureKind
+from kohort.client.sasl import credentials, scram
+from kohort.client.tls import security_for
+from kohort.client.transport import Rejected
+from kohort.settings import SettingError
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.heartbeat import HeartbeatResponse
+from kohort.wire.messages.sasl_authenticate import SaslAuthenticateResponse
+from kohort.wire.messages.sasl_handshake import SaslHandshakeResponse
+from tests.client.driving import HEARTBEAT, config_for, driven
+from tests.client.scripted import Held, Received, ScriptedBroker, all_versions
+
+HANDSHAKE, AUTHENTICATE = 17, 36
+OK = HeartbeatResponse()
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+
+Step = Callable[[Received], SaslAuthenticateResponse]
+
+
+def refused(message: str) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, message)
+
+
+def check_plain(request: Received) -> SaslAuthenticateResponse:
+    return (
+        SaslAuthenticateResponse()
+        if request.message.auth_bytes == b"\0ann\0secret"
+        else refused("wrong password")
+    )
+
+
+def check_token(request: Received) -> SaslAuthenticateResponse:
+    said = request.message.auth_bytes
+    if said == b"\x01":
+        return refused("invalid token")
+    if said == b"n,,\x01auth=Bearer good\x01\x01":
+        return SaslAuthenticateResponse()
+    return SaslAuthenticateResponse(auth_bytes=b'{"status":"invalid_token"}')
+
+
+class ScramServer:
+    """The broker's side, written from the RFC and not from our client."""
+
+    def __init__(
+        self, digest: str, password: str = "secret", *, iterations: int = 4096, lie: bool = False
+    ) -> None:
+        self.digest, self.iterations, self.lie = digest, iterations, lie
+        self.salted = hashlib.pbkdf2_hmac(digest, password.encode(), b"salt", iterations)
+        self.first: dict[int, tuple[str, str]] = {}
+
+    def __call__(self, request: Received) -> SaslAuthenticateResponse:
+        said = bytes(request.message.auth_bytes).decode()
+        if request.connection not in self.first:
+            assert said.startswith("n,,n=ann,r=")
+            nonce = said.removeprefix("n,,n=ann,r=")
+            reply = f"r={nonce}SERVER,s={base64.b64encode(b'salt').decode()},i={self.iterations}"
+            self.first[request.connection] = (said[3:], reply)
+            return SaslAuthenticateResponse(auth_bytes=reply.encode())
+        first, reply = self.first[request.connection]
+        without_proof, _, proof = said.rpartition(",p=")
+        signed = f"{first},{reply},{without_proof}".encode()
+        key = hmac.digest(self.salted, b"Client Key", self.digest)
+        stored = hashlib.new(self.digest, key).digest()
+        signature = hmac.digest(stored, signed, self.digest)
+        shown = bytes(a ^ b for a, b in zip(base64.b64decode(proof), signature, strict=True))
+        if hashlib.new(self.digest, shown).digest() != stored:
+            return refused("Authentication failed during authentication due to invalid credentials")
+        server_key = hmac.digest(self.salted, b"Server Key", self.digest)
+        verifier = b"?" * 32 if self.lie else hmac.digest(server_key, signed, self.digest)
+        return SaslAuthenticateResponse(auth_bytes=b"v=" + base64.b64encode(verifier))
+
+
+def sasl_broker(check: Step, *, mechanisms: list[str] | None = None, **versions: int) -> ScriptedBroker:
+    broker = ScriptedBroker(versions=all_versions(**versions))
+    offered = MECHANISMS if mechanisms is None else mechanisms
+
+    def handshake(request: Received) -> SaslHandshakeResponse:
+        known = request.message.mechanism in offered
+        return SaslHandshakeResponse(0 if known else ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
+
+    broker.on(HANDSHAKE, handshake)
+    broker.on(AUTHENTICATE, check)
+    broker.on(HEARTBEAT, OK)
+    return broker
+
+
+def settings_for(mechanism: str, password: str = "secret") -> dict[str, Any]:
+    made = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism}
+    return made if mechanism == "OAUTHBEARER" else made | {"sasl_username": "ann", "sasl_password": password}
+
+
+def failure_of(broker: ScriptedBroker, **settings: Any) -> Failure:
+    with broker, driven(broker.address, **settings) as client:
+        failure = client.call().failure
+        assert failure is not None
+        assert failure.kind is FailureKind.AUTHENTICATION
+        assert broker.requests_of(HEARTBEAT) == []
+        return failure
+
+
+CHECKS: dict[str, Callable[[], Step]] = {
+    "PLAIN": lambda: check_plain,
+    "SCRAM-SHA-256": lambda: ScramServer("sha256"),
+    "SCRAM-SHA-512": lambda: ScramServer("sha512"),
+}
+
+
+@pytest.mark.parametrize("mechanism", CHECKS)
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_right_password(mechanism: str, version: int) -> None:
+    broker = sasl_broker(CHECKS[mechanism](), sasl_authenticate=version)
+    with broker, driven(broker.address, **settings_for(mechanism)) as client:
+        assert client.call().response == OK
+        assert [r.version for r in broker.requests_of(HANDSHAKE)] == [1]
+        assert {r.version for r in broker.requests_of(AUTHENTICATE)} == {version}
+
+
+@pytest.mark.parametrize("mechanism", CHECKS)
+def test_the_wrong_password_is_an_error_at_once_in_the_brokers_words(mechanism: str) -> None:
+    failure = failure_of(sasl_broker(CHECKS[mechanism]()), **settings_for(mechanism, "guess"))
+    assert "wrong password" in failure.message or "invalid credentials" in failure.message
+    assert mechanism in failure.message
+
+
+def test_a_mechanism_that_the_broker_does_not_offer() -> None:
+    failure = failure_of(sasl_broker(check_plain, mechanisms=["SCRAM-SHA-512"]), **settings_for("PLAIN"))
+    assert "does not offer sasl.mechanism=PLAIN; it offers SCRAM-SHA-512" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("objects", "accepted"),
+    [
+        ({"sasl.oauthbearer.token": lambda: "good"}, True),
+        ({"sasl.oauthbearer.token": "good"}, True),
+        ({"oauth_cb": lambda config: ("good", 1e12)}, True),
+        ({"sasl.oauthbearer.token": lambda: "bad"}, False),
+    ],
+)
+def test_tokens(objects: dict[str, Any], accepted: bool) -> None:
+    broker = sasl_broker(check_token)
+    security = security_for(config_for("127.0.0.1:1", **settings_for("OAUTHBEARER")), objects)
+    with broker, driven(broker.address, security=security) as client:
+        answer = client.call()
+        assert (answer.failure is None) is accepted
+        if answer.failure is not None:
+            assert answer.failure.kind is FailureKind.AUTHENTICATION
+            assert "invalid token" in answer.failure.message
+
+
+def test_a_token_callable_that_raises_is_an_authentication_failure() -> None:
+    def raises() -> str:
+        raise ConnectionError("the identity provider is down")
+
+    broker = sasl_broker(check_token)
+    config = config_for("127.0.0.1:1", **settings_for("OAUTHBEARER"))
+    security = security_for(config, {"sasl.oauthbearer.token": raises})
+    assert "the identity provider is down" in failure_of(broker, security=security).message
+
+
+def test_oauthbearer_without_a_token_says_what_to_give() -> None:
+    with pytest.raises(SettingError, match=r"sasl\.oauthbearer\.token"):
+        security_for(config_for("127.0.0.1:1", **settings_for("OAUTHBEARER")))
+
+
+def test_a_broker_that_does_not_know_the_password_is_found_out() -> None:
+    liar = ScramServer("sha256", lie=True)
+    assert (
+        "does not know the password" in failure_of(sasl_broker(liar), **settings_for("SCRAM-SHA-256")).message
+    )
+
+
+@pytest.mark.parametrize("iterations", [1, 4095, 1 << 30])
+def test_a_broker_that_asks_for_an_unsafe_number_of_iterations(iterations: int) -> None:
+    exchange = scram("sha256", "ann", "secret", nonce="abc")
+    next(exchange)
+    with pytest.raises(Rejected, match="iterations"):
+        exchange.send(f"r=abcdef,s=c2FsdA==,i={iterations}".encode())
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["", "garbage", "r=abcdef", "r=abcdef,s=?,i=4096", "r=xyz,s=c2FsdA==,i=4096", "r=abc,s=c2FsdA==,i=4096"],
+)
+def test_a_first_scram_message_that_is_none(first: str) -> None:
+    exchange = scram("sha256", "ann", "secret", nonce="abc")
+    next(exchange)
+    with pytest.raises(Rejected):
+        exchange.send(first.encode())
+
+
+def test_scram_as_rfc_7677_shows_it() -> None:
+    exchange = scram("sha256", "user", "pencil", nonce="rOprNGfwEbeRWgbNEkqO")
+    assert next(exchange) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    proof = exchange.send(f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode())
+    assert proof == f"c=biws,r={nonce},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
+    with pytest.raises(StopIteration):
+        exchange.send(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
+def test_a_name_with_a_comma_is_escaped() -> None:
+    assert next(scram("sha256", "a,b=c", "x", nonce="n")) == b"n,,n=a=2Cb=3Dc,r=n"
+
+
+@pytest.mark.parametrize(
+    "jaas",
+    [
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="se cret;";',
+        "PlainLoginModule required password='se cret;' username=ann;",
+    ],
+)
+def test_credentials_from_a_jaas_config(jaas: str) -> None:
+    config = config_for("127.0.0.1:1", security_protocol="SASL_PLAINTEXT", sasl_jaas_config=jaas)
+    assert credentials(config) == ("ann", "se cret;")
+
+
+def test_a_jaas_config_without_credentials_says_what_to_give() -> None:
+    config = config_for("127.0.0.1:1", security_protocol="SASL_PLAINTEXT", sasl_jaas_config="x required;")
+    with pytest.raises(SettingError, match=r"sasl\.username"):
+        credentials(config)
+
+
+def test_a_session_is_renewed_by_a_new_connection_before_it_ends() -> None:
+    def for_a_while(request: Received) -> SaslAuthenticateResponse:
+        return SaslAuthenticateResponse(session_lifetime_ms=200)
+
+    broker = sasl_broker(for_a_while)
+    with broker, driven(broker.address, **settings_for("PLAIN")) as client:
+        client.know_nodes()
+        held = Held(OK)
+        broker.script(HEARTBEAT, held)
+        client.asker.ask(node_id=1)
+        client.eventually(lambda: not client.engine.network.is_ready(1))
+        assert client.call(node_id=1).response == OK  # on a second connection
+        assert broker.connection_count == 2
+        held.release()
+        assert client.run(lambda: len(client.asker.answers) == 2)
+        assert [answer.failure for answer in client.asker.answers] == [None, None]
