@@ -244,3 +244,33 @@ def test_importing_columns_and_records_loads_neither_numba_nor_numpy_nor_pyarrow
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+WITHOUT_THEM = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("numba", "numpy", "pyarrow"):
+            raise ModuleNotFoundError(f"no {name}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+from kohort.client.records import Records
+from kohort.wire.columns import compiled, decode_columns, encode_batch_columns, prefer
+values = [b"%d" % number for number in range(100_000)]
+batch = encode_batch_columns(None, values, 0, compression=4)
+assert not compiled()
+for _ in range(2):
+    decoded = decode_columns(batch, 5)
+    assert [record.value for record in Records("t", 0, decoded.columns, 0)] == values[5:]
+prefer("numba")
+try:
+    compiled()
+except ModuleNotFoundError as error:
+    print("said", error.name)
+"""
+
+
+def test_all_works_without_numba_numpy_and_pyarrow() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_THEM], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("said numba\n", "")

@@ -7,19 +7,16 @@ and read as fast: 3.6 million a second here against 2.6 million objects that cut
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any, NamedTuple, SupportsIndex, overload
 
 from kohort.client.errors import DeserializationFailed
 from kohort.client.types import TopicPartition
-from kohort.wire.columns import Columns, Headers, prefer
+from kohort.wire.columns import Columns, Headers
 
 Deserializer = Callable[[str, bytes], Any]
 """Topic and bytes in, object out. Null keys and values are never handed to it."""
-
-prefer(os.environ.get("KOHORT_KERNEL", ""))
 
 _CHUNK = 1024  # records made at a time: few enough to stay in the processor's cache
 _SHOWN_BYTES = 48

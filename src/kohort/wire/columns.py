@@ -3,7 +3,8 @@
 `decode_columns` walks the batches of a fetched partition (CRC, transactions, decompression) and hands the
 uncompressed ones, as spans of one buffer, to one loop: `kernels` (Numba) or `columns_python`. Both give the
 same answers. Numba is loaded when enough bytes went by to make its start worth while; `prefer("python")`
-keeps it out, `prefer("numba")` loads it at once (the client says so by KOHORT_KERNEL in the environment).
+keeps it out, `prefer("numba")` loads it at once. This room reads no environment: the fronts of the client
+call `prefer` with what KOHORT_KERNEL says.
 """
 
 from __future__ import annotations

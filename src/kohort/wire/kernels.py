@@ -64,7 +64,6 @@ def read_only(column: Any) -> Any:
 # --- reading --------------------------------------------------------------------------------------
 
 COMPILED = True
-LARGEST_INT32 = (1 << 31) - 1
 FAILED = -1  # as a position: the bytes are not what they should be
 RECORDS, RUNS, KEYS, NULL_VALUES, HEADERS = range(5)  # what a decode counts in its `state`
 
@@ -86,7 +85,7 @@ def int64_at(data: Any, pos: int) -> int:
 
 
 @part
-def _varint(data: Any, pos: int, end: int, bits: int) -> tuple[int, int]:
+def read_varint(data: Any, pos: int, end: int, bits: int) -> tuple[int, int]:
     """A zigzag varint and the position after it; FAILED if it does not end before `end` or is too large."""
     if pos >= end:
         return 0, FAILED
@@ -110,9 +109,9 @@ def _varint(data: Any, pos: int, end: int, bits: int) -> tuple[int, int]:
 
 
 @part
-def _blob(data: Any, pos: int, end: int) -> tuple[int, int, int]:
+def read_blob(data: Any, pos: int, end: int) -> tuple[int, int, int]:
     """Where a blob with its length before it starts, its size (-1: null), the position after it."""
-    size, pos = _varint(data, pos, end, 32)
+    size, pos = read_varint(data, pos, end, 32)
     if pos < 0:
         return 0, 0, FAILED
     if size < 0:
@@ -125,10 +124,10 @@ def _blob(data: Any, pos: int, end: int) -> tuple[int, int, int]:
 @part
 def _skip_headers(data: Any, pos: int, end: int, count: int) -> int:
     for _ in range(count):
-        _, size, pos = _blob(data, pos, end)
+        _, size, pos = read_blob(data, pos, end)
         if pos < 0 or size < 0:
             return FAILED
-        _, size, pos = _blob(data, pos, end)
+        _, size, pos = read_blob(data, pos, end)
         if pos < 0:
             return FAILED
     return pos
@@ -149,24 +148,24 @@ def _decode_batch(
         return FAILED
     pos += 61
     for _ in range(count):
-        length, pos = _varint(data, pos, end, 32)
+        length, pos = read_varint(data, pos, end, 32)
         if pos < 0 or length < 0 or length > end - pos:
             return FAILED
         record_end = pos + length
-        delta, pos = _varint(data, pos + 1, record_end, 64)
+        delta, pos = read_varint(data, pos + 1, record_end, 64)
         if pos < 0:
             return FAILED
-        offset_delta, pos = _varint(data, pos, record_end, 32)
+        offset_delta, pos = read_varint(data, pos, record_end, 32)
         if pos < 0:
             return FAILED
-        key_at, key_length, pos = _blob(data, pos, record_end)
+        key_at, key_length, pos = read_blob(data, pos, record_end)
         if pos < 0:
             return FAILED
-        value_at, value_length, pos = _blob(data, pos, record_end)
+        value_at, value_length, pos = read_blob(data, pos, record_end)
         if pos < 0:
             return FAILED
         headers_at = pos
-        headers, pos = _varint(data, pos, record_end, 32)
+        headers, pos = read_varint(data, pos, record_end, 32)
         if headers != 0 and pos >= 0:
             pos = _skip_headers(data, pos, record_end, headers) if headers > 0 else FAILED
         if pos != record_end:
@@ -280,87 +279,6 @@ def _copy_bytes(
 copy: Any = intrinsic(_copy_bytes)
 
 
-@kernel(INT64(BYTES_IN, INT32S_IN, INT32S_IN, INT32S, INT64, BYTES_OUT))
-def gather_rows(data: Any, starts: Any, sizes: Any, ends: Any, row: int, out: Any) -> int:
-    """Copies pieces of `data` one after the other to `out`, from where `ends[row]` says on.
-
-    `ends[row + 1]` and so on become the ends of the pieces. FAILED if a piece is not there or `out` is full.
-    """
-    at = np.int64(ends[row])
-    for piece in range(len(starts)):
-        start, size = np.int64(starts[piece]), np.int64(sizes[piece])
-        if size > 0:
-            if start < 0 or size > len(data) - start or size > len(out) - at:
-                return FAILED
-            copy(out, at, data, start, size)
-            at += size
-        ends[row + piece + 1] = at
-    return int(at)
-
-
-@kernel(INT64(BYTES_IN, INT32S_IN, INT32S_IN, INT32S, INT32S, INT32S, INT32S, INT64))
-def header_rows(
-    data: Any, headers_start: Any, header_count: Any, name_start: Any, name_size: Any, value_start: Any,
-    value_size: Any, row: int,
-) -> int:  # fmt: skip
-    """Where the names and values of all headers of the records lie, from `row` on; the row after, or FAILED."""
-    end = len(data)
-    for record in range(len(headers_start)):
-        if header_count[record] == 0:
-            continue
-        _, pos = _varint(data, headers_start[record], end, 32)
-        if pos < 0 or row + header_count[record] > len(name_start):
-            return FAILED
-        for _ in range(header_count[record]):
-            start, size, pos = _blob(data, pos, end)
-            if pos < 0:
-                return FAILED
-            name_start[row], name_size[row] = start, size
-            start, size, pos = _blob(data, pos, end)
-            if pos < 0:
-                return FAILED
-            value_start[row], value_size[row] = start, size
-            row += 1
-    return row
-
-
-def gather(pieces: Sequence[Pieces]) -> tuple[Any, Any, Any]:
-    """As `columns_python.gather`."""
-    columns = [
-        (read_only(np.frombuffer(data, np.uint8)), _int32s(starts), _int32s(sizes))
-        for data, starts, sizes in pieces
-    ]
-    all_sizes = columns[0][2] if len(columns) == 1 else np.concatenate([column[2] for column in columns])
-    there = all_sizes >= 0
-    complete = bool(there.all())
-    total = int((all_sizes if complete else np.maximum(all_sizes, 0)).sum(dtype=np.int64))
-    if total > LARGEST_INT32:
-        raise OverflowError(f"{total} bytes are too many for one column of Arrow's binary type")
-    ends, out = np.empty(len(all_sizes) + 1, np.int32), np.empty(total, np.uint8)
-    ends[0] = row = 0
-    for data, starts, sizes in columns:
-        at = gather_rows(data, starts, sizes, ends, row, out)
-        assert at >= 0, "a piece lies outside its buffer"
-        row += len(starts)
-    return (None if complete else np.packbits(there, bitorder="little")), ends, out
-
-
-def header_pieces(columns: Columns) -> tuple[Pieces, Pieces]:
-    """As `columns_python.header_pieces`."""
-    count = int(np.asarray(columns.header_count).sum())
-    new = np.empty
-    found = new(count, np.int32), new(count, np.int32), new(count, np.int32), new(count, np.int32)
-    data = read_only(np.frombuffer(columns.data, np.uint8))
-    end = header_rows(data, _int32s(columns.headers_start), _int32s(columns.header_count), *found, 0)
-    assert end == count, "the headers are not what the decode found"
-    return (columns.data, found[0], found[1]), (columns.data, found[2], found[3])
-
-
-def _int32s(column: Any) -> Any:
-    """A column of either way, as the kernels take it."""
-    return read_only(np.frombuffer(column, np.int32) if isinstance(column, memoryview) else column[:])
-
-
 def scanner(data: memoryview, start_offset: int, not_flags: int, last_offset: int, check_crcs: bool) -> Any:
     """As `walk.Walk` uses it: (pos, stop) -> how far the batches are plain, their next offset, room and number."""
     from kohort.wire.kernels_scan import scan_rows
@@ -382,3 +300,17 @@ def encode(*columns: Any) -> Any:
     from kohort.wire import kernels_encode
 
     return kernels_encode.encode(*columns)
+
+
+def gather(pieces: Sequence[Pieces]) -> tuple[Any, Any, Any]:
+    """As `columns_python.gather`; loaded when something becomes Arrow."""
+    from kohort.wire import kernels_arrow
+
+    return kernels_arrow.gather(pieces)
+
+
+def header_pieces(columns: Columns) -> tuple[Pieces, Pieces]:
+    """As `columns_python.header_pieces`."""
+    from kohort.wire import kernels_arrow
+
+    return kernels_arrow.header_pieces(columns)

@@ -1,0 +1,106 @@
+"""The compiled loops that gather bytes into Arrow's buffers (Numba)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kohort.wire.columns import Columns, Pieces
+from kohort.wire.kernels import (
+    BYTES_IN,
+    BYTES_OUT,
+    FAILED,
+    INT32S,
+    INT32S_IN,
+    INT64,
+    copy,
+    kernel,
+    read_blob,
+    read_only,
+    read_varint,
+)
+
+LARGEST_INT32 = (1 << 31) - 1
+
+
+@kernel(INT64(BYTES_IN, INT32S_IN, INT32S_IN, INT32S, INT64, BYTES_OUT))
+def gather_rows(data: Any, starts: Any, sizes: Any, ends: Any, row: int, out: Any) -> int:
+    """Copies pieces of `data` one after the other to `out`, from where `ends[row]` says on.
+
+    `ends[row + 1]` and so on become the ends of the pieces. FAILED if a piece is not there or `out` is full.
+    """
+    at = np.int64(ends[row])
+    for piece in range(len(starts)):
+        start, size = np.int64(starts[piece]), np.int64(sizes[piece])
+        if size > 0:
+            if start < 0 or size > len(data) - start or size > len(out) - at:
+                return FAILED
+            copy(out, at, data, start, size)
+            at += size
+        ends[row + piece + 1] = at
+    return int(at)
+
+
+@kernel(INT64(BYTES_IN, INT32S_IN, INT32S_IN, INT32S, INT32S, INT32S, INT32S, INT64))
+def header_rows(
+    data: Any, headers_start: Any, header_count: Any, name_start: Any, name_size: Any, value_start: Any,
+    value_size: Any, row: int,
+) -> int:  # fmt: skip
+    """Where the names and values of all headers of the records lie, from `row` on; the row after, or FAILED."""
+    end = len(data)
+    for record in range(len(headers_start)):
+        if header_count[record] == 0:
+            continue
+        _, pos = read_varint(data, headers_start[record], end, 32)
+        if pos < 0 or row + header_count[record] > len(name_start):
+            return FAILED
+        for _ in range(header_count[record]):
+            start, size, pos = read_blob(data, pos, end)
+            if pos < 0:
+                return FAILED
+            name_start[row], name_size[row] = start, size
+            start, size, pos = read_blob(data, pos, end)
+            if pos < 0:
+                return FAILED
+            value_start[row], value_size[row] = start, size
+            row += 1
+    return row
+
+
+def gather(pieces: Sequence[Pieces]) -> tuple[Any, Any, Any]:
+    """As `columns_python.gather`."""
+    columns = [
+        (read_only(np.frombuffer(data, np.uint8)), _int32s(starts), _int32s(sizes))
+        for data, starts, sizes in pieces
+    ]
+    all_sizes = columns[0][2] if len(columns) == 1 else np.concatenate([column[2] for column in columns])
+    there = all_sizes >= 0
+    complete = bool(there.all())
+    total = int((all_sizes if complete else np.maximum(all_sizes, 0)).sum(dtype=np.int64))
+    if total > LARGEST_INT32:
+        raise OverflowError(f"{total} bytes are too many for one column of Arrow's binary type")
+    ends, out = np.empty(len(all_sizes) + 1, np.int32), np.empty(total, np.uint8)
+    ends[0] = row = 0
+    for data, starts, sizes in columns:
+        at = gather_rows(data, starts, sizes, ends, row, out)
+        assert at >= 0, "a piece lies outside its buffer"
+        row += len(starts)
+    return (None if complete else np.packbits(there, bitorder="little")), ends, out
+
+
+def header_pieces(columns: Columns) -> tuple[Pieces, Pieces]:
+    """As `columns_python.header_pieces`."""
+    count = int(np.asarray(columns.header_count).sum())
+    new = np.empty
+    found = new(count, np.int32), new(count, np.int32), new(count, np.int32), new(count, np.int32)
+    data = read_only(np.frombuffer(columns.data, np.uint8))
+    end = header_rows(data, _int32s(columns.headers_start), _int32s(columns.header_count), *found, 0)
+    assert end == count, "the headers are not what the decode found"
+    return (columns.data, found[0], found[1]), (columns.data, found[2], found[3])
+
+
+def _int32s(column: Any) -> Any:
+    """A column of either way, as the kernels take it."""
+    return read_only(np.frombuffer(column, np.int32) if isinstance(column, memoryview) else column[:])
