@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.client.partitioners import murmur2
-from kohort.wire.arrow import SCHEMA, Part, to_arrow, to_arrow_batches
+from kohort.wire.arrow import SCHEMA, PartitionColumns, to_arrow, to_arrow_batches
 from kohort.wire.arrow_encode import outgoing_records
 from kohort.wire.columns import decode_columns, no_columns
 from kohort.wire.records import Record, check_batch, encode_batch, iter_records, stamp_append_time
@@ -21,8 +21,8 @@ __all__ = ["way"]
 usual = pytest.mark.usefixtures("way")
 
 
-def part_of(data: bytes, topic: str = "t", partition: int = 0, start_offset: int = 0) -> Part:
-    return Part(topic, partition, decode_columns(memoryview(data), start_offset).columns)
+def part_of(data: bytes, topic: str = "t", partition: int = 0, start_offset: int = 0) -> PartitionColumns:
+    return PartitionColumns(topic, partition, decode_columns(memoryview(data), start_offset).columns)
 
 
 def row_of(record: Record, topic: str = "t", partition: int = 0) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def test_columns_of_several_partitions_become_one_batch() -> None:
     keyed = bytes(encode_batch([Record(0, T, b"k", None, [("h", b"x")]), Record(1, T, None, b"v", [])]))
     parts = [
         part_of(simple(0), "a", 3, start_offset=1),
-        Part("none", 0, no_columns()),
+        PartitionColumns("none", 0, no_columns()),
         part_of(keyed, "b", 1),
         part_of(simple(5), "a", 4),
     ]
@@ -107,8 +107,16 @@ def test_timestamp_types_are_those_of_the_batches() -> None:
 @usual
 def test_slices_and_no_records_at_all() -> None:
     columns = part_of(simple(0, 30)).columns
-    assert to_arrow([Part("t", 0, columns.slice(9, 12))]).column("value").to_pylist() == [b"9", b"10", b"11"]
-    for parts in ([], [Part("t", 0, no_columns())], [Part("t", 0, columns.slice(5, 5))]):
+    assert to_arrow([PartitionColumns("t", 0, columns.slice(9, 12))]).column("value").to_pylist() == [
+        b"9",
+        b"10",
+        b"11",
+    ]
+    for parts in (
+        [],
+        [PartitionColumns("t", 0, no_columns())],
+        [PartitionColumns("t", 0, columns.slice(5, 5))],
+    ):
         empty = to_arrow(parts)
         empty.validate(full=True)
         assert (len(empty), empty.schema) == (0, SCHEMA)

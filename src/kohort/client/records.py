@@ -192,9 +192,9 @@ class Records(Sequence[Record]):
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> Any:
         """A pyarrow.RecordBatch of these, without a record being made; `columns` names those that are needed."""
-        from kohort.wire.arrow import Part, to_arrow
+        from kohort.wire.arrow import PartitionColumns, to_arrow
 
-        return to_arrow([Part(self.topic, self.partition, self.columns)], columns=columns)
+        return to_arrow([PartitionColumns(self.topic, self.partition, self.columns)], columns=columns)
 
     def _chunk(self, start: int) -> Iterator[Record]:
         columns = self.columns.slice(start, start + _CHUNK)

@@ -35,7 +35,7 @@ LARGEST_COLUMN = (1 << 31) - 1
 """Bytes that a column of type binary can hold."""
 
 
-class Part(NamedTuple):
+class PartitionColumns(NamedTuple):
     """Columns and where they were read."""
 
     topic: str
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 def to_arrow(
-    parts: Sequence[Part], *, columns: Sequence[str] | None = None, topic_as_string: bool = False
+    parts: Sequence[PartitionColumns], *, columns: Sequence[str] | None = None, topic_as_string: bool = False
 ) -> pa.RecordBatch:
     """All parts, in their order, as one batch; of the schema's columns those that are asked for.
 
@@ -59,14 +59,14 @@ def to_arrow(
 
 
 def to_arrow_batches(
-    parts: Sequence[Part],
+    parts: Sequence[PartitionColumns],
     *,
     columns: Sequence[str] | None = None,
     topic_as_string: bool = False,
     max_bytes: int = LARGEST_COLUMN,
 ) -> list[pa.RecordBatch]:
     """The same as several batches, if one cannot hold the bytes of all parts."""
-    groups: list[list[Part]] = []
+    groups: list[list[PartitionColumns]] = []
     room = 0
     for part in parts:
         size = _extent(part.columns)
@@ -99,11 +99,11 @@ def _extent(columns: Columns) -> int:
     return end - int(columns.key_start[0])
 
 
-def _rows(parts: Sequence[Part]) -> int:
+def _rows(parts: Sequence[PartitionColumns]) -> int:
     return sum(len(part.columns) for part in parts)
 
 
-def _keys(parts: Sequence[Part], kind: Any) -> Any:
+def _keys(parts: Sequence[PartitionColumns], kind: Any) -> Any:
     if not any(part.columns.has_keys for part in parts):
         return pa.nulls(_rows(parts), kind)
     return _binary(
@@ -111,7 +111,7 @@ def _keys(parts: Sequence[Part], kind: Any) -> Any:
     )
 
 
-def _values(parts: Sequence[Part], kind: Any) -> Any:
+def _values(parts: Sequence[PartitionColumns], kind: Any) -> Any:
     return _binary(
         [(part.columns.data, part.columns.value_start, part.columns.value_size) for part in parts], kind
     )
@@ -142,7 +142,7 @@ def _repeated(numbers: Iterable[tuple[int, int]], rows: int, kind: Any) -> Any:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(buffer)])
 
 
-def _topics(parts: Sequence[Part], kind: Any) -> Any:
+def _topics(parts: Sequence[PartitionColumns], kind: Any) -> Any:
     known = {topic: number for number, topic in enumerate(dict.fromkeys(part.topic for part in parts))}
     numbers = ((known[part.topic], len(part.columns)) for part in parts)
     indices = _repeated(numbers, _rows(parts), pa.int32())
@@ -150,19 +150,19 @@ def _topics(parts: Sequence[Part], kind: Any) -> Any:
     return made.dictionary_decode() if kind == pa.string() else made
 
 
-def _partitions(parts: Sequence[Part], kind: Any) -> Any:
+def _partitions(parts: Sequence[PartitionColumns], kind: Any) -> Any:
     return _repeated(((part.partition, len(part.columns)) for part in parts), _rows(parts), kind)
 
 
-def _offsets(parts: Sequence[Part], kind: Any) -> Any:
+def _offsets(parts: Sequence[PartitionColumns], kind: Any) -> Any:
     return _numbers((part.columns.offsets for part in parts), _rows(parts), kind)
 
 
-def _timestamps(parts: Sequence[Part], kind: Any) -> Any:
+def _timestamps(parts: Sequence[PartitionColumns], kind: Any) -> Any:
     return _numbers((part.columns.timestamps for part in parts), _rows(parts), kind)
 
 
-def _timestamp_types(parts: Sequence[Part], kind: Any) -> Any:
+def _timestamp_types(parts: Sequence[PartitionColumns], kind: Any) -> Any:
     numbers: list[tuple[int, int]] = []
     for part in parts:
         before = 0
@@ -172,7 +172,7 @@ def _timestamp_types(parts: Sequence[Part], kind: Any) -> Any:
     return _repeated(numbers, _rows(parts), kind)
 
 
-def _headers(parts: Sequence[Part], kind: Any) -> Any:
+def _headers(parts: Sequence[PartitionColumns], kind: Any) -> Any:
     if not any(part.columns.has_headers for part in parts):
         ends = bytes(4 * (_rows(parts) + 1))
         return pa.Array.from_buffers(kind, _rows(parts), [None, pa.py_buffer(ends)], children=[_NO_HEADERS])
@@ -204,7 +204,7 @@ def _names(names: Any) -> Any:
     return text
 
 
-_BUILDERS: dict[str, Callable[[Sequence[Part], Any], Any]] = {
+_BUILDERS: dict[str, Callable[[Sequence[PartitionColumns], Any], Any]] = {
     "key": _keys,
     "value": _values,
     "topic": _topics,
