@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def tls_broker(context: ssl.SSLContext | None) -> Iterator[ScriptedBroker]:
         yield broker
 
 
-def failure_of(broker: ScriptedBroker, timeout_ms: int = 10_000, **settings: object) -> Failure:
+def failure_of(broker: ScriptedBroker, timeout_ms: int = 10_000, **settings: Any) -> Failure:
     with driven(broker.address, **settings) as client:
         failure = client.call(timeout_ms=timeout_ms).failure
         assert failure is not None
@@ -92,7 +93,7 @@ def test_the_name_in_the_certificate_is_checked_unless_that_is_switched_off(
     certificates: Certificates,
 ) -> None:
     with tls_broker(certificates.server_context(name="elsewhere")) as broker:
-        settings: dict[str, object] = {"security_protocol": "SSL", "ssl_ca_location": certificates.authority}
+        settings: dict[str, Any] = {"security_protocol": "SSL", "ssl_ca_location": certificates.authority}
         failure = failure_of(broker, **settings)
         assert failure.kind is FailureKind.AUTHENTICATION
         assert "ssl.endpoint.identification.algorithm" in failure.message
@@ -102,7 +103,7 @@ def test_the_name_in_the_certificate_is_checked_unless_that_is_switched_off(
 
 def test_a_broker_that_wants_our_certificate(certificates: Certificates) -> None:
     with tls_broker(certificates.server_context(ask_client=True)) as broker:
-        settings: dict[str, object] = {"security_protocol": "SSL", "ssl_ca_location": certificates.authority}
+        settings: dict[str, Any] = {"security_protocol": "SSL", "ssl_ca_location": certificates.authority}
         failure = failure_of(broker, **settings)
         assert failure.kind is FailureKind.AUTHENTICATION
         settings["ssl_certificate_location"] = certificates.path("client.pem")

@@ -15,9 +15,8 @@ import random
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
+from types import FrameType, TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from kohort.client.backoff import Jitter
@@ -30,6 +29,13 @@ from kohort.client.reactor import Reactor, SelectorReactor
 from kohort.client.transport import Security
 
 _log = logging.getLogger("kohort.client.engine")
+
+_get_ident = threading.get_ident
+_main_ident = threading.main_thread().ident
+_SIGINT, _DEFAULT_HANDLER = int(signal.SIGINT), signal.default_int_handler
+# Every call of a client passes here; what `signal` wraps around these, to make enums of numbers, costs more than they.
+_get_handler = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+_set_handler = getattr(signal.signal, "__wrapped__", signal.signal)
 
 FAR_MS = 1 << 62
 LONGEST_WAIT_MS = 60_000
@@ -128,6 +134,37 @@ class Pump:
         return min((due for due in dues if due is not None), default=FAR_MS)
 
 
+class Shield:
+    """See Engine.shielded. Only Python's own handler of Ctrl-C is put aside, and only for the time inside."""
+
+    __slots__ = ("_engine", "_installed")
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._installed = False
+
+    def __enter__(self) -> None:
+        engine = self._engine
+        if _get_ident() == _main_ident and _get_handler(_SIGINT) is _DEFAULT_HANDLER:
+            self._installed = True
+            _set_handler(_SIGINT, engine._on_interrupt)
+        engine.lock.acquire()
+        engine._depth += 1
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        engine = self._engine
+        engine._depth -= 1
+        try:
+            if engine._thread is not None and not engine._depth:
+                engine._rouse_background()
+        finally:
+            engine.lock.release()
+            if self._installed:
+                _set_handler(_SIGINT, _DEFAULT_HANDLER)
+        if error is None and self._installed:
+            engine._raise_interrupt()
+
+
 class Engine(Pump):
     """For blocking fronts; see the module's docstring. `close` frees every descriptor and ends the thread."""
 
@@ -193,34 +230,10 @@ class Engine(Pump):
         """After a command to a part outside `run`: who drives, or the background thread, looks what is to do now."""
         self.reactor.wakeup_all()
 
-    @contextmanager
-    def shielded(self) -> Iterator[None]:
-        """The lock, and no KeyboardInterrupt inside: it is raised at the end. For commands to the parts."""
+    def shielded(self) -> Shield:
+        """`with` it: the lock, and no KeyboardInterrupt inside; it is raised at the end. For commands to the parts."""
         self.check_usable()
-        on_main = threading.get_ident() == threading.main_thread().ident
-        before = signal.getsignal(signal.SIGINT) if on_main else None
-        if before is not signal.default_int_handler:  # another's, or we are inside another `shielded`
-            with self._locked():
-                yield
-            return
-        signal.signal(signal.SIGINT, self._on_interrupt)
-        try:
-            with self._locked():
-                yield
-        finally:
-            signal.signal(signal.SIGINT, before)
-        self._raise_interrupt()
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self.lock:
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                if self._thread is not None and not self._depth:
-                    self._rouse_background()
+        return Shield(self)
 
     def check_usable(self) -> None:
         """ClosedClient after `close`, and in a forked child."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from kohort.wire.compile import Chunk, Codec
 from kohort.wire.errors import BadFrame
@@ -23,17 +24,14 @@ def request_chunks(
 ) -> list[Chunk]:
     """A whole request frame; large chunks of the body go out as they are, uncopied."""
     raw = client_id or b""
-    tags = b"\0" if codec.flexible else b""
-    size = 10 + len(raw) + len(tags) + sum(map(len, body))
+    body_size = sum(map(len, body))
+    size = 10 + len(raw) + codec.flexible + body_size
     head = _HEADER.pack(
         size, codec.api_key, codec.version, correlation_id, -1 if client_id is None else len(raw)
     )
-    if len(body) == 1:
-        return (
-            [b"".join((head, raw, tags, body[0]))]
-            if len(body[0]) < SCRATCH_BYTES
-            else [head + raw + tags, body[0]]
-        )
+    tags = b"\0" if codec.flexible else b""
+    if body_size < SCRATCH_BYTES:
+        return [b"".join((head, raw, tags, *body))]
     return [head + raw + tags, *body]
 
 
@@ -136,8 +134,7 @@ class ChunkWriter:
     def write(self, send: Callable[[list[memoryview]], int]) -> None:
         """BlockingIOError is `send`'s way to say that no more fits now."""
         while self._chunks:
-            batch = [self._chunks[i] for i in range(min(len(self._chunks), MAX_CHUNKS))]
-            sent = send(batch)
+            sent = send(list(islice(self._chunks, MAX_CHUNKS)))
             while sent and sent >= len(self._chunks[0]):
                 sent -= len(self._chunks.popleft())
             if sent:
