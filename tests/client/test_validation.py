@@ -173,6 +173,16 @@ def test_a_validation_that_was_overtaken_by_a_seek_is_dropped() -> None:
     assert world.position() == 60
 
 
+def test_a_seek_to_the_very_same_place_is_validated_anew() -> None:
+    world = with_new_leader()
+    late = world.take("positions.validate")
+    world.positions.seek(ORDERS_0, at(50, 3), world.now_ms)
+    late.epoch_ended({ORDERS_0: (2, 40)})
+    assert world.position() is None
+    world.take("positions.validate").epoch_ended({ORDERS_0: (3, 50)})
+    assert world.position() == 50
+
+
 def test_an_answer_of_the_leader_before_the_last_is_dropped() -> None:
     world = with_new_leader()
     late = world.take("positions.validate")

@@ -117,6 +117,8 @@ class Positions:
             self.maybe_validate(now_ms)
         self._lookup.tick(now_ms)
         self._take_committed()
+        if self._subscription.has_all_positions:
+            return
         if self._error is None:  # the user is told first; then all is looked at again
             self._ask_committed(now_ms)
             self._ask_resets(now_ms)
