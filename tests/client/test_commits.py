@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -116,6 +117,18 @@ def test_assign_in_a_group_that_has_members_says_what_is_wrong(code: ErrorCode) 
     ):
         done.value()
     assert world.member.resets == []
+
+
+@pytest.mark.parametrize("wrong", [(("orders", 0), ("orders", 1)), ("orders", "0"), (" ", 0)])
+def test_what_is_no_partition_is_refused_at_once(wrong: Any) -> None:
+    world = member()
+    with pytest.raises(ValueError, match=r"a partition is \(topic, number\)"):
+        world.commits.commit({wrong: at(1)}, world.now_ms, None, retry=True)
+    with pytest.raises(ValueError, match=r"a partition is \(topic, number\)"):
+        world.commits.committed([wrong], world.now_ms, None)
+    with pytest.raises(ValueError, match=r"a partition is \(topic, number\)"):
+        world.positions.list_offsets({wrong: 1}, world.now_ms, world.now_ms)
+    assert world.nothing_sent()
 
 
 def test_a_negative_offset_is_refused_at_once() -> None:

@@ -29,6 +29,7 @@ from kohort.client.errors import RetriableCommitFailed, TimedOut, error_for_fail
 from kohort.client.offset_requests import (
     BY_NAME,
     Offsets,
+    as_partition,
     commit_errors,
     ids_of,
     names,
@@ -107,7 +108,7 @@ class CommitQueue:
         gives_up_on_unknown_topics: bool = False,
     ) -> Operation[Offsets]:
         assert self._config.group_id is not None, "commits need a group.id"
-        chosen = {TopicPartition._make(partition): at for partition, at in offsets.items()}
+        chosen = {as_partition(partition): at for partition, at in offsets.items()}
         for partition, at in chosen.items():
             if at.offset < 0:
                 raise ValueError(f"an offset to commit cannot be negative: {at.offset} of {partition}")

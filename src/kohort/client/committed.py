@@ -18,6 +18,7 @@ from kohort.client.effects import Answer, Lane, Outbox, Send
 from kohort.client.errors import TimedOut, error_for, error_for_failure
 from kohort.client.offset_requests import (
     BY_NAME,
+    as_partition,
     fetched_offsets,
     ids_of,
     names,
@@ -105,7 +106,7 @@ class CommittedOffsets:
 
     def look_up(self, partitions: Iterable[TopicPartition], deadline_ms: int | None) -> Operation[Committed]:
         """None for a partition: nothing is committed. An operation that the caller fails is not asked again."""
-        wanted = tuple(sorted({TopicPartition._make(p) for p in partitions}))
+        wanted = tuple(sorted(set(map(as_partition, partitions))))
         operation: Operation[Committed] = Operation(deadline_ms)
         if wanted:
             self._look_ups.append(_LookUp(wanted, operation))

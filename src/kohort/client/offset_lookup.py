@@ -12,7 +12,7 @@ from kohort.client.cluster import NO_NODE, Cluster, PartitionInfo
 from kohort.client.config import ConsumerConfig
 from kohort.client.effects import Answer, Outbox, Send
 from kohort.client.errors import AuthorizationFailed, TimedOut, error_for, error_for_failure
-from kohort.client.offset_requests import list_offsets, listed_offsets, names
+from kohort.client.offset_requests import as_partition, list_offsets, listed_offsets, names
 from kohort.client.operation import Operation
 from kohort.client.subscription import LATEST_TIMESTAMP, Subscription
 from kohort.client.types import OffsetAndTimestamp, TopicPartition
@@ -95,7 +95,7 @@ class OffsetLookup:
 
     def look_up(self, times: Mapping[TopicPartition, int], deadline_ms: int) -> Operation[Found]:
         operation: Operation[Found] = Operation(deadline_ms)
-        wanted = {TopicPartition._make(partition): time for partition, time in times.items()}
+        wanted = {as_partition(partition): time for partition, time in times.items()}
         if wanted:
             self._look_ups.append(_LookUp(wanted, operation, deadline_ms))
         else:

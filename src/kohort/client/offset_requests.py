@@ -49,6 +49,18 @@ def names(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(all_of_them[:SHOWN]) + more
 
 
+def as_partition(given: tuple[str, int]) -> TopicPartition:
+    """What a user gave for a partition; ValueError if it is none, before it goes where nobody can tell them."""
+    partition = TopicPartition._make(given)
+    if (
+        not isinstance(partition.topic, str)
+        or not isinstance(partition.partition, int)
+        or not partition.topic.strip()
+    ):
+        raise ValueError(f"a partition is (topic, number), as in ('orders', 0), not {tuple(given)!r}")
+    return partition
+
+
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
     topics: dict[str, list[TopicPartition]] = {}
     for partition in sorted(partitions):
