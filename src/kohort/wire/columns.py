@@ -119,13 +119,10 @@ class Columns:
         """Keys and values as bytes; for some hundred rows at a time, because it copies what they span."""
         if not len(self):
             return (), ()
-        # Slices of bytes are bytes at once. The positions of a record follow one another, and the headers are last.
-        start, stop = int(self.key_start[0]), int(self.headers_start[-1])
-        data, base = (self.data, 0) if isinstance(self.data, bytes) else (bytes(self.data[start:stop]), start)
-        keys: Iterable[bytes | None] = repeat(None)
-        if self.has_keys:
-            keys = _pieces(data, base, self.key_start, self.key_size, True)
-        return keys, _pieces(data, base, self.value_start, self.value_size, self.has_null_values)
+        values = _pieces(self.data, self.value_start, self.value_size, self.has_null_values)
+        if not self.has_keys:
+            return repeat(None), values
+        return _pieces(self.data, self.key_start, self.key_size, True), values
 
     def headers(self, row: int) -> Headers:
         """The headers of one record; bytes of a name that are no UTF-8 come as surrogate escapes."""
@@ -137,18 +134,34 @@ class Columns:
         return tuple(read_headers(bytes(memoryview(self.data)[start : max(start, stop)]), 0)[0])
 
 
-def _pieces(
-    data: bytes, base: int, start_column: Column, sizes: Column, with_nulls: bool
-) -> list[bytes | None]:
+def _pieces(buffer: Buffer, start_column: Column, sizes: Column, with_nulls: bool) -> Sequence[bytes | None]:
+    if not isinstance(start_column, memoryview) and (size := int(sizes[0])) > 0:
+        same: Any = sizes == size
+        if same.all():
+            return _of_one_size(buffer, start_column, size)
+    if isinstance(buffer, bytes):
+        base, data = 0, buffer
+    else:  # whose slices are not bytes at once
+        base = int(start_column[0])
+        data = bytes(buffer[base : int(start_column[-1]) + max(0, int(sizes[-1]))])
     if isinstance(start_column, memoryview):
         starts = [start - base for start in start_column.tolist()] if base else start_column.tolist()
         ends = list(map(add, starts, sizes.tolist()))
     else:
-        from_base: Any = start_column - base if base else start_column  # type: ignore[operator]
+        from_base: Any = start_column - base  # type: ignore[operator]
         starts, ends = from_base.tolist(), (from_base + sizes).tolist()
     if with_nulls:
         return [data[start:end] if end >= start else None for start, end in zip(starts, ends, strict=True)]
     return [data[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def _of_one_size(buffer: Buffer, starts: Column, size: int) -> list[bytes]:
+    """Pieces of one size at three times the speed: items of a type of that size, one at every byte."""
+    import numpy as np  # loaded already: the columns are numpy's
+
+    items: Any = np.ndarray((len(buffer) - size + 1,), f"V{size}", buffer, strides=(1,))
+    pieces: list[bytes] = items[starts].tolist()
+    return pieces
 
 
 def no_columns() -> Columns:

@@ -79,20 +79,41 @@ def _decode_batch(data: bytes, pos: int, start_offset: int, rows: Rows) -> None:
         raise damaged(f"{count} records")
     pos += HEADER_SIZE
     for _ in range(count):
-        length, pos = read_varint(data, pos)
-        end = pos + length
+        if (byte := data[pos]) < 0x80:
+            pos += 1
+            end = pos + one_byte[byte]
+        elif (high := data[pos + 1]) < 0x80:
+            pos += 2
+            length = high << 7 | byte & 0x7F
+            end = pos + (length >> 1 ^ -(length & 1))
+        else:
+            length, pos = read_varint(data, pos)
+            end = pos + length
         if end > batch_end:
             raise damaged("the records end too early")
         pos += 1  # attributes: nothing is defined in them
         if (byte := data[pos]) < 0x80:
             timestamp = base_timestamp + one_byte[byte]
             pos += 1
+        elif (high := data[pos + 1]) < 0x80:
+            delta = high << 7 | byte & 0x7F
+            timestamp = base_timestamp + (delta >> 1 ^ -(delta & 1))
+            pos += 2
         else:
             delta, pos = read_varint(data, pos, 64)
             timestamp = base_timestamp + delta
         if not -_TOO_LATE <= timestamp < _TOO_LATE:
             timestamp = wrap64(timestamp)
-        delta, pos = read_varint(data, pos)
+        if (byte := data[pos]) < 0x80:
+            offset = base_offset + one_byte[byte]
+            pos += 1
+        elif (high := data[pos + 1]) < 0x80:
+            delta = high << 7 | byte & 0x7F
+            offset = base_offset + (delta >> 1 ^ -(delta & 1))
+            pos += 2
+        else:
+            delta, pos = read_varint(data, pos)
+            offset = base_offset + delta
         if (byte := data[pos]) < 0x80:
             key_length = one_byte[byte]
             pos += 1
@@ -104,6 +125,10 @@ def _decode_batch(data: bytes, pos: int, start_offset: int, rows: Rows) -> None:
         if (byte := data[pos]) < 0x80:
             value_length = one_byte[byte]
             pos += 1
+        elif (high := data[pos + 1]) < 0x80:
+            length = high << 7 | byte & 0x7F
+            value_length = length >> 1 ^ -(length & 1)
+            pos += 2
         else:
             value_length, pos = read_varint(data, pos)
         value_at = pos
@@ -118,7 +143,6 @@ def _decode_batch(data: bytes, pos: int, start_offset: int, rows: Rows) -> None:
             pos = _skip_headers(data, pos, headers, end)
         if pos != end:
             raise damaged("a record is not as long as it says")
-        offset = base_offset + delta
         if offset >= start_offset:
             offsets.append(offset)
             timestamps.append(max_timestamp if append_time else timestamp)
