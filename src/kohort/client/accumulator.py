@@ -336,6 +336,15 @@ class Accumulator(Generic[P]):
         with self._lock:
             return self._lingering[0].created_ms + self.linger_ms if self._lingering else None
 
+    def wait_for_memory(self, more: int) -> None:
+        """A caller begins (1) or ends (-1) to wait for memory."""
+        with self._lock:
+            self.waiting_for_memory += more
+            self.fresh = True
+
+    def has_room(self, size: int) -> bool:
+        return self.closed or self.used_bytes + size <= self._buffer_memory
+
     def oldest(self) -> Batch | None:
         """The first of the batches that are not done."""
         with self._lock:

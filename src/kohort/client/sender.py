@@ -93,8 +93,10 @@ class Sender:
         """Metadata of the topic is asked for, and kept until it has not been used for metadata.max.idle.ms."""
         new = topic not in self._wanted
         self._wanted[topic] = now_ms
-        if new or topic in self._metadata.cluster.errors:
+        if new:
             self._metadata.want(frozenset(self._wanted), allow_auto_create=True, now_ms=now_ms)
+        elif topic in self._metadata.cluster.errors:
+            self._metadata.request_update(f"{topic} may be there by now")
 
     def _learn(self, now_ms: int) -> None:
         if self._metadata.cluster is self._cluster:
@@ -117,6 +119,7 @@ class Sender:
         self._due_ms = None
         if self.fatal is not None:
             self.abort_all(self.fatal)
+            self._accumulator.fresh = False
             return
         self._accumulator.close_due(now_ms)
         self._accumulator.fresh = False  # what is closed from now on is looked at the next time

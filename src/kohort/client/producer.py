@@ -1,0 +1,299 @@
+"""The blocking producer: `send` appends and returns; a thread of its own does the rest."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from kohort.client.accumulator import Accumulator
+from kohort.client.batch import Headers, OnDelivery, Placed
+from kohort.client.engine import FAR_MS, Engine
+from kohort.client.errors import ClosedClient, IllegalState, TimedOut
+from kohort.client.outgoing import Outgoing, ProducerRecord
+from kohort.client.partitioners import STICKY
+from kohort.client.producer_calls import ProducerCalls
+from kohort.client.steps import Steps, T, Until
+from kohort.client.types import RecordMetadata
+
+_NS_PER_MS = 1_000_000
+
+
+class Delivery(Placed):
+    """What becomes of one record: written, with its partition and offset, or an error.
+
+    delivery = producer.send("orders", b"one")
+    metadata = delivery.result(timeout=10)       # waits; raises what went wrong
+    """
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Whether it is decided."""
+        return self._place[0].done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Where the record was written. Waits for it, at most `timeout` seconds; raises why it was not written."""
+        outcome = self._wait(timeout)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Why the record was not written; None if it was. Waits as `result` does."""
+        outcome = self._wait(timeout)
+        return outcome if isinstance(outcome, Exception) else None
+
+    def add_done_callback(self, call: Callable[[Delivery], object]) -> None:
+        """Calls with this delivery when it is done: on the producer's thread, or at once if it is done already."""
+
+        def check() -> None:
+            batch, _ = self._place
+            if batch.done:
+                if called:
+                    called.pop()
+                    call(self)
+                return
+            batch.waiters.append(check)
+            if batch.told:
+                check()
+
+        called = [True]
+        check()
+
+    def _wait(self, timeout: float | None) -> RecordMetadata | Exception:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            batch, _ = self._place
+            if batch.done:
+                return self._outcome
+            told = threading.Lock()
+            told.acquire()
+            batch.waiters.append(told.release)
+            if batch.told:
+                continue
+            if not told.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
+                raise TimedOut(
+                    f"the record for {batch.queue} is not written after {timeout:g} s; it stays on its way. Wait "
+                    "again, or see to delivery.timeout.ms"
+                )
+
+    def __repr__(self) -> str:
+        batch, _ = self._place
+        return f"<Delivery to {batch.queue}: {self._outcome if batch.done else 'on its way'}>"
+
+
+class Producer:
+    """Writes records to topics, in batches, each once and in order. For any number of threads.
+
+    with Producer({"bootstrap.servers": "127.0.0.1:9092", "linger.ms": 5}) as producer:
+        delivery = producer.send("orders", value=b"one", key=b"k", headers=[("h", b"1")])
+        print(delivery.result(timeout=10).offset)
+
+    Settings have Kafka's names, in a dict or as keywords (`linger_ms=5`). Keys and values are bytes, str (UTF-8) or
+    None; for others give `key_serializer` and `value_serializer`, functions `(topic, object) -> bytes`. `partitioner`
+    is a name or a function `(topic, key_bytes, partition_count) -> int`. `interceptors` are objects with
+    `on_send(record) -> record` and `on_ack(metadata, error)`.
+
+    Callbacks (`on_delivery`, `add_done_callback`, `on_ack`) run on the producer's own thread, as in Kafka: while one
+    runs, nothing is sent, so they must be quick and must not wait.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        /,
+        *,
+        key_serializer: Callable[[str, Any], bytes | None] | None = None,
+        value_serializer: Callable[[str, Any], bytes | None] | None = None,
+        **keywords: object,
+    ) -> None:
+        serializers = {"key_serializer": key_serializer, "value_serializer": value_serializer}
+        given = {name: each for name, each in serializers.items() if each is not None}
+        outgoing = Outgoing(settings, {**given, **keywords}, random.random)
+        config = outgoing.config
+        self._engine = engine = Engine(config)
+        lock = threading.Lock()
+        self._accumulator: Accumulator[Delivery] = Accumulator(
+            Delivery, lock, random.random, self._wake, batch_size=outgoing.batch_limit,
+            buffer_memory=config.buffer_memory, linger_ms=config.linger_ms,
+        )  # fmt: skip
+        self._calls: ProducerCalls[Delivery] = ProducerCalls(
+            outgoing, self._accumulator, engine.out, engine.metadata, random.random, engine.now_ms, _wall_ms,
+            lambda: engine.network.last_error,
+        )  # fmt: skip
+        self._part = self._calls.add_part(self._on_change, engine.reactor.wakeup)
+        engine.add(self._part, "producer")
+        engine.add(self._calls.sender, "sender")
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._is_closed = False
+        # What `send` looks at, close at hand.
+        self._topics = self._accumulator.topics if outgoing.is_plain else {}
+        self._append = self._accumulator.append
+        self._partitioner = outgoing.partitioner
+        self._null_keys_stick = outgoing.null_keys_stick
+        _producers.add(self)
+        engine.start_background(f"kohort-producer-{config.client_id}", everything=True)
+        self._thread_id = engine._thread.ident if engine._thread is not None else None
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Puts a record into the batch of its partition, and returns at once.
+
+        Waits only if the topic is not known yet or buffer.memory is used up, for at most max.block.ms: then TimedOut.
+        `on_delivery(metadata, error)` is called on the producer's thread when the record is written, or will not be.
+        """
+        queues = self._topics.get(topic)
+        if queues is not None and headers is None:
+            if type(value) is str:
+                value = value.encode()
+            if type(key) is str:
+                key = key.encode()
+            if type(value) is bytes and (key is None or type(key) is bytes):
+                if timestamp_ms is None:
+                    timestamp_ms = _time_ns() // _NS_PER_MS
+                if partition is None:
+                    if key is None and self._null_keys_stick:
+                        at = STICKY
+                    else:
+                        at = self._partitioner(topic, key, len(queues.queues))
+                elif 0 <= partition < len(queues.queues):
+                    at = partition
+                else:
+                    timestamp_ms = -1
+                if timestamp_ms >= 0:
+                    placed = self._append(queues, at, key, value, timestamp_ms, None, on_delivery)
+                    if placed is not None:
+                        return placed
+                    partition = at if at >= 0 else None
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        return self._run(self._calls.send(record, on_delivery))
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
+        """The partitions of a topic; waits for its metadata, at most `timeout` seconds (max.block.ms without)."""
+        block_ms = self._calls.config.max_block_ms
+        queues = self._run(
+            self._calls.topic(topic, self._deadline(block_ms / 1000 if timeout is None else timeout))
+        )
+        return list(range(len(queues.queues)))
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Sends what waits, without lingering, and returns when all records sent before are written or failed.
+
+        TimedOut after `timeout` seconds; the records stay on their way.
+        """
+        if threading.get_ident() == self._thread_id:
+            raise IllegalState("flush() in a delivery callback would wait for itself: call it elsewhere")
+        self._run(self._calls.flush(self._deadline(timeout)))
+
+    def close(self, timeout: float | None = None) -> None:
+        """Waits for the records on their way, at most `timeout` seconds (without: as long as delivery.timeout.ms lets
+        them live), fails the rest with ClosedClient, and frees everything. `close(0)` does not wait."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._topics = {}
+        _producers.discard(self)
+        try:
+            if _is_usable(self._engine):
+                on_own_thread = threading.get_ident() == self._thread_id
+                self._run(self._calls.close(self._deadline(0 if on_own_thread else timeout)), closing=True)
+        finally:
+            self._engine.close()
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _deadline(self, timeout: float | None) -> int:
+        if timeout is None:
+            return FAR_MS
+        if timeout < 0:
+            raise ValueError(f"a timeout cannot be negative: {timeout}")
+        return self._engine.now_ms() + int(timeout * 1000)
+
+    def _wake(self) -> None:
+        self._part.wake()
+
+    def _on_change(self) -> None:
+        if self._waiting:
+            with self._changed:
+                self._changed.notify_all()
+
+    def _run(self, steps: Steps[T], *, closing: bool = False) -> T:
+        """Waits where the steps must; on the caller's thread, while the producer's own drives everything."""
+        self._engine.check_usable()
+        in_time: bool | None = None
+        while True:
+            try:
+                step = steps.send(in_time)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            assert isinstance(step, Until)
+            in_time = self._wait(step, closing)
+
+    def _wait(self, until: Until, closing: bool) -> bool:
+        if threading.get_ident() == self._thread_id:
+            # A callback: if it waited, nothing would ever change.
+            self._part.tick(self._engine.now_ms()) if closing else None
+            return until.condition()
+        with self._changed:
+            self._waiting += 1
+            try:
+                while not until.condition():
+                    left_ms = until.deadline_ms - self._engine.now_ms()
+                    if left_ms <= 0:
+                        return False
+                    self._engine.check_usable()
+                    self._engine._raise_background_error()
+                    self._changed.wait(min(left_ms, 1_000) / 1000)
+                return True
+            finally:
+                self._waiting -= 1
+
+
+def _is_usable(engine: Engine) -> bool:
+    try:
+        engine.check_usable()
+    except ClosedClient:
+        return False
+    return True
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // _NS_PER_MS
+
+
+_time_ns = time.time_ns
+_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In a child: `send` must find no topics, so that it goes the way on which the engine says why it cannot."""
+    for producer in list(_producers):
+        producer._topics = {}
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,202 @@
+"""What a producer does when a record cannot simply be appended, written once for both fronts (see `steps`). Sans-IO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic
+
+from kohort.client.accumulator import Accumulator, NoRoom, P, TopicQueues, record_size
+from kohort.client.backoff import Jitter
+from kohort.client.batch import Batch, OnDelivery
+from kohort.client.effects import Outbox
+from kohort.client.errors import AuthenticationFailed, ClosedClient, TimedOut, error_for
+from kohort.client.metadata import Metadata
+from kohort.client.outgoing import Outgoing, ProducerRecord, checked_headers
+from kohort.client.producer_part import ProducerPart
+from kohort.client.sender import Sender
+from kohort.client.steps import Steps, Until
+from kohort.wire.errors import ErrorCode
+from kohort.wire.records import HEADER_SIZE
+
+_NO_SUCH_TOPIC = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_END_MS = 5_000
+"""How long an abort may take: it waits for nobody but callbacks."""
+
+
+class ProducerCalls(Generic[P]):
+    """The parts of a producer, put together, and the calls that may have to wait."""
+
+    def __init__(
+        self,
+        outgoing: Outgoing,
+        accumulator: Accumulator[P],
+        out: Outbox,
+        metadata: Metadata,
+        jitter: Jitter,
+        now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+        obstacle: Callable[[], str],
+    ) -> None:
+        self.outgoing, self.accumulator = outgoing, accumulator
+        self.config = outgoing.config
+        self.sender = Sender(out, outgoing.config, metadata, accumulator, jitter)
+        self.part: ProducerPart
+        self._metadata = metadata
+        self._now_ms, self._wall_ms, self._obstacle = now_ms, wall_ms, obstacle
+
+    def add_part(self, on_change: Callable[[], None], ring: Callable[[], None]) -> ProducerPart:
+        self.part = ProducerPart(self.sender, on_change, ring)
+        return self.part
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def send(self, record: ProducerRecord, callback: OnDelivery | None) -> Steps[P]:
+        self._check_fatal()
+        record = self.outgoing.intercept(record)
+        try:
+            placed = yield from self._send(record, self.outgoing.with_acknowledgement(callback))
+        except Exception as error:
+            self.outgoing.acknowledge(None, error)
+            raise
+        return placed
+
+    def _send(self, record: ProducerRecord, callback: OnDelivery | None) -> Steps[P]:
+        outgoing, name = self.outgoing, record.topic
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"a topic is named by a string that is not empty, not {name!r}")
+        key = outgoing.key_bytes(name, record.key)
+        value = outgoing.value_bytes(name, record.value)
+        headers = checked_headers(record.headers)
+        outgoing.check_size(key, value, headers)
+        timestamp = self._wall_ms() if record.timestamp_ms is None else record.timestamp_ms
+        if timestamp < 0:
+            raise ValueError(f"timestamp_ms is the time since 1970 in milliseconds and cannot be {timestamp}")
+        deadline_ms = self._now_ms() + self.config.max_block_ms
+        while True:
+            queues = yield from self.topic(name, deadline_ms)
+            partition = outgoing.partition_for(queues, record.partition, key)
+            placed = self.accumulator.append(queues, partition, key, value, timestamp, headers, callback)
+            if placed is None:
+                answer = self.accumulator.append_new(
+                    queues, partition, key, value, timestamp, headers, callback, self._now_ms()
+                )
+                if isinstance(answer, NoRoom):
+                    size = HEADER_SIZE + record_size(key, value, headers)
+                    yield from self.after(answer, size, deadline_ms)
+                    continue
+                placed = answer
+            return placed
+
+    def after(self, refusal: NoRoom, size: int, deadline_ms: int) -> Steps[None]:
+        """Waits until it is worth trying again; raises if it never will be, or not in time."""
+        if refusal is NoRoom.CLOSED:
+            self._check_fatal()
+            raise ClosedClient("the producer is closed")
+        if refusal is NoRoom.MEMORY:
+            self.accumulator.wait_for_memory(1)
+            self.part.wake()
+            try:
+                in_time = yield Until(lambda: self.accumulator.has_room(size), deadline_ms)
+            finally:
+                self.accumulator.wait_for_memory(-1)
+            self._check_fatal()
+            if not in_time:
+                raise TimedOut(
+                    f"no room for the record within max.block.ms ({self.config.max_block_ms} ms): records that are not "
+                    f"written yet take all of buffer.memory ({self.config.buffer_memory} bytes). Send more slowly, "
+                    f"raise one of the two, or find out why brokers are slow{self._last_obstacle()}"
+                )
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def topic(self, name: str, deadline_ms: int) -> Steps[TopicQueues]:
+        """The topic's queues; asks for its metadata if they are not there."""
+        topics, metadata = self.accumulator.topics, self._metadata
+        known = topics.get(name)
+        if known is not None:
+            return known
+        version = metadata.cluster.version
+
+        def refused() -> ErrorCode | None:
+            code = metadata.cluster.errors.get(name)
+            return code if code in _NO_SUCH_TOPIC and metadata.cluster.version > version else None
+
+        def settled() -> bool:
+            return (
+                name in topics
+                or refused() is not None
+                or self.sender.fatal is not None
+                or self._is_shut_out()
+            )
+
+        self.part.topics.append(name)
+        self.part.wake()
+        yield Until(settled, deadline_ms)
+        known = topics.get(name)
+        if known is not None:
+            return known
+        self._check_fatal()
+        code = refused()
+        if code is not None:
+            advice = (
+                "check its name"
+                if code is ErrorCode.INVALID_TOPIC_EXCEPTION
+                else "allow this client WRITE there"
+            )
+            raise error_for(code, f"topic {name!r}: {advice}")
+        if self._is_shut_out():
+            raise AuthenticationFailed(metadata.last_failure)
+        error = metadata.cluster.errors.get(name)
+        why = f"the brokers answer {error.name}" if error is not None else "no broker has told of it"
+        raise TimedOut(
+            f"topic {name!r} is not known after max.block.ms ({self.config.max_block_ms} ms): {why}. Create it, or "
+            f"check its name and bootstrap.servers={','.join(self.config.bootstrap_servers)}{self._last_obstacle()}"
+        )
+
+    def _is_shut_out(self) -> bool:
+        return self._metadata.last_failure.startswith("authentication failed")
+
+    def _last_obstacle(self) -> str:
+        obstacle = self._obstacle() or self._metadata.last_failure
+        return f" (last: {obstacle})" if obstacle else ""
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def flush(self, deadline_ms: int) -> Steps[None]:
+        left = self.accumulator.flush()
+        self.part.wake()
+        if not (yield Until(lambda: self.part.is_quiet and all_settled(left), deadline_ms)):
+            raise TimedOut(
+                f"{sum(batch.count for batch in left)} records are not written yet; they stay on their way. Flush "
+                f"again, with more time{self._last_obstacle()}"
+            )
+
+    def close(self, deadline_ms: int) -> Steps[None]:
+        """No more records; waits for those on their way, and ends the rest with an error."""
+        left = self.accumulator.flush()
+        self.accumulator.shut()
+        left = list(dict.fromkeys((*left, *self.accumulator.flush())))
+        self.part.wake()
+        if not (yield Until(lambda: self.part.is_quiet and all_settled(left), deadline_ms)):
+            self.part.commands.append(self.sender.close_now)
+            self.part.wake()
+            yield Until(lambda: self.part.is_quiet and all_settled(left), self._now_ms() + _END_MS)
+        for interceptor in self.outgoing.interceptors:
+            getattr(interceptor, "close", lambda: None)()
+
+    def _check_fatal(self) -> None:
+        if self.sender.fatal is not None:
+            raise self.sender.fatal
+
+
+def all_settled(batches: list[Batch]) -> bool:
+    """Whether the callbacks of all of them have returned; forgets those that are."""
+    while batches:
+        batch = batches[-1]
+        if batch.parts:
+            batches[-1:] = [part for _, part in batch.parts]
+        elif batch.told:
+            batches.pop()
+        else:
+            return False
+    return True
