@@ -81,6 +81,7 @@ class Membership:
         self.assigned_from: Snapshot | None = None
         self.failures, self.retry_at_ms = 0, 0
         self.error: Exception | None = None
+        self.fenced: Exception | None = None
         self.callbacks = Callbacks()
         self.leaving = False
         """The callbacks that run now are those before leaving."""
@@ -162,12 +163,10 @@ class Membership:
         return self.error is not None and self.callback is None
 
     def take_error(self) -> Exception | None:
-        """To be raised from poll, once all callbacks have run. A fenced member fails every time."""
+        """To be raised from poll, once all callbacks have run. A fenced member fails in every poll."""
         if self.callback is not None:
             return None
-        error = self.error
-        if self.state is not State.FENCED:
-            self.error = None
+        error, self.error = self.error, None
         return error
 
     def __repr__(self) -> str:
@@ -198,7 +197,9 @@ class Membership:
         if self.overdue_since_ms is not None:
             self._left, self.overdue_since_ms = self.why_left(now_ms), None
         self._look_for_reasons()
-        if self.wants_poll:
+        if self.state is State.FENCED:
+            self.error = self.fenced
+        elif self.wants_poll:
             membership_prepare.prepare(self, now_ms)
 
     def poll_ended(self, now_ms: int) -> None:

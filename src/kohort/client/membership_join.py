@@ -14,7 +14,7 @@ from kohort.client.group_coordinator import COORDINATOR_GONE
 from kohort.client.leadership import Election, divide, elected, encoded, unsubscribed_topics
 from kohort.client.membership_requests import join_request, leave_request, protocols, sync_request
 from kohort.client.membership_state import NO_GENERATION, State
-from kohort.client.membership_words import no_answer, refusal
+from kohort.client.membership_words import code_name, no_answer, refusal
 from kohort.client.operation import Operation
 from kohort.client.subscription import Mode
 from kohort.client.types import TopicPartition
@@ -325,15 +325,15 @@ def _not_answered(m: Membership, failure: Failure, request: str, now_ms: int) ->
 
 def _reset(m: Membership, code: int, request: str, now_ms: int) -> None:
     """The id stays valid where only the generation is an old one."""
-    name = ErrorCode(code).name
     m.reset_generation(
-        f"the coordinator answered {name} to {request}", keep_member_id=code == ErrorCode.ILLEGAL_GENERATION
+        f"the coordinator answered {code_name(code)} to {request}",
+        keep_member_id=code == ErrorCode.ILLEGAL_GENERATION,
     )
     membership_prepare.go_on(m, now_ms)
 
 
 def _refused(m: Membership, code: int, request: str, now_ms: int) -> None:
-    name = ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
+    name = code_name(code)
     if code in COORDINATOR_GONE:
         m.coordinator.forget(f"{name} to {request}", now_ms)
         m.again(f"{name} to {request}", now_ms)
@@ -348,7 +348,7 @@ def _refused(m: Membership, code: int, request: str, now_ms: int) -> None:
 def fence(m: Membership, error: KohortError) -> None:
     """Another consumer has this one's place. What was owned is lost; every poll fails from now on."""
     m.end_generation("another consumer joined with the same group.instance.id")
-    m.error = error
+    m.error = m.fenced = error
     _log.error("group %s: %s", m.config.group_id, error)
     if m.state is not State.CALLING_BACK:
         _lose_and_end(m)

@@ -11,7 +11,7 @@ from kohort.client.group_coordinator import COORDINATOR_GONE
 from kohort.client.membership_join import fence
 from kohort.client.membership_requests import heartbeat_request, leave_request
 from kohort.client.membership_state import NO_GENERATION, State
-from kohort.client.membership_words import no_answer, refusal, seconds
+from kohort.client.membership_words import code_name, no_answer, refusal, seconds
 from kohort.client.operation import Operation
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -112,14 +112,13 @@ def heartbeat_answered(m: Membership, answer: Answer, now_ms: int) -> None:
         case ErrorCode.FENCED_INSTANCE_ID as code:
             fence(m, refusal(code, "a heartbeat", m.config, ()))
         case code if code in COORDINATOR_GONE:
-            m.coordinator.forget(f"{ErrorCode(code).name} to a heartbeat", now_ms)
+            m.coordinator.forget(f"{code_name(code)} to a heartbeat", now_ms)
             clocks.failed(now_ms)
         case ErrorCode.GROUP_AUTHORIZATION_FAILED as code:
             m.error = refusal(code, "a heartbeat", m.config, ()) if m.error is None else m.error
             clocks.failed(now_ms)
         case code:
-            name = ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"
-            _log.warning("group %s: a heartbeat was answered with %s", m.config.group_id, name)
+            _log.warning("group %s: a heartbeat was answered with %s", m.config.group_id, code_name(code))
             clocks.failed(now_ms)
 
 
@@ -156,6 +155,7 @@ def _leave_overdue(m: Membership, now_ms: int) -> None:
 def leave(m: Membership, reason: str, now_ms: int) -> Operation[None]:
     """Callbacks that have not run are not run any more: what they would have told is told by the last one."""
     operation: Operation[None] = Operation()
+    m.error = None  # of a join that nobody waits for any more; what the callbacks raise now counts
     if m.state is State.FENCED:
         operation.finish(None)
         return operation
@@ -182,6 +182,7 @@ def _go(
     sent = _send_leave(m, reason, operation, was_joining)
     m.end_generation(reason)
     m.rejoin_reason, m.joined_topics, m.leaving = "", None, False
+    m.failures = m.retry_at_ms = 0
     m.become(State.LEAVING if sent else State.UNJOINED)
     if not sent:
         operation.finish(None)
@@ -226,7 +227,7 @@ def left(m: Membership, answer: Answer) -> None:
     else:
         assert response is not None
         codes = [response.error_code, *(member.error_code for member in response.members)]
-        said = next((ErrorCode(code).name for code in codes if code), "")
+        said = next((code_name(code) for code in codes if code), "")
     if said:
         _log.info("group %s: LeaveGroup: %s", m.config.group_id, said)
     if m.state is State.LEAVING:

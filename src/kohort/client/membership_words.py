@@ -47,10 +47,7 @@ def refusal(code: int, request: str, config: ConsumerConfig, assignors: Iterable
                 ": leave out group.instance.id" if config.group_instance_id is not None else ""
             )
         case _:
-            known = code in ErrorCode._value2member_map_
-            words = (
-                f"{request} of {group} was answered with {ErrorCode(code).name if known else f'error {code}'}"
-            )
+            words = f"{request} of {group} was answered with {code_name(code)}"
     return error_for(code, words)
 
 
@@ -64,6 +61,11 @@ def no_answer(failure: Failure, request: str, config: ConsumerConfig) -> KohortE
             f"{request} of group {config.group_id} cannot be sent: {failure.message}",
         )
     return KohortError(f"{request} of group {config.group_id}: {failure.kind.value}: {failure.message}")
+
+
+def code_name(code: int) -> str:
+    """A broker may be newer than this list of errors."""
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"
 
 
 def seconds(ms: int) -> str:
