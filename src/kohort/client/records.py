@@ -197,7 +197,7 @@ class Records(Sequence[Record]):
         return to_arrow([PartitionColumns(self.topic, self.partition, self.columns)], columns=columns)
 
     def _chunk(self, start: int) -> Iterator[Record]:
-        columns = self.columns.slice(start, start + _CHUNK)
+        columns = self.columns if len(self) <= _CHUNK else self.columns.slice(start, start + _CHUNK)
         keys, values = columns.cut()
         epochs: Iterable[int | None]
         kinds: Iterable[int]

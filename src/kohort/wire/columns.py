@@ -135,9 +135,9 @@ class Columns:
 
 
 def _pieces(buffer: Buffer, start_column: Column, sizes: Column, with_nulls: bool) -> Sequence[bytes | None]:
-    if not isinstance(start_column, memoryview) and (size := int(sizes[0])) > 0:
-        same: Any = sizes == size
-        if same.all():
+    if not isinstance(start_column, memoryview) and len(sizes) > 32 and (size := int(sizes[0])) > 0:
+        numbers: Any = sizes
+        if (numbers == size).all():
             return _of_one_size(buffer, start_column, size)
     if isinstance(buffer, bytes):
         base, data = 0, buffer
