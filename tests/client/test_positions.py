@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.effects import Answer, FailureKind
+from kohort.client.effects import Answer, FailureKind, Lane
 from kohort.client.errors import AuthorizationFailed, IllegalState, NoOffsetForPartition, TimedOut
 from kohort.client.operation import Operation
 from kohort.client.subscription import EARLIEST, EARLIEST_TIMESTAMP, LATEST, LATEST_TIMESTAMP
@@ -406,6 +406,15 @@ def test_unknown_partitions_end_with_the_deadline_and_are_named() -> None:
         done.value()
     world.sent.clear()
     assert world.nothing_sent()
+
+
+def test_a_look_up_does_not_queue_behind_fetches_that_wait_nor_behind_a_join() -> None:
+    world = World()
+    look_up(world, ORDERS_0)
+    assert world.take("positions.list").send.lane is Lane.GROUP
+    world.member.rebalance_in_progress = True
+    look_up(world, ORDERS_0)
+    assert world.take("positions.list").send.lane is Lane.DATA
 
 
 def test_a_look_up_of_nothing_asks_nobody() -> None:

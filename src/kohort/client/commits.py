@@ -50,7 +50,7 @@ class Commits:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._queue = CommitQueue(out, config, coordinator, metadata, jitter)
         self._queue.membership = membership
-        self._committed = CommittedOffsets(out, config, coordinator, metadata, jitter, self._lane)
+        self._committed = CommittedOffsets(out, config, coordinator, metadata, jitter, self.lane_of_look_ups)
         self._callbacks: list[Callable[[], None]] = []
         self._processed: Offsets = {}
         self._auto: Operation[Offsets] | None = None
@@ -216,8 +216,9 @@ class Commits:
         if isinstance(operation.error, RetriableCommitFailed) and self._auto_at_ms is not None:
             self._auto_at_ms = min(self._auto_at_ms, now_ms + self._backoff.after(1))
 
-    def _lane(self) -> Lane:
-        """A look-up behind a JoinGroup that waits for the others would time out, and take the join down with it."""
+    def lane_of_look_ups(self) -> Lane:
+        """Where a question is not kept waiting: behind a fetch that waits for records, or behind a JoinGroup that
+        waits for the others (where it would time out, and take the join down with it)."""
         joins = self.membership is not None and self.membership.rebalance_in_progress
         return Lane.DATA if joins else Lane.GROUP
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from kohort.client.backoff import Backoff, Jitter
 from kohort.client.cluster import NO_NODE, Cluster, PartitionInfo
 from kohort.client.config import ConsumerConfig
-from kohort.client.effects import Answer, Outbox, Send
+from kohort.client.effects import Answer, Lane, Outbox, Send
 from kohort.client.errors import AuthorizationFailed, TimedOut, error_for, error_for_failure
 from kohort.client.offset_requests import as_partition, list_offsets, listed_offsets, names
 from kohort.client.operation import Operation
@@ -48,6 +48,7 @@ def list_offsets_send(
     config: ConsumerConfig,
     purpose: str,
     about: object,
+    lane: Lane = Lane.DATA,
 ) -> Send:
     make = list_offsets(
         times,
@@ -55,7 +56,7 @@ def list_offsets_send(
         read_committed=config.isolation_level == "read_committed",
         timeout_ms=config.request_timeout_ms,
     )
-    return Send(node_id, ListOffsetsRequest.API_KEY, make, purpose, config.request_timeout_ms, about=about)
+    return Send(node_id, ListOffsetsRequest.API_KEY, make, purpose, config.request_timeout_ms, lane, about)
 
 
 @dataclass(slots=True, eq=False)
@@ -88,8 +89,10 @@ class OffsetLookup:
         subscription: Subscription,
         metadata: Topics,
         jitter: Jitter,
+        lane: Callable[[], Lane],
     ) -> None:
         self._out, self._config, self._subscription, self._metadata = out, config, subscription, metadata
+        self._lane = lane
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._look_ups: list[_LookUp] = []
 
@@ -133,8 +136,9 @@ class OffsetLookup:
             by_node.setdefault(info.leader_id, {})[partition] = one.times[partition]
         for node_id, times in by_node.items():
             one.asked.update(times)
+            purpose, about = "positions.list", (one, times)
             self._out.append(
-                list_offsets_send(node_id, times, leaders, self._config, "positions.list", (one, times))
+                list_offsets_send(node_id, times, leaders, self._config, purpose, about, self._lane())
             )
         return unknown
 

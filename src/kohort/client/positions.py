@@ -16,7 +16,7 @@ from kohort.client.backoff import Backoff, Jitter
 from kohort.client.cluster import NO_NODE, PartitionInfo
 from kohort.client.committed import Committed
 from kohort.client.config import ConsumerConfig
-from kohort.client.effects import Answer, Outbox
+from kohort.client.effects import Answer, Lane, Outbox
 from kohort.client.errors import NoOffsetForPartition, error_for_failure
 from kohort.client.offset_lookup import Found, OffsetLookup, Topics, list_offsets_send, not_allowed
 from kohort.client.offset_requests import listed_offsets, names
@@ -42,6 +42,7 @@ class CommittedSource(Protocol):
     def committed(
         self, partitions: Iterable[TopicPartition], now_ms: int, deadline_ms: int | None
     ) -> Operation[Committed]: ...
+    def lane_of_look_ups(self) -> Lane: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Positions:
         self._out, self._config, self._subscription = out, config, subscription
         self._metadata, self._commits = metadata, commits
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
-        self._lookup = OffsetLookup(out, config, subscription, metadata, jitter)
+        self._lookup = OffsetLookup(out, config, subscription, metadata, jitter, commits.lane_of_look_ups)
         self._validation = Validation(out, config, subscription, metadata, self._backoff, self._fail)
         self._committed: Operation[Committed] | None = None
         self._committed_for: dict[TopicPartition, _Asked] = {}
