@@ -65,7 +65,7 @@ class _Mirror:
     def struct(self, response: StructSpec, source: Any) -> Any:
         """`source` is the struct of the request that this one answers, or a bare name or number."""
         made = getattr(self._messages, response.name)()
-        bare = source if isinstance(source, (str, int)) else None
+        bare = source if isinstance(source, str | int) else None
         for field in self._fields(response):
             if field.name == "error_code":
                 made.error_code = self._error
@@ -73,7 +73,8 @@ class _Mirror:
                 made.error_message = MESSAGE
             elif field.is_array:
                 if field.type not in PRIMITIVES and self._has_error(self._spec.structs[field.type]):
-                    setattr(made, field.name, self._entries(field, source))
+                    has_place = any(other.name == "error_code" for other in self._fields(response))
+                    setattr(made, field.name, self._entries(field, source, has_place))
             elif bare is not None and field.type == ("string" if isinstance(bare, str) else "int32"):
                 setattr(made, field.name, bare)
                 bare = None
@@ -91,11 +92,11 @@ class _Mirror:
             for field in self._fields(struct)
         )
 
-    def _entries(self, field: FieldSpec, source: Any) -> list[Any]:
+    def _entries(self, field: FieldSpec, source: Any, has_place: bool) -> list[Any]:
         element = self._spec.structs[field.type]
-        return [self.struct(element, entry) for entry in self._asked(field.name, source)]
+        return [self.struct(element, entry) for entry in self._asked(field.name, source, has_place)]
 
-    def _asked(self, name: str, source: Any) -> list[Any]:
+    def _asked(self, name: str, source: Any, has_place: bool) -> list[Any]:
         """The entries of the request that an array of the response answers."""
         if not hasattr(source, "FIELDS"):
             return []
@@ -103,7 +104,11 @@ class _Mirror:
         arrays = [field.name for field in self._fields(request) if field.is_array]
         if name not in arrays and len(arrays) == 1:
             name = arrays[0]
-        return (getattr(source, name) or []) if name in arrays else []
+        if name not in arrays:
+            return []
+        asked = getattr(source, name)
+        # "All of them", by null: where there is no other place for the error, one entry without a name tells it.
+        return asked if asked is not None else [] if has_place else [None]
 
     def _scalar(self, made: Any, field: FieldSpec, source: Any) -> None:
         value = getattr(source, field.name, None)

@@ -95,7 +95,7 @@ class Fault:
         """Until it has happened so often; TimeoutError if it has not after `timeout` seconds."""
         wait_until(lambda: self.hits >= hits, timeout, lambda: self._still(hits, timeout))
 
-    async def wait_async(self, hits: int = 1, timeout: float = 10) -> None:  # noqa: ASYNC109
+    async def wait_async(self, hits: int = 1, timeout: float = 10) -> None:
         """As `wait`, for a test with an event loop of its own."""
         await wait_until_async(lambda: self.hits >= hits, timeout, lambda: self._still(hits, timeout))
 

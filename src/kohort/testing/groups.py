@@ -95,7 +95,7 @@ class Group:
         """
         wait_until(lambda: self._is_stable(members), timeout, lambda: self._is_not(members, timeout))
 
-    async def wait_stable_async(self, members: int | None = None, timeout: float = 10) -> None:  # noqa: ASYNC109
+    async def wait_stable_async(self, members: int | None = None, timeout: float = 10) -> None:
         await wait_until_async(
             lambda: self._is_stable(members), timeout, lambda: self._is_not(members, timeout)
         )
@@ -104,7 +104,7 @@ class Group:
         """Until it has no members."""
         wait_until(lambda: not self._has_members(), timeout, lambda: self._is_not(0, timeout))
 
-    async def wait_empty_async(self, timeout: float = 10) -> None:  # noqa: ASYNC109
+    async def wait_empty_async(self, timeout: float = 10) -> None:
         await wait_until_async(lambda: not self._has_members(), timeout, lambda: self._is_not(0, timeout))
 
     def _has_members(self) -> bool:

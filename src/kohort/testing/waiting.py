@@ -20,7 +20,7 @@ def wait_until(is_so: Callable[[], bool], timeout: float, otherwise: Callable[[]
 
 async def wait_until_async(
     is_so: Callable[[], bool],
-    timeout: float,  # noqa: ASYNC109
+    timeout: float,
     otherwise: Callable[[], str],
 ) -> None:
     """As `wait_until`; the caller's event loop goes on meanwhile."""
