@@ -209,6 +209,15 @@ def test_seek_to_beginning_and_end_are_resets_that_need_no_policy() -> None:
     assert world.position() == 100
 
 
+def test_a_first_reset_goes_the_way_of_the_fetches_and_a_later_one_does_not_wait_behind_them() -> None:
+    world = without_commits()
+    first = world.take("positions.reset")
+    assert first.send.lane is Lane.DATA
+    first.listed({ORDERS_0: 42})
+    world.state().reset_to(LATEST)
+    assert world.take("positions.reset").send.lane is Lane.GROUP
+
+
 @pytest.mark.parametrize("code", RETRIED)
 def test_a_reset_is_repeated_after_a_backoff_and_with_new_metadata(code: ErrorCode) -> None:
     world = without_commits()

@@ -247,8 +247,11 @@ class Positions:
                 state.retry_at_ms = now_ms + self._config.request_timeout_ms + self._backoff.after(1)
                 fallback = self._fallback(partition, state)
                 about[partition] = _Asked(state, state.seeks, state.reset, fallback)
+            # A first reset goes the way of the fetches that follow; a later one would wait behind one of them.
+            is_first = all(asked.seeks == 1 for asked in about.values())
+            lane = Lane.DATA if is_first else self._commits.lane_of_look_ups()
             self._out.append(
-                list_offsets_send(node_id, times, leaders, self._config, "positions.reset", about)
+                list_offsets_send(node_id, times, leaders, self._config, "positions.reset", about, lane)
             )
 
     def _time(self, partition: TopicPartition, state: PartitionState, now_ms: int) -> int:
