@@ -1,0 +1,240 @@
+"""The producer for asyncio: everything happens on the event loop; no thread."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from types import TracebackType
+from typing import Any
+
+from kohort.client.accumulator import Accumulator
+from kohort.client.async_engine import AsyncEngine
+from kohort.client.batch import Headers, OnDelivery, Placed
+from kohort.client.engine import FAR_MS
+from kohort.client.errors import ClosedClient
+from kohort.client.outgoing import Outgoing, ProducerRecord
+from kohort.client.partitioners import STICKY
+from kohort.client.producer_calls import ProducerCalls
+from kohort.client.steps import Steps, T, Until
+from kohort.client.types import RecordMetadata
+
+_NS_PER_MS = 1_000_000
+
+
+class AsyncDelivery(Placed):
+    """What becomes of one record: `metadata = await delivery`, which raises why it was not written."""
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Whether it is decided."""
+        return self._place[0].done
+
+    def result(self) -> RecordMetadata:
+        """Where the record was written, once `done()`; raises why it was not, or InvalidStateError before."""
+        if not self.done():
+            raise asyncio.InvalidStateError("the record is still on its way: await the delivery")
+        outcome = self._outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def add_done_callback(self, call: Callable[[AsyncDelivery], object]) -> None:
+        """Calls with this delivery when it is done; at once if it is done already."""
+
+        def check() -> None:
+            batch, _ = self._place
+            if batch.done:
+                call(self)
+            else:
+                batch.waiters.append(check)
+
+        check()
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        while not self.done():
+            batch, _ = self._place
+            told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            batch.waiters.append(lambda told=told: None if told.done() else told.set_result(None))  # type: ignore[misc]
+            yield from told
+        return self.result()
+
+    def __repr__(self) -> str:
+        batch, _ = self._place
+        return f"<AsyncDelivery to {batch.queue}: {self._outcome if batch.done else 'on its way'}>"
+
+
+class AsyncProducer:
+    """As `Producer`, for asyncio. Made on a running loop, used on that loop alone.
+
+    async with AsyncProducer({"bootstrap.servers": "127.0.0.1:9092"}) as producer:
+        delivery = await producer.send("orders", b"one", key=b"k")    # waits for room only
+        print((await delivery).offset)
+        await producer.send_and_wait("orders", b"two")
+
+    Callbacks run on the loop. Serializers, partitioner and interceptors are plain functions.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        /,
+        *,
+        key_serializer: Callable[[str, Any], bytes | None] | None = None,
+        value_serializer: Callable[[str, Any], bytes | None] | None = None,
+        **keywords: object,
+    ) -> None:
+        serializers = {"key_serializer": key_serializer, "value_serializer": value_serializer}
+        given = {name: each for name, each in serializers.items() if each is not None}
+        outgoing = Outgoing(settings, {**given, **keywords}, random.random)
+        config = outgoing.config
+        self._engine = engine = AsyncEngine(config)
+        self._accumulator: Accumulator[AsyncDelivery] = Accumulator(
+            AsyncDelivery, threading.Lock(), random.random, self._wake, batch_size=outgoing.batch_limit,
+            buffer_memory=config.buffer_memory, linger_ms=config.linger_ms,
+        )  # fmt: skip
+        self._calls: ProducerCalls[AsyncDelivery] = ProducerCalls(
+            outgoing, self._accumulator, engine.out, engine.metadata, random.random, engine.now_ms, _wall_ms,
+            lambda: engine.network.last_error,
+        )  # fmt: skip
+        self._part = self._calls.add_part(lambda: None, self._turn_soon)
+        engine.add(self._part, "producer")
+        engine.add(self._calls.sender, "sender")
+        self._is_closed = False
+        self._is_turning = False
+        self._topics = self._accumulator.topics if outgoing.is_plain else {}
+        self._append = self._accumulator.append
+        self._partitioner = outgoing.partitioner
+        self._null_keys_stick = outgoing.null_keys_stick
+        self._turn_soon()
+
+    async def __aenter__(self) -> AsyncProducer:
+        return self
+
+    async def __aexit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- records ----------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> AsyncDelivery:
+        """Puts a record into the batch of its partition. Waits for room only; await what it returns for the rest.
+
+        TimedOut if the topic is not known or there is no room in buffer.memory within max.block.ms.
+        """
+        queues = self._topics.get(topic)
+        if queues is not None and headers is None:
+            if type(value) is str:
+                value = value.encode()
+            if type(key) is str:
+                key = key.encode()
+            if type(value) is bytes and (key is None or type(key) is bytes) and partition is None:
+                at = STICKY
+                if key is not None or not self._null_keys_stick:
+                    at = self._partitioner(topic, key, len(queues.queues))
+                if timestamp_ms is None:
+                    timestamp_ms = _time_ns() // _NS_PER_MS
+                if timestamp_ms >= 0:
+                    placed = self._append(queues, at, key, value, timestamp_ms, None, on_delivery)
+                    if placed is not None:
+                        return placed
+                    partition = at if at >= 0 else None
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        made = await self._run(self._calls.send(record, on_delivery))
+        # A batch was begun: a chance for the loop, so that a caller who only sends does not keep it from writing.
+        await asyncio.sleep(0)
+        return made
+
+    async def send_and_wait(
+        self, topic: str, value: Any = None, key: Any = None, **rest: Any
+    ) -> RecordMetadata:
+        """Sends a record (see `send` for the rest) and waits until it is written."""
+        return await (await self.send(topic, value, key, **rest))
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
+        """The partitions of a topic; waits for its metadata, at most `timeout` seconds (max.block.ms without)."""
+        block_ms = self._calls.config.max_block_ms
+        deadline_ms = self._deadline(block_ms / 1000 if timeout is None else timeout)
+        queues = await self._run(self._calls.topic(topic, deadline_ms))
+        return list(range(len(queues.queues)))
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Sends what waits, without lingering, and returns when all records sent before are written or failed."""
+        await self._run(self._calls.flush(self._deadline(timeout)))
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Waits for the records on their way, at most `timeout` seconds; fails the rest with ClosedClient."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._topics = {}
+        try:
+            await self._run(self._calls.close(self._deadline(timeout)))
+        except ClosedClient:
+            pass  # a forked child closes its copy only
+        finally:
+            self._engine.close()
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _deadline(self, timeout: float | None) -> int:
+        if timeout is None:
+            return FAR_MS
+        if timeout < 0:
+            raise ValueError(f"a timeout cannot be negative: {timeout}")
+        return self._engine.now_ms() + int(timeout * 1000)
+
+    def _wake(self) -> None:
+        self._part.wake()
+
+    def _turn_soon(self) -> None:
+        if not self._is_turning:
+            self._is_turning = True
+            self._engine.reactor.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_turning = False
+        self._engine.turn()
+
+    async def _run(self, steps: Steps[T]) -> T:
+        self._engine.check_usable()
+        in_time: bool | None = None
+        while True:
+            try:
+                step = steps.send(in_time)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            assert isinstance(step, Until)
+            try:
+                in_time = await self._engine.wait(
+                    step.condition, min(step.deadline_ms, self._engine.now_ms() + _LONG_MS)
+                )
+            except BaseException:
+                steps.close()
+                raise
+
+
+_LONG_MS = 7 * 86_400_000
+"""An event loop cannot wait for ever."""
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // _NS_PER_MS
+
+
+_time_ns = time.time_ns
