@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.client.async_engine import AsyncEngine
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.consumer import ALL, OBJECTS, OffsetMap, Polled, build_core
+from kohort.client.consumer import OBJECTS, OffsetMap, Polled, build_core
 from kohort.client.consumer_calls import ConsumerCalls, Listener, Offsets, RebalanceCallback
 from kohort.client.driving import deadline_after, run_steps_async
 from kohort.client.errors import ClosedClient, ConcurrentUse
@@ -112,10 +112,9 @@ class AsyncConsumer:
         self, timeout: float = 1.0, max_records: int | None = None, columns: tuple[str, ...] | None = None
     ) -> pyarrow.RecordBatch | None:
         """The same as one pyarrow RecordBatch, without an object per record; None if nothing came in time."""
-        limit = ALL if max_records is None else max_records
         take = self._core.fetcher.take_arrow
         return await self._run(
-            self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, columns, now_ms), None)
+            self._calls.poll(self._deadline(timeout), lambda now_ms: take(max_records, columns, now_ms), None)
         )
 
     def __aiter__(self) -> AsyncGenerator[Record, None]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 OBJECTS = ("key.deserializer", "value.deserializer", "interceptors", "partition.assignment.strategy")
 DEFAULT_ASSIGNORS = ("range", "cooperative-sticky")
-ALL = 1 << 31  # records: as many as are buffered
 
 Polled = dict[TopicPartition, Records]
 OffsetMap = Mapping[tuple[str, int], int | OffsetAndMetadata]
@@ -142,10 +141,9 @@ class Consumer:
 
         batch = consumer.poll_arrow(1.0, max_records=100_000, columns=("value", "offset"))
         """
-        limit = ALL if max_records is None else max_records
         take = self._core.fetcher.take_arrow
         return self._run(
-            self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, columns, now_ms), None)
+            self._calls.poll(self._deadline(timeout), lambda now_ms: take(max_records, columns, now_ms), None)
         )
 
     def __iter__(self) -> Generator[Record, None, None]:

@@ -365,13 +365,15 @@ class Fetcher:
 
         `max_records` None: all that is buffered. ValueError for a column that records do not have.
         """
-        from kohort.wire.arrow import Part, arrow_schema, to_arrow
+        from kohort.wire.arrow import PartitionColumns, arrow_schema, to_arrow
 
         arrow_schema(columns)  # before anything is taken: a mistake in a name costs no records
         left, room = max_records if max_records is not None else 1 << 62, MAX_ARROW_BYTES
-        parts: list[Part] = []
+        parts: list[PartitionColumns] = []
         while taken := self._take(left, room):
-            parts += [Part(partition.topic, partition.partition, rows) for partition, rows, _ in taken]
+            parts += [
+                PartitionColumns(partition.topic, partition.partition, rows) for partition, rows, _ in taken
+            ]
             left -= sum(len(rows) for _, rows, _ in taken)
             room -= sum(len(rows.data) for _, rows, _ in taken)
         return to_arrow(parts, columns=columns) if parts else None
