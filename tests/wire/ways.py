@@ -37,6 +37,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 def rows(found: Columns) -> list[Record]:
     """Columns as the records that the oracle gives."""
     keys, values = found.cut()
+    assert found.header_list() == [found.headers(row) for row in range(len(found))]
     return [
         Record(offset, timestamp, key, value, list(found.headers(row)))
         for row, (offset, timestamp, key, value) in enumerate(

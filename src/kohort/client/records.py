@@ -212,7 +212,7 @@ class Records(Sequence[Record]):
             kinds = chain.from_iterable(repeat(run[2], size) for size, run in runs)
         headers: Iterable[Headers] = repeat(())
         if columns.has_headers:
-            headers = map(columns.headers, range(len(columns)))
+            headers = columns.header_list()
         fields = zip(
             repeat(self.topic), repeat(self.partition), columns.offsets.tolist(), columns.timestamps.tolist(),
             kinds, keys, values, headers, epochs, repeat(None), strict=False,

@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from kohort.wire.compression import Buffer, Compression, compress
 from kohort.wire.errors import BadBatch
-from kohort.wire.payload import read_headers
+from kohort.wire.payload import read_headers, read_varint
 from kohort.wire.records import (
     CRC_AT,
     CRC_START,
@@ -126,12 +126,32 @@ class Columns:
 
     def headers(self, row: int) -> Headers:
         """The headers of one record; bytes of a name that are no UTF-8 come as surrogate escapes."""
-        if not self.header_count[row]:
-            return ()
-        start = int(self.headers_start[row])
-        stop = int(self.headers_start[row + 1]) if row + 1 < len(self) else len(self.data)
-        # As bytes, up to the next record: the slices of anything else are not bytes.
-        return tuple(read_headers(bytes(memoryview(self.data)[start : max(start, stop)]), 0)[0])
+        view: Any = memoryview(self.data)
+        count, pos = read_varint(view, int(self.headers_start[row]))
+        found: list[tuple[str, bytes | None]] = []
+        for _ in range(count):
+            size, pos = read_varint(view, pos)
+            name = str(view[pos : pos + size], "utf-8", "surrogateescape")
+            size, pos = read_varint(view, pos + size)
+            found.append((name, bytes(view[pos : pos + size]) if size >= 0 else None))
+            pos += max(size, 0)
+        return tuple(found)
+
+    def header_list(self) -> list[Headers]:
+        """The headers of all records; as `cut`, for some hundred at a time."""
+        if not len(self):
+            return []
+        starts, counts = self.headers_start.tolist(), self.header_count.tolist()
+        base, end = (
+            starts[0],
+            starts.pop(),
+        )  # where the last headers end is not known: they are read by themselves
+        data = bytes(memoryview(self.data)[base:end])
+        found: list[Headers] = [
+            tuple(read_headers(data, start - base)[0]) if count else ()
+            for start, count in zip(starts, counts, strict=False)
+        ]
+        return [*found, self.headers(len(self) - 1)]
 
 
 def _pieces(buffer: Buffer, start_column: Column, sizes: Column, with_nulls: bool) -> Sequence[bytes | None]:
