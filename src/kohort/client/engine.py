@@ -27,7 +27,7 @@ from kohort.client.effects import Answer, Lane, Outbox, Part
 from kohort.client.errors import ClosedClient, Wakeup
 from kohort.client.metadata import Metadata
 from kohort.client.network import Network
-from kohort.client.reactor import Reactor, SelectorReactor
+from kohort.client.reactor import Events, Reactor, SelectorReactor
 from kohort.client.transport import Security
 
 _log = logging.getLogger("kohort.client.engine")
@@ -292,11 +292,23 @@ class Engine(Pump):
         self.check_usable()
 
     def _drive(self, now_ms: int, until_ms: int) -> None:
-        self._driving, self._driving_until_ms = True, until_ms
+        """Waits for sockets and serves them. Parts of a large answer are taken in here, without a round for each."""
+        while True:
+            changes = self.network.changes
+            events = self._events(until_ms - now_ms)
+            self.reactor.dispatch(events)
+            if self._answers or not events or self.network.changes != changes or self.reactor.take_rung():
+                return
+            now_ms = self.now_ms()
+            if now_ms >= until_ms:
+                return
+
+    def _events(self, timeout_ms: int) -> Events:
+        self._driving, self._driving_until_ms = True, self.now_ms() + timeout_ms
         self._depth -= 1
         self.lock.release()
         try:
-            events = self.reactor.wait(until_ms - now_ms)
+            events = self.reactor.wait(timeout_ms)
         finally:
             self.lock.acquire()
             self._depth += 1
@@ -304,7 +316,7 @@ class Engine(Pump):
             if self._waiting:
                 self._turned.notify_all()
         self.check_usable()
-        self.reactor.dispatch(events)
+        return events
 
     def _last_look(self, until: Callable[[], bool]) -> bool:
         """The time is up; what has arrived already still counts."""

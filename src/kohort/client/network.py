@@ -75,6 +75,8 @@ class Network:
     ) -> None:
         self.last_error = ""
         """Why the last connection failed, with its address: what a TimedOut should say."""
+        self.changes = 0
+        """Counts connections that became ready or were closed."""
         self._metadata, self._reactor, self._config = metadata, reactor, config
         self._security = security or security_for(config)
         self._jitter = jitter
@@ -172,6 +174,7 @@ class Network:
             connection.close(Failure(FailureKind.DISCONNECTED, "its session has ended"))
 
     def _on_ready(self, connection: NodeConnection) -> None:
+        self.changes += 1
         peer = self._peer((connection.host, connection.port))
         peer.failures, peer.retry_ms, peer.error = 0, 0, ""
         peer.versions = connection.versions
@@ -194,6 +197,7 @@ class Network:
             connection.close(Failure(FailureKind.DISCONNECTED, "its session has ended"))
 
     def _on_closed(self, connection: NodeConnection, failure: Failure, requests: list[Request]) -> None:
+        self.changes += 1
         if connection in self._retiring:
             self._retiring.remove(connection)
             _fail_all(requests, failure)

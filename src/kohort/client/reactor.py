@@ -106,6 +106,7 @@ class SelectorReactor:
             epoll.register(self._group_fd, _READ)
         self._watched: dict[int, _Watch] = {}
         self._soon: deque[Call] = deque()
+        self._rung = False
 
     # --- sockets ---------------------------------------------------------------------------------
 
@@ -179,10 +180,16 @@ class SelectorReactor:
                 self.dispatch(self._group.poll(0))
             elif fd == self._bell.fd:
                 self._bell.silence()
+                self._rung = True
             elif fd == self._group_bell.fd:
                 self._group_bell.silence()
         while self._soon:
             self._soon.popleft()()
+
+    def take_rung(self) -> bool:
+        """Whether somebody called `wakeup` since this was last asked."""
+        rung, self._rung = self._rung, False
+        return rung
 
     def close(self) -> None:
         """Frees its own descriptors; those of sockets are their owners'."""
