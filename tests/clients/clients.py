@@ -1,4 +1,4 @@
-"""The three client libraries, and how a test is run for each of them."""
+"""The client libraries, ours among them, and how a test is run for each of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from tests.clients.aio import AioKafka
 from tests.clients.client import able
 from tests.clients.confluent import Confluent
 from tests.clients.kafka_python import KafkaPython
+from tests.clients.ours import Kohort
 
 CLIENTS: tuple[type[Any], ...] = (Confluent, AioKafka, KafkaPython)
+MEMBERS: tuple[type[Any], ...] = (*CLIENTS, Kohort)  # who can be in a group
 
 
 def each_client(*methods: str) -> pytest.MarkDecorator:
     """Runs a test once per client that has these methods, as `client`."""
-    chosen = able(CLIENTS, *methods)
+    chosen = able(MEMBERS if "member" in methods else CLIENTS, *methods)
     return pytest.mark.parametrize("client", chosen, indirect=True, ids=[client.name for client in chosen])
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
+from kohort import Consumer, TopicPartition
 from kohort.client.connection import Connection
+from kohort.coordinator.records import GroupKey, decode_group, decode_key
+from kohort.coordinator.settings import partition_for
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.heartbeat import HeartbeatRequest
 from tests.clients.client import GroupView, Member, Partition, Sent
@@ -101,6 +104,20 @@ class Team:
         )
         eventually(lambda: self.committed() == self.produced, "all of them committed", timeout_s)
 
+    def each_once(self, producer: Any, count: int = 20) -> None:
+        """In a settled group every new record goes to the owner of its partition, once."""
+        already = {member: len(member.received) for member in self.members}
+        first = dict(self.produced)
+        self.produce(producer, count)
+        self.all_received()
+        got = [(m, r) for m, known in already.items() for r in list(m.received[known:])]
+        for member, record in got:
+            assert (record.topic, record.partition) in member.assignment, f"{member.client_id} got {record}"
+        offsets = [(record.topic, record.partition, record.offset) for _, record in got]
+        assert sorted(offsets) == [
+            (*part, first[part] + i) for part in self.partitions for i in range(count)
+        ], "twice or by nobody"
+
     def committed(self) -> dict[Partition, int]:
         """The highest offset per partition that the broker acknowledged to any member."""
         highest = dict.fromkeys(self.partitions, 0)
@@ -108,6 +125,14 @@ class Team:
             for part, offset in list(member.committed.items()):
                 highest[part] = max(highest.get(part, 0), offset)
         return highest
+
+
+def new_team(observer: Any, name: str, partitions: int, topics: int = 1) -> Team:
+    """A team without members over new topics."""
+    names = [f"{name}-{i}" for i in range(topics)]
+    for topic in names:
+        observer.create_topic(topic, partitions)
+    return Team(observer, name, [(topic, index) for topic in names for index in range(partitions)])
 
 
 def generation_of(
@@ -122,3 +147,19 @@ def generation_of(
                 return generation
             assert code is ErrorCode.ILLEGAL_GENERATION, code.name
     raise AssertionError(f"{group} has no generation below 300")
+
+
+def leader_of(bootstrap_servers: str, group: str) -> str:
+    """The member id of the group's leader; it stands in no answer, but in the group's record."""
+    leader = ""
+    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+        topic = "__consumer_offsets"
+        at = TopicPartition(topic, partition_for(group, len(consumer.partitions_for(topic))))
+        consumer.assign([at])
+        consumer.seek_to_beginning(at)
+        (end,) = consumer.end_offsets(at).values()
+        while consumer.position(at) < end:
+            for record in consumer.poll(5.0).get(at, ()):
+                if record.value is not None and decode_key(record.key) == GroupKey(group):
+                    leader = decode_group(record.value).leader or ""
+    return leader

@@ -11,30 +11,26 @@ from typing import Any
 import pytest
 
 from tests.clients.client import GroupMember, Member, Received
-from tests.clients.clients import CLIENTS, each_client
+from tests.clients.clients import CLIENTS, MEMBERS, each_client
 from tests.clients.confluent import Confluent
 from tests.clients.conftest import Connect
 from tests.clients.crashing_member import SESSION_TIMEOUT_MS
 from tests.clients.process import BrokerProcess, eventually
-from tests.clients.team import Team, generation_of
+from tests.clients.team import Team, generation_of, new_team
 
 SETTINGS = ("group.initial.rebalance.delay.ms=0",)
 ROOT = Path(__file__).parents[2]
 
 BY_ASSIGNOR = [
     pytest.param(client, assignor, id=f"{client.name}-{assignor}")
-    for client in CLIENTS
+    for client in MEMBERS
     for assignor in client.assignors
 ]
 
 
 def team_of(connect: Connect, name: str, partitions: int, topics: int = 1) -> Team:
     """A team without members over new topics."""
-    observer = connect(Confluent)
-    names = [f"{name}-{i}" for i in range(topics)]
-    for topic in names:
-        observer.create_topic(topic, partitions)
-    return Team(observer, name, [(topic, index) for topic in names for index in range(partitions)])
+    return new_team(connect(Confluent), name, partitions, topics)
 
 
 @pytest.mark.parametrize(("client", "assignor"), BY_ASSIGNOR, indirect=["client"])
@@ -60,39 +56,19 @@ def test_a_group_grows_to_eight_and_shrinks_to_one(
             assert connect(reader).committed(name) == team.produced, reader.name
 
 
-def test_one_group_of_all_three_clients(connect: Connect, name: str) -> None:
-    with team_of(connect, name, partitions=6, topics=2) as team:
-        for client in CLIENTS:
-            team.join(connect(client), 2, assignor="range")
-        view = team.settle()
-        assert len(view.members) == 6
-        assert {len(member.assignment) for member in view.members} == {2}
-        for client in CLIENTS:
-            team.produce(connect(client))
-        team.all_received()
-        assert all(member.received for member in team.members)
-        for client in CLIENTS:  # each kind leaves once, and the others take over
-            team.leave(next(member for member in team.members if member.client_id.startswith(client.name)))
-            team.settle()
-            team.produce(connect(client))
-        team.all_received()
-        for reader in CLIENTS:
-            assert connect(reader).committed(name) == team.produced, reader.name
-
-
 def test_crashed_members_lose_their_partitions_after_the_session_timeout(
     broker: BrokerProcess, connect: Connect, name: str
 ) -> None:
-    with team_of(connect, name, partitions=8) as team:
+    with team_of(connect, name, partitions=2 * (1 + len(MEMBERS))) as team:
         survivor = team.join(connect(Confluent), session_timeout_ms=SESSION_TIMEOUT_MS)[0]
         team.settle()
-        programs = [crashing_member(client.name, broker, name, f"{name}-0") for client in CLIENTS]
+        programs = [crashing_member(client.name, broker, name, f"{name}-0") for client in MEMBERS]
         try:
-            team.settle(others=3)
+            team.settle(others=len(MEMBERS))
             assert len(survivor.assignment) == 2
             team.produce(connect(Confluent))
             told = {int(program.stdout.readline().split()[0]) for program in programs}  # all of them consume
-            assert len(told) == 3
+            assert len(told) == len(MEMBERS)
         finally:
             for program in programs:
                 program.kill()
@@ -100,7 +76,7 @@ def test_crashed_members_lose_their_partitions_after_the_session_timeout(
                 program.stdout.close()
         team.produce(connect(Confluent))
         team.settle()
-        assert len(survivor.assignment) == 8
+        assert len(survivor.assignment) == len(team.partitions)
         # What the crashed had committed is not read again; what they had not is the survivor's now.
         eventually(lambda: connect(Confluent).committed(name) == team.produced, "all records committed")
 
@@ -217,5 +193,5 @@ def offsets_of(received: list[Received]) -> dict[int, range]:
 
 
 def test_no_thread_of_a_member_is_left_behind() -> None:
-    names = {client.name for client in CLIENTS}
+    names = {client.name for client in MEMBERS}
     assert not [t.name for t in threading.enumerate() if any(t.name.startswith(name) for name in names)]

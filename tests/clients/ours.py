@@ -1,0 +1,190 @@
+"""Our own client, through the same vocabulary as the others."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kohort import Admin, Consumer, KafkaError, PartlyFailed, Record, TopicPartition
+from tests.clients.client import (
+    Client,
+    GroupMember,
+    GroupView,
+    Member,
+    Partition,
+    Received,
+    Refused,
+    may_commit_later,
+    next_offsets,
+)
+
+TIMEOUT_S = 20.0
+T = TypeVar("T")
+
+
+def told(call: Callable[[], T]) -> T:
+    """The broker's errors as Refused."""
+    try:
+        return call()
+    except PartlyFailed as failed:
+        first = next(iter(failed.errors.values()))
+        raise Refused(first.code, str(first)) from None
+    except KafkaError as failed:
+        raise Refused(failed.code, str(failed)) from None
+
+
+def from_record(record: Record) -> Received:
+    at = (record.topic, record.partition, record.offset)
+    return Received(*at, record.key, record.value, list(record.headers), record.timestamp)
+
+
+class Kohort(Client):
+    name = "kohort"
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+    assignors = ("range", "roundrobin", "sticky", "cooperative-sticky")
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._servers = bootstrap_servers
+        self._admin = Admin(bootstrap_servers=bootstrap_servers, default_api_timeout_ms=int(TIMEOUT_S * 1000))
+
+    def close(self) -> None:
+        self._admin.close()
+
+    # records
+    def read(
+        self,
+        offsets: dict[Partition, int],
+        count: int,
+        *,
+        waiting: threading.Event | None = None,
+        max_wait_ms: int = 500,
+    ) -> list[Received]:
+        received: list[Received] = []
+        deadline = time.monotonic() + TIMEOUT_S
+        with Consumer(bootstrap_servers=self._servers, fetch_max_wait_ms=max_wait_ms) as consumer:
+            consumer.assign(offsets)
+            for part, offset in offsets.items():
+                consumer.seek(part, offset)
+            if waiting is not None:
+                consumer.poll(0.5)
+                waiting.set()
+            while len(received) < count and time.monotonic() < deadline:
+                polled = consumer.poll(deadline - time.monotonic(), max_records=count - len(received))
+                received += [from_record(record) for records in polled.values() for record in records]
+        assert len(received) == count, f"{len(received)} of {count} records came"
+        return received
+
+    def offsets(self, topic: str, timestamp_ms: int, partition: int = 0) -> tuple[int, int, int]:
+        at = TopicPartition(topic, partition)
+        with Consumer(bootstrap_servers=self._servers) as consumer:
+            found = consumer.offsets_for_times({at: timestamp_ms})[at]
+            low, high = consumer.beginning_offsets(at)[at], consumer.end_offsets(at)[at]
+        return low, high, -1 if found is None else found.offset
+
+    # topics
+    def create_topic(self, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
+        told(lambda: self._admin.create_topic(topic, partitions, 1, config))
+
+    def delete_topic(self, topic: str) -> None:
+        told(lambda: self._admin.delete_topics(topic))
+
+    def topics(self) -> dict[str, int]:
+        return {name: len(topic.partitions) for name, topic in self._admin.describe_topics().items()}
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        told(lambda: self._admin.create_partitions({topic: total}))
+
+    def delete_records(self, topic: str, before_offset: int, partition: int = 0) -> int:
+        at = TopicPartition(topic, partition)
+        return told(lambda: self._admin.delete_records({at: before_offset}))[at]
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        found = told(lambda: self._admin.topic_configs(topic))[topic]
+        return {name: entry.value or "" for name, entry in found.items()}
+
+    def set_topic_config(self, topic: str, key: str, value: str) -> None:
+        told(lambda: self._admin.alter_topic_configs({topic: {key: value}}))
+
+    # groups
+    def member(self, group: str, topics: list[str] | str, client_id: str, **options: Any) -> Member:
+        return KohortMember(self._servers, group, topics, client_id, options).start()
+
+    def groups(self) -> dict[str, str]:
+        return {group.group_id: group.state.lower() for group in self._admin.list_groups()}
+
+    def group_names(self) -> set[str]:
+        return set(self.groups())
+
+    def group(self, group: str) -> GroupView:
+        found = told(lambda: self._admin.describe_groups(group))[group]
+        members = tuple(
+            GroupMember(one.member_id, one.client_id, one.group_instance_id, frozenset(one.assignment))
+            for one in found.members
+        )
+        return GroupView(found.state.lower(), found.protocol, members)
+
+    def committed(self, group: str) -> dict[Partition, int]:
+        return {part: at.offset for part, at in told(lambda: self._admin.group_offsets(group)).items()}
+
+    def alter_offsets(self, group: str, offsets: dict[Partition, int]) -> None:
+        told(lambda: self._admin.alter_group_offsets(group, offsets))
+
+    def delete_offsets(self, group: str, parts: list[Partition]) -> None:
+        told(lambda: self._admin.delete_group_offsets(group, *parts))
+
+    def delete_group(self, group: str) -> None:
+        told(lambda: self._admin.delete_groups(group))
+
+    def remove_member(
+        self, group: str, member_id: str | None = None, group_instance_id: str | None = None
+    ) -> None:
+        members = [] if member_id is None else [member_id]
+        instances = [] if group_instance_id is None else [group_instance_id]
+        told(lambda: self._admin.remove_members(group, *members, instances=instances))
+
+
+class KohortMember(Member):
+    def __init__(
+        self, servers: str, group: str, topics: list[str] | str, client_id: str, options: dict[str, Any]
+    ) -> None:
+        super().__init__(group, client_id, patient=options.get("patient", False))
+        self._topics = re.compile(topics) if isinstance(topics, str) else topics
+        self._settings: dict[str, object] = {
+            "bootstrap.servers": servers,
+            "group.id": group,
+            "client.id": client_id,
+            "partition.assignment.strategy": options.get("assignor", "range"),
+            "session.timeout.ms": options.get("session_timeout_ms", 10_000),
+            "heartbeat.interval.ms": 200,
+            "max.poll.interval.ms": options.get("max_poll_interval_ms", 60_000),
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "metadata.max.age.ms": 500,
+        }
+        if "group_instance_id" in options:
+            self._settings["group.instance.id"] = options["group_instance_id"]
+
+    def run(self) -> None:
+        with Consumer(self._settings) as consumer:
+            consumer.subscribe(self._topics)
+            while not self.leaving.is_set():
+                self.polling.wait()
+                polled = consumer.poll(0.1, max_records=100)
+                received = [from_record(record) for records in polled.values() for record in records]
+                self.note(received, consumer.assignment())
+                offsets = next_offsets(received)
+                if offsets and self._commit(consumer, offsets):
+                    self.note_commit(offsets)
+
+    def _commit(self, consumer: Consumer, offsets: dict[Partition, int]) -> bool:
+        """Whether it was acknowledged; False when it is to be made again later."""
+        try:
+            told(lambda: consumer.commit(offsets))
+        except Refused as refused:
+            if not may_commit_later(self, refused):
+                raise
+            return False
+        return True
