@@ -122,9 +122,9 @@ _NO_LONGS: Any = read_only(np.empty(0, np.int64))
 _NO_SIZES: Any = read_only(np.empty(0, np.int32))
 MOST_OVERHEAD = 36  # of a record, besides key, value and headers: six numbers and the attributes
 
-Blobs = tuple[Any, Any, Any, int]
-"""One buffer, where in it each piece starts, how long each is (-1: null), the bytes of all of them."""
-_NO_BLOBS: Blobs = (read_only(np.empty(0, np.uint8)), _NO_LONGS, _NO_SIZES, 0)
+Blobs = tuple[Any, Any, Any]
+"""One buffer, where in it each piece starts (empty: one after the other), how long each is (-1: null)."""
+_NO_BLOBS: Blobs = (read_only(np.empty(0, np.uint8)), _NO_LONGS, _NO_SIZES)
 
 
 def _in_one(blobs: Sequence[Buffer | None] | None) -> Blobs:
@@ -137,20 +137,15 @@ def _in_one(blobs: Sequence[Buffer | None] | None) -> Blobs:
     else:
         sizes = np.fromiter(map(len, blobs), np.int32, count)  # type: ignore[arg-type]
         data = b"".join(blobs)  # type: ignore[arg-type]
-    return np.frombuffer(data, np.uint8), _NO_LONGS, read_only(sizes), len(data)
+    return np.frombuffer(data, np.uint8), _NO_LONGS, read_only(sizes)
 
 
 def encode_blobs(
-    keys: Blobs,
-    values: Blobs,
-    headers: Blobs,
-    timestamps: Any,
-    base_timestamp: int,
-    count: int,
-    before: int,
-) -> Any:
-    """An array of `before` free bytes and the encoded records."""
-    out = np.empty(before + keys[3] + values[3] + headers[3] + MOST_OVERHEAD * count, np.uint8)
+    keys: Blobs, values: Blobs, headers: Blobs, timestamps: Any, base_timestamp: int, count: int, before: int,
+    total: int,
+) -> Any:  # fmt: skip
+    """An array of `before` free bytes and the encoded records, whose blobs have `total` bytes together."""
+    out = np.empty(before + total + MOST_OVERHEAD * count, np.uint8)
     end = encode_rows(
         keys[0], keys[1], keys[2], values[0], values[1], values[2], headers[0], headers[1], headers[2],
         timestamps, base_timestamp, count, out, before,
@@ -173,7 +168,8 @@ def encode(
     else:
         times, base_timestamp = read_only(np.fromiter(timestamps, np.int64, len(values))), timestamps[0]
     columns = _in_one(keys), _in_one(values), _in_one(headers)
-    return encode_blobs(*columns, times, base_timestamp, len(values), before)
+    total = len(columns[0][0]) + len(columns[1][0]) + len(columns[2][0])
+    return encode_blobs(*columns, times, base_timestamp, len(values), before, total)
 
 
 # --- from Arrow -----------------------------------------------------------------------------------
@@ -209,25 +205,26 @@ def murmur2_rows(data: Any, starts: Any, sizes: Any, hashes: Any) -> int:
 
 
 class OutgoingColumns:
-    """As `arrow_encode.OutgoingLists`, over arrays."""
+    """As `arrow_encode.OutgoingLists`, over arrays. `total`: the bytes of all keys, values and headers."""
 
-    __slots__ = ("keys", "values", "timestamps", "headers")
+    __slots__ = ("keys", "values", "timestamps", "headers", "total")
 
-    def __init__(self, keys: Blobs, values: Blobs, timestamps: Any, headers: Blobs) -> None:
+    def __init__(self, keys: Blobs, values: Blobs, timestamps: Any, headers: Blobs, total: int) -> None:
         self.keys = keys
         self.values = values
         self.timestamps = timestamps
         self.headers = headers
+        self.total = total
 
     def __len__(self) -> int:
         return len(self.values[2])
 
     @property
     def size(self) -> int:
-        return HEADER_SIZE + self.keys[3] + self.values[3] + self.headers[3] + MOST_OVERHEAD * len(self)
+        return HEADER_SIZE + self.total + MOST_OVERHEAD * len(self)
 
     def key_list(self) -> list[bytes | None]:
-        data, starts, sizes, _ = self.keys
+        data, starts, sizes = self.keys
         if not len(sizes):
             return [None] * len(self)
         pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
@@ -240,30 +237,44 @@ class OutgoingColumns:
             assert done >= 0, "a key lies outside its buffer"
         return hashes
 
-    def take(self, rows: Any) -> OutgoingColumns:
-        timestamps = self.timestamps if isinstance(self.timestamps, int) else read_only(self.timestamps[rows])
-        return OutgoingColumns(
-            _rows_of(self.keys, rows), _rows_of(self.values, rows), timestamps, _rows_of(self.headers, rows)
-        )
-
-    def by_partition(self, partitions: Sequence[int]) -> dict[int, OutgoingColumns]:
-        chosen = np.asarray(partitions)
-        order = np.argsort(chosen, kind="stable")
-        numbers, starts = np.unique(chosen[order], return_index=True)
-        pieces = zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
-        return {partition: self.take(rows) for partition, rows in pieces} if len(self) else {}
-
-    def cut(self, max_bytes: int) -> list[OutgoingColumns]:
-        sizes = np.full(len(self), MOST_OVERHEAD, np.int64)
+    def _sizes(self) -> Any:
+        """The bytes of key, value and headers of each record."""
+        sizes = np.zeros(len(self), np.int64)
         for column in (self.keys, self.values, self.headers):
             if len(column[2]):
                 sizes += np.maximum(column[2], 0)
-        ends, start, done = np.cumsum(sizes), 0, 0
+        return sizes
+
+    def _take(self, rows: Any, total: int) -> OutgoingColumns:
+        timestamps = self.timestamps if isinstance(self.timestamps, int) else read_only(self.timestamps[rows])
+        return OutgoingColumns(
+            _rows_of(self.keys, rows),
+            _rows_of(self.values, rows),
+            timestamps,
+            _rows_of(self.headers, rows),
+            total,
+        )
+
+    def take(self, rows: Any) -> OutgoingColumns:
+        return self._take(rows, int(self._sizes()[rows].sum()))
+
+    def by_partition(self, partitions: Sequence[int]) -> dict[int, OutgoingColumns]:
+        if not len(self):
+            return {}
+        chosen, sizes = np.asarray(partitions), self._sizes()
+        order = np.argsort(chosen, kind="stable")
+        numbers, starts = np.unique(chosen[order], return_index=True)
+        pieces = zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
+        return {partition: self._take(rows, int(sizes[rows].sum())) for partition, rows in pieces}
+
+    def cut(self, max_bytes: int) -> list[OutgoingColumns]:
+        ends, start, done = np.cumsum(self._sizes() + MOST_OVERHEAD), 0, 0
         found = []
         while start < len(self):
             stop = max(start + 1, int(np.searchsorted(ends, done + max_bytes - HEADER_SIZE, "right")))
-            found.append(self.take(slice(start, stop)))
-            start, done = stop, int(ends[stop - 1])
+            end = int(ends[stop - 1])
+            found.append(self._take(slice(start, stop), end - done - MOST_OVERHEAD * (stop - start)))
+            start, done = stop, end
         return found
 
     def encode(
@@ -280,18 +291,16 @@ class OutgoingColumns:
             0, 0, -1, 2, 0, compression, count - 1, base_timestamp, max_timestamp, producer_id, producer_epoch,
             base_sequence, count,
         )  # fmt: skip
-        records = encode_blobs(
-            self.keys, self.values, self.headers, times, base_timestamp, count, HEADER_SIZE
-        )
+        columns = self.keys, self.values, self.headers
+        records = encode_blobs(*columns, times, base_timestamp, count, HEADER_SIZE, self.total)
         return finish_batch(header, records, level)
 
 
 def _rows_of(blobs: Blobs, rows: Any) -> Blobs:
-    data, starts, sizes, _ = blobs
+    data, starts, sizes = blobs
     if not len(sizes):
         return blobs
-    sizes = read_only(sizes[rows])
-    return data, read_only(starts[rows]), sizes, int(np.maximum(sizes, 0).sum(dtype=np.int64))
+    return data, read_only(starts[rows]), read_only(sizes[rows])
 
 
 def outgoing(keys: Any, values: Any, timestamps: Any, headers: Sequence[bytes] | None) -> OutgoingColumns:
@@ -300,23 +309,20 @@ def outgoing(keys: Any, values: Any, timestamps: Any, headers: Sequence[bytes] |
         timestamps = read_only(timestamps.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)[:])
     encoded = _NO_BLOBS
     if headers is not None:
-        data, _, sizes, total = _in_one(headers)
-        starts = np.cumsum(sizes, dtype=np.int64) - sizes
-        encoded = (data, read_only(starts), sizes, total)
-    return OutgoingColumns(_arrow_blobs(keys), _arrow_blobs(values), timestamps, encoded)
+        data, _, sizes = _in_one(headers)
+        encoded = (data, read_only(np.cumsum(sizes, dtype=np.int64) - sizes), sizes)
+    made = OutgoingColumns(_arrow_blobs(keys), _arrow_blobs(values), timestamps, encoded, 0)
+    made.total = int(made._sizes().sum())
+    return made
 
 
 def _arrow_blobs(column: Any) -> Blobs:
-    if column is None:
+    if column is None or not len(column):
         return _NO_BLOBS
-    validity, ends_buffer, data_buffer = column.buffers()
-    count = len(column)
-    if not count:
-        return _NO_BLOBS
-    ends = np.frombuffer(ends_buffer, np.int32)[column.offset : column.offset + count + 1]
+    _, ends_buffer, data_buffer = column.buffers()
+    ends = np.frombuffer(ends_buffer, np.int32)[column.offset : column.offset + len(column) + 1]
     sizes = np.diff(ends)
-    if validity is not None and column.null_count:
+    if column.null_count:
         sizes[column.is_null().to_numpy(zero_copy_only=False)] = -1
     data = _NO_BLOBS[0] if data_buffer is None else read_only(np.frombuffer(data_buffer, np.uint8))
-    total = int(np.maximum(sizes, 0).sum(dtype=np.int64))
-    return data, read_only(ends[:-1].astype(np.int64)), read_only(sizes), total
+    return data, read_only(ends[:-1].astype(np.int64)), read_only(sizes)
