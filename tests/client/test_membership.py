@@ -24,13 +24,13 @@ from kohort.client.types import GroupMetadata, TopicPartition
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.join_group import JoinGroupResponse
-from tests.client.transcript import Stage
+from tests.client.transcript import Script
 
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def stage(*lines: str) -> Stage:
-    made = Stage()
+def stage(*lines: str) -> Script:
+    made = Script()
     for line in ("cluster orders=2", "subscribe orders", *lines):
         made.run(line)
     return made
@@ -160,7 +160,7 @@ def test_commits_are_taken_while_the_generation_is_whole(
 
 
 def test_the_clock_of_left_because_goes_on_until_the_next_poll() -> None:
-    s = Stage()
+    s = Script()
     for line in ("set max.poll.interval.ms=300000", "cluster orders=1", "subscribe orders", *STABLE):
         s.run(line)
     s.now_ms = 300_000
@@ -169,6 +169,19 @@ def test_the_clock_of_left_because_goes_on_until_the_next_poll() -> None:
     assert s.membership.why_left(312_000) == expected
     s.membership.poll(312_000)
     assert s.membership.why_left(400_000) == expected
+
+
+def test_after_a_join_that_failed_for_good_a_rebalance_is_in_progress() -> None:
+    m = stage(*STABLE, "rejoin x", "poll", "called", "join GROUP_MAX_SIZE_REACHED").membership
+    assert (m.state, m.may_commit, m.rebalance_in_progress) == (State.UNJOINED, False, True)
+
+
+def test_a_reset_after_which_nothing_is_lost_revokes() -> None:
+    s = stage(*STABLE)
+    s.membership.reset_generation("somebody knows better", lost=False)
+    s.run("poll")
+    assert s.membership.callback is not None
+    assert s.membership.callback.kind is CallbackKind.REVOKED
 
 
 def test_a_user_that_closes_inside_of_a_callback() -> None:
@@ -188,7 +201,7 @@ def test_an_error_code_that_is_newer_than_this_client_is_raised() -> None:
 
 
 def test_a_fenced_member_can_be_closed_without_an_error() -> None:
-    s = Stage()
+    s = Script()
     for line in ("set group.instance.id=i", "cluster orders=1", "subscribe orders", *STABLE):
         s.run(line)
     for line in ("at +3000", "heartbeat FENCED_INSTANCE_ID"):

@@ -137,7 +137,7 @@ class Membership:
     def rebalance_in_progress(self) -> bool:
         """Between a join and its assignment. Commits wait for it to end."""
         return self.state in (State.JOINING, State.ASSIGNING, State.SYNCING) or (
-            self.state is State.PREPARING and self.prepared
+            self.prepared and self.state in (State.PREPARING, State.UNJOINED)
         )
 
     @property
