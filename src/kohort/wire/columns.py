@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import islice, repeat
 from operator import add
 from struct import Struct
 from typing import Any, Protocol
@@ -142,6 +142,12 @@ class Columns:
         if not len(self):
             return []
         starts, counts = self.headers_start.tolist(), self.header_count.tolist()
+        if not isinstance(self.headers_start, memoryview):
+            from kohort.wire.kernels_arrow import header_pieces
+
+            names, values = (_pieces(*pieces, with_nulls=True) for pieces in header_pieces(self))
+            pairs = zip(map(_Names().__getitem__, names), values, strict=True)
+            return [tuple(islice(pairs, count)) if count else () for count in counts]
         base, end = (
             starts[0],
             starts.pop(),
@@ -154,7 +160,18 @@ class Columns:
         return [*found, self.headers(len(self) - 1)]
 
 
+class _Names(dict[bytes | None, str]):
+    """The names of headers as text; there are many headers, and few names."""
+
+    def __missing__(self, name: bytes | None) -> str:
+        assert name is not None, "a decoded header has a name"
+        self[name] = text = name.decode("utf-8", "surrogateescape")
+        return text
+
+
 def _pieces(buffer: Buffer, start_column: Column, sizes: Column, with_nulls: bool) -> Sequence[bytes | None]:
+    if not len(sizes):
+        return []
     if not isinstance(start_column, memoryview) and len(sizes) > 32 and (size := int(sizes[0])) > 0:
         numbers: Any = sizes
         if (numbers == size).all():

@@ -150,7 +150,8 @@ class Walk:
 
     def _not_plain(self) -> int:
         flags = COMPRESSION_MASK | CONTROL
-        return flags if self.transactions is None else flags | TRANSACTIONAL
+        aborts = self.transactions is not None and self.transactions.rest()
+        return flags | TRANSACTIONAL if aborts else flags
 
     def _scan(self, scan: Scan, most: int) -> int:
         """Takes the plain small batches from here on; how many bytes they were."""
