@@ -261,9 +261,9 @@ def test_faults_outlive_a_restart(kafka: Kafka) -> None:
 
 
 def test_wrong_names_are_told_with_the_right_ones(kafka: Kafka) -> None:
-    with pytest.raises(ValueError, match="no API 'OffsetComit'.*did you mean OffsetCommit"):
+    with pytest.raises(ValueError, match=r"no API 'OffsetComit'.*did you mean OffsetCommit"):
         kafka.fail("OffsetComit", with_error="NOT_COORDINATOR")
-    with pytest.raises(ValueError, match="no error 'NOT_CORDINATOR'.*did you mean NOT_COORDINATOR"):
+    with pytest.raises(ValueError, match=r"no error 'NOT_CORDINATOR'.*did you mean NOT_COORDINATOR"):
         kafka.fail("OffsetCommit", with_error="NOT_CORDINATOR")
     with pytest.raises(ValueError, match="no error with the code 9999"):
         kafka.fail("OffsetCommit", with_error=9999)
@@ -279,5 +279,5 @@ def test_wrong_names_are_told_with_the_right_ones(kafka: Kafka) -> None:
 
 def test_waiting_for_a_fault_that_does_not_come_ends(kafka: Kafka) -> None:
     fault = kafka.disconnect("JoinGroup")
-    with pytest.raises(TimeoutError, match="JoinGroup.*has not happened 1 times"):
+    with pytest.raises(TimeoutError, match=r"JoinGroup.*has not happened 1 times"):
         fault.wait(timeout=0.05)

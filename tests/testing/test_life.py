@@ -1,0 +1,142 @@
+"""A broker that comes, goes away, comes back and is thrown away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from kohort.client.connection import Connection
+from kohort.settings import SettingError
+from kohort.testing import Kafka
+from kohort.wire.messages.metadata import MetadataRequest
+
+Factory = Callable[..., Kafka]
+
+
+def test_it_is_ready_soon() -> None:
+    with Kafka():
+        pass  # imports are not part of it
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        with Kafka() as kafka, Connection(kafka.bootstrap_servers) as client:
+            client.call(MetadataRequest(None), 12)
+            took.append(time.perf_counter() - began)
+    assert min(took) < 0.1
+
+
+def test_a_stopped_broker_refuses_and_comes_back_with_its_data(kafka: Kafka) -> None:
+    kafka.produce("orders", ["one"])
+    address = kafka.bootstrap_servers
+    client = Connection(address)
+    kafka.stop()
+    with pytest.raises(ConnectionError):
+        client.call(MetadataRequest(None), 12)
+    client.close()
+    with pytest.raises(ConnectionRefusedError):
+        Connection(address)
+    with pytest.raises(RuntimeError, match="stopped: start"):
+        kafka.consume_all("orders")
+    with pytest.raises(RuntimeError, match="stopped: start"):
+        kafka.produce("orders", ["two"])
+    kafka.stop()  # twice is once
+    kafka.start()
+    kafka.start()
+    assert kafka.bootstrap_servers == address
+    assert [record.value for record in kafka.consume_all("orders")] == [b"one"]
+    assert kafka.produce("orders", ["two"]) == [1]
+
+
+def test_a_group_goes_on_after_a_restart(kafka: Kafka) -> None:
+    kafka.produce("orders", ["one"])
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "reconnect.backoff.ms": 1,
+            "reconnect.backoff.max.ms": 20,
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe(["orders"])
+    assert consumer.poll(10).value() == b"one"
+    consumer.commit(asynchronous=False)
+    member = consumer.memberid()
+    kafka.restart()
+    kafka.group("g").wait_stable(members=1)
+    assert [m.id for m in kafka.group("g").members] == [member]  # from __consumer_offsets
+    assert kafka.committed("g", "orders") == {0: 1}
+    kafka.produce("orders", ["two"])
+    assert consumer.poll(10).value() == b"two"
+    assert kafka.group("g").generation == 1
+    consumer.close()
+
+
+def test_time_that_passes_while_it_is_stopped(kafka: Kafka) -> None:
+    kafka.create_topic("orders", retention_ms=1000)
+    kafka.produce("orders", ["one"])
+    kafka.stop()
+    kafka.advance(60_000)
+    kafka.start()
+    kafka.advance(1)
+    assert kafka.consume_all("orders") == []
+
+
+def test_a_broker_on_disk(tmp_path: Path, kafka_factory: Factory) -> None:
+    kafka = kafka_factory(directory=tmp_path / "data")
+    kafka.produce("orders", ["one"])
+    kafka.restart()
+    kafka.advance(60_000)
+    kafka.close()
+    again = kafka_factory(directory=tmp_path / "data")
+    assert [record.value for record in again.consume_all("orders")] == [b"one"]
+
+
+def test_several_at_once(kafka_factory: Factory) -> None:
+    one, two = kafka_factory(), kafka_factory(num_partitions=4)
+    one.produce("orders", ["a"])
+    two.produce("orders", ["b", "c"])
+    assert one.bootstrap_servers != two.bootstrap_servers
+    assert one.end_offsets("orders") == {0: 1}
+    assert two.end_offsets("orders") == {0: 1, 1: 1, 2: 0, 3: 0}
+
+
+def test_settings_by_either_spelling(kafka_factory: Factory) -> None:
+    for kafka in (kafka_factory(settings={"num.partitions": 2}), kafka_factory(num_partitions=2)):
+        kafka.produce("orders", ["a"])
+        assert len(kafka.end_offsets("orders")) == 2
+    with pytest.raises(SettingError, match=r"did you mean num\.partitions"):
+        kafka_factory(num_partition=2)
+
+
+def test_what_does_not_run_says_so() -> None:
+    kafka = Kafka()
+    with pytest.raises(RuntimeError, match="does not run: start"):
+        kafka.produce("orders", ["one"])
+    with kafka:
+        pass
+    with pytest.raises(RuntimeError, match="does not run: start"):
+        assert kafka.bootstrap_servers
+    kafka.close()
+
+
+async def test_in_an_event_loop() -> None:
+    async with Kafka() as kafka:
+        kafka.produce("orders", ["one"])
+        _, writer = await asyncio.open_connection(*kafka.bootstrap_servers.split(":"))
+        writer.close()
+        await writer.wait_closed()
+        fault = kafka.fail("JoinGroup", with_error="NOT_COORDINATOR")
+        with pytest.raises(TimeoutError):
+            await fault.wait_async(timeout=0.02)
+        with pytest.raises(TimeoutError, match="it is Dead"):
+            await kafka.group("g").wait_stable_async(timeout=0.02)
+        await kafka.group("g").wait_empty_async()
+    with pytest.raises(RuntimeError, match="does not run"):
+        kafka.consume_all("orders")
