@@ -93,9 +93,13 @@ class Driven:
         return self.engine.run(until, self.engine.now_ms() + timeout_ms)
 
     def call(self, message: Message | None = None, node_id: int = ANY_NODE, **more: Any) -> Answer:
-        """One request and its answer."""
-        send = self.asker.ask(message, node_id, **more)
-        assert self.run(lambda: any(answer.send is send for answer in self.asker.answers)), "no answer at all"
+        """One request and its answer, whichever it is."""
+        send, engine = self.asker.ask(message, node_id, **more), self.engine
+        until_ms = engine.now_ms() + PATIENCE_MS
+        answered = engine.run(
+            lambda: any(answer.send is send for answer in self.asker.answers), until_ms, wakeable=False
+        )
+        assert answered, "no answer at all"
         return next(answer for answer in self.asker.answers if answer.send is send)
 
     def eventually(self, condition: Callable[[], object]) -> None:

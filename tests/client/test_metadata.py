@@ -305,6 +305,16 @@ def test_after_a_failure_it_asks_again_with_growing_backoff_and_an_answer_ends_t
     assert told.metadata.failures == 0
 
 
+def test_credentials_that_are_refused_are_an_error_for_the_user_until_they_are_accepted() -> None:
+    told = Told(retry_backoff_ms=0)
+    told.fail(FailureKind.AUTHENTICATION)
+    assert str(told.metadata.take_error()) == "gone"
+    assert told.metadata.take_error() is None
+    told.fail(FailureKind.AUTHENTICATION)
+    told.answer()
+    assert told.metadata.take_error() is None
+
+
 def test_a_late_answer_to_an_older_request_changes_nothing() -> None:
     told = Told(retry_backoff_ms=0)
     told.want("orders")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kohort.client.async_engine import AsyncEngine
 from kohort.client.effects import Failure, FailureKind
+from kohort.client.errors import AuthenticationFailed
 from kohort.client.sasl import credentials, scram
 from kohort.client.tls import security_for
 from kohort.client.transport import Rejected
@@ -19,6 +23,7 @@ from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.heartbeat import HeartbeatResponse
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from kohort.wire.messages.sasl_handshake import SaslHandshakeResponse
+from tests.client.certificates import make_certificates
 from tests.client.driving import HEARTBEAT, config_for, driven
 from tests.client.scripted import Held, Received, ScriptedBroker, all_versions
 
@@ -82,8 +87,14 @@ class ScramServer:
         return SaslAuthenticateResponse(auth_bytes=b"v=" + base64.b64encode(verifier))
 
 
-def sasl_broker(check: Step, *, mechanisms: list[str] | None = None, **versions: int) -> ScriptedBroker:
-    broker = ScriptedBroker(versions=all_versions(**versions))
+def sasl_broker(
+    check: Step,
+    *,
+    mechanisms: list[str] | None = None,
+    tls: ssl.SSLContext | None = None,
+    **versions: int,
+) -> ScriptedBroker:
+    broker = ScriptedBroker(versions=all_versions(**versions), tls=tls)
     offered = MECHANISMS if mechanisms is None else mechanisms
 
     def handshake(request: Received) -> SaslHandshakeResponse:
@@ -127,11 +138,40 @@ def test_the_right_password(mechanism: str, version: int) -> None:
         assert {r.version for r in broker.requests_of(AUTHENTICATE)} == {version}
 
 
+def test_sasl_inside_tls(tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path)
+    broker = sasl_broker(ScramServer("sha512"), tls=certificates.server_context())
+    settings = settings_for("SCRAM-SHA-512") | {
+        "security_protocol": "SASL_SSL",
+        "ssl_ca_location": certificates.authority,
+    }
+    with broker, driven(broker.address, **settings) as client:
+        assert client.call().response == OK
+
+
 @pytest.mark.parametrize("mechanism", CHECKS)
 def test_the_wrong_password_is_an_error_at_once_in_the_brokers_words(mechanism: str) -> None:
     failure = failure_of(sasl_broker(CHECKS[mechanism]()), **settings_for(mechanism, "guess"))
     assert "wrong password" in failure.message or "invalid credentials" in failure.message
     assert mechanism in failure.message
+
+
+def test_who_waits_for_anything_is_told_that_the_brokers_refuse_us() -> None:
+    broker = sasl_broker(check_plain)
+    with broker, driven(broker.address, **settings_for("PLAIN", "guess")) as client:
+        for _ in range(2):  # now, and at the next call again
+            with pytest.raises(AuthenticationFailed, match="wrong password"):
+                client.run(lambda: False)
+        assert client.engine.run(lambda: False, client.engine.now_ms() + 20, wakeable=False) is False
+
+
+async def test_and_so_is_who_waits_on_a_loop() -> None:
+    broker = sasl_broker(check_plain)
+    with broker:
+        engine = AsyncEngine(config_for(broker.address, **settings_for("PLAIN", "guess")))
+        with pytest.raises(AuthenticationFailed, match="wrong password"):
+            await engine.wait(lambda: False, engine.now_ms() + 10_000)
+        engine.close()
 
 
 def test_a_mechanism_that_the_broker_does_not_offer() -> None:

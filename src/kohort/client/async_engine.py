@@ -40,17 +40,19 @@ class AsyncEngine(Pump):
     async def wait(self, until: Callable[[], bool], deadline_ms: int, *, wakeable: bool = True) -> bool:
         """Returns when `until()` (True) or at the deadline (False). Cancelling it changes nothing else.
 
-        Wakeup if `wakeup()` was or is called, as in Engine.run.
+        Wakeup if `wakeup()` was or is called, AuthenticationFailed if no broker accepts us, as in Engine.run.
         """
 
         def ends() -> bool:
-            return (wakeable and self._woken) or until()
+            return (wakeable and (self._woken or self.metadata.error is not None)) or until()
 
         self.check_usable()
         self.turn()
         self._raise_wakeup(wakeable)
         if until():
             return True
+        if wakeable:
+            self.raise_refusal()
         if self.now_ms() >= deadline_ms:
             # One turn of the loop, so that what has arrived already still counts.
             await asyncio.sleep(0)
@@ -69,7 +71,11 @@ class AsyncEngine(Pump):
                 self._waiters.remove(waiter)
         self.check_usable()
         self._raise_wakeup(wakeable)
-        return until()
+        if until():
+            return True
+        if wakeable:
+            self.raise_refusal()
+        return False
 
     def wakeup(self) -> None:
         """Makes the `wait` that is under way, or else the next one, raise Wakeup. From any thread."""

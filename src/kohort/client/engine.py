@@ -126,6 +126,12 @@ class Pump:
                 deadline_ms = due_ms
         return deadline_ms
 
+    def raise_refusal(self) -> None:
+        """AuthenticationFailed, once per attempt that the brokers refused."""
+        refusal = self.metadata.take_error()
+        if refusal is not None:
+            raise refusal
+
     def background_deadline_ms(self) -> int:
         dues = [
             getattr(part, "background_deadline_ms", part.next_deadline_ms)()
@@ -199,7 +205,8 @@ class Engine(Pump):
     # --- for fronts ------------------------------------------------------------------------------
 
     def run(self, until: Callable[[], bool], deadline_ms: int, *, wakeable: bool = True) -> bool:
-        """Drives until `until()` (then True) or the deadline (False). Wakeup if `wakeup()` was or is called.
+        """Drives until `until()` (then True) or the deadline (False). Wakeup if `wakeup()` was or is called;
+        AuthenticationFailed if no broker accepts us. Neither if not `wakeable`: for what must come to its end.
 
         `until` is called under the lock, after every round. At least one round is made, also with no time left.
         """
@@ -215,6 +222,8 @@ class Engine(Pump):
                         raise Wakeup("wakeup() was called")
                     if until():
                         return True
+                    if wakeable:
+                        self.raise_refusal()
                     self._raise_interrupt()
                     if now_ms >= deadline_ms:
                         return self._last_look(until)

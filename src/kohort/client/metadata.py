@@ -16,7 +16,7 @@ from kohort.client.backoff import Backoff, Jitter
 from kohort.client.cluster import NO_NODE, Cluster, Node, PartitionInfo, TopicInfo
 from kohort.client.config import ClientConfig
 from kohort.client.effects import ANY_NODE, Answer, FailureKind, Outbox, Send
-from kohort.client.errors import TimedOut
+from kohort.client.errors import AuthenticationFailed, TimedOut
 from kohort.client.operation import Operation
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
@@ -63,6 +63,8 @@ class Metadata:
         self.failures = 0
         """Requests in a row that brought nothing new: no answer, or topics that are not there (yet)."""
         self.last_failure = ""
+        self.error: AuthenticationFailed | None = None
+        """Asking again goes on but will not help: the user must know. Until it is taken or a request succeeds."""
         self._out, self._config = out, config
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._wanted: Topics = frozenset()
@@ -152,6 +154,10 @@ class Metadata:
         self._replace(nodes={}, controller_id=NO_NODE)
         self._due = True
 
+    def take_error(self) -> AuthenticationFailed | None:
+        error, self.error = self.error, None
+        return error
+
     # --- the part --------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
@@ -197,8 +203,11 @@ class Metadata:
             if answer.failure.kind in (FailureKind.DISCONNECTED, FailureKind.TIMED_OUT):
                 since = self._silent_since_ms
                 self._silent_since_ms = now_ms if since is None else since
+            if answer.failure.kind is FailureKind.AUTHENTICATION:
+                self.error = AuthenticationFailed(answer.failure.message)
             self._failed(f"{answer.failure.kind.value}: {answer.failure.message}", now_ms)
             return
+        self.error = None
         response: MetadataResponse = answer.response
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self.rebootstrap("the broker asks for it")
