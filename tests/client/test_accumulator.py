@@ -1,0 +1,202 @@
+"""Where a producer's records wait: batches, lingering, memory, the sticky partition. In virtual time."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+from kohort.client.accumulator import GROWTH, NoRoom
+from kohort.client.batch import Placed
+from kohort.wire.errors import ErrorCode
+from tests.client.producing import Core, cluster, parts, produced, values
+
+
+def plain(**settings: object) -> Core:
+    return Core(**{"enable_idempotence": False, **settings})  # type: ignore[arg-type]
+
+
+def test_a_batch_is_ready_when_it_has_lingered() -> None:
+    core = plain(linger_ms=10)
+    core.send(b"a")
+    assert core.tick(after_ms=9) == []
+    assert core.sender.next_deadline_ms() == core.now_ms + 1
+    core.send(b"b")
+    (send,) = core.tick(after_ms=1)
+    assert values(send) == [b"a", b"b"]
+
+
+def test_a_full_batch_does_not_linger_and_a_record_that_does_not_fit_begins_the_next() -> None:
+    core = plain(linger_ms=60_000, batch_size=1000, delivery_timeout_ms=200_000)
+    for _ in range(3):
+        core.send(b"x" * 400)
+    (send,) = core.tick()
+    assert len(values(send)) == 2
+    assert core.accumulator.next_linger_ms() is not None
+
+
+def test_no_batch_is_larger_than_batch_size_unless_one_record_is() -> None:
+    core = plain(batch_size=1000, linger_ms=1000)
+    chance = random.Random(5)
+    sizes = [chance.randrange(1, 1500) for _ in range(300)]
+    sent = [bytes([n % 256]) * size for n, size in enumerate(sizes)]
+    for value in sent:
+        core.send(value)
+    core.accumulator.flush()
+    got: list[bytes | None] = []
+    while not core.sender.is_idle:
+        for send in core.tick():
+            header, several = produced(send)
+            assert header.size <= 1000 or len(several) == 1
+            got += several
+            core.written(send)
+    assert got == sent
+    assert core.accumulator.used_bytes == 0
+
+
+def test_the_sender_is_woken_for_the_first_open_batch_and_for_every_closed_one() -> None:
+    core = plain(linger_ms=50, batch_size=1000, partitions=2)
+    core.send(b"a", 0)
+    assert core.woken == 1
+    core.send(b"b", 0)
+    core.send(b"c", 1)  # it will look at the older one before
+    assert core.woken == 1
+    core.send(b"x" * 999, 0)
+    assert core.woken == 2
+
+
+def test_back_pressure_no_room_until_a_batch_is_done() -> None:
+    core = plain(buffer_memory=3000, batch_size=1000)
+    taken = 0
+    while isinstance(core.try_send(b"x" * 500), Placed):
+        taken += 1
+    assert taken == 5
+    assert core.try_send(b"x" * 500) is NoRoom.MEMORY
+    assert not core.accumulator.has_room(575)
+    sends = core.tick()
+    core.written(sends[0])
+    assert core.accumulator.has_room(575)
+    core.send(b"x" * 500)
+
+
+def test_open_batches_are_sent_at_once_while_a_caller_waits_for_memory() -> None:
+    core = plain(linger_ms=60_000, delivery_timeout_ms=200_000)
+    core.send(b"a")
+    assert core.tick() == []
+    core.accumulator.wait_for_memory(1)
+    assert len(core.tick()) == 1
+
+
+def test_memory_is_taken_in_steps_so_that_many_open_batches_fit() -> None:
+    core = plain(partitions=50, batch_size=1 << 20, linger_ms=1000)
+    for partition in range(50):
+        core.send(b"x", partition)
+    assert core.accumulator.used_bytes == 50 * GROWTH
+    core.accumulator.flush()
+    assert core.accumulator.used_bytes < 50 * 100
+
+
+def test_records_without_a_partition_fill_one_batch_after_the_other_and_use_all_partitions() -> None:
+    chance = random.Random(3)
+    core = plain(partitions=4, batch_size=1000, linger_ms=1000, jitter=chance.random)
+    for _ in range(400):
+        core.send(b"x" * 100)
+    queues = core.accumulator.topics["orders"].queues
+    core.accumulator.flush()
+    batches = [batch for queue in queues for batch in queue.closed]
+    assert all(len(queue.closed) > 5 for queue in queues)
+    assert sum(batch.count == 8 for batch in batches) >= len(batches) - 1
+
+
+def test_a_small_batch_that_lingered_does_not_move_the_topic_to_another_partition() -> None:
+    core = plain(partitions=4, batch_size=1000, jitter=random.Random(1).random)
+    seen = []
+    for _ in range(8):
+        core.send(b"x" * 100)
+        (send,) = core.tick()
+        seen.append(parts(send)[0].index)
+        core.written(send)
+    assert len(set(seen[:5])) == 1
+
+
+def test_partitions_without_a_leader_get_no_records_that_have_a_choice() -> None:
+    from kohort.client.cluster import Cluster, PartitionInfo, TopicInfo
+
+    core = plain(partitions=3, batch_size=100, jitter=random.Random(1).random)
+    known = core.metadata.cluster
+    info = TopicInfo("orders", bytes(16), {0: PartitionInfo(), 1: PartitionInfo(1, 5), 2: PartitionInfo()})
+    core.metadata.cluster = Cluster("c", 1, known.nodes, {"orders": info}, {}, 2)
+    for _ in range(20):
+        core.send(b"x" * 90)
+    assert {batch.queue.index for batch in core.accumulator.flush()} == {1}
+
+
+def test_new_partitions_are_used_and_old_batches_stay() -> None:
+    core = plain(partitions=1, linger_ms=10)
+    core.send(b"a", 0)
+    core.metadata.cluster = cluster(3, version=2)
+    core.tick()
+    core.send(b"b", 2)
+    (send,) = core.tick(after_ms=10)
+    assert [data.index for data in parts(send)] == [0, 2]
+
+
+def test_an_unused_topic_is_forgotten_and_a_send_looks_it_up_again() -> None:
+    core = plain(metadata_max_idle_ms=5_000)
+    core.send(b"a")
+    core.written(core.tick()[0])
+    topic = core.accumulator.topics["orders"]
+    core.metadata.cluster = cluster(version=2)
+    core.tick(after_ms=6_000)
+    assert "orders" not in core.accumulator.topics
+    answer = core.accumulator.append_new(topic, 0, None, b"late", 1, None, None, core.now_ms)
+    assert answer is NoRoom.FORGOTTEN
+
+
+def test_after_shut_nothing_is_taken_and_what_is_there_is_sent() -> None:
+    core = plain(linger_ms=60_000, delivery_timeout_ms=200_000)
+    core.send(b"a")
+    core.accumulator.shut()
+    assert core.try_send(b"b") is NoRoom.CLOSED
+    (send,) = core.tick()
+    assert values(send) == [b"a"]
+
+
+def test_what_many_threads_append_is_all_there_and_in_each_threads_order() -> None:
+    core = plain(partitions=2, batch_size=2000, buffer_memory=1 << 30)
+    core.sender.tick(core.now_ms)
+
+    def fill(number: int) -> None:
+        for turn in range(2000):
+            core.send(b"%d:%d" % (number, turn), turn % 2, key=b"k" if turn % 3 else None)
+
+    threads = [threading.Thread(target=fill, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    core.accumulator.flush()
+    seen: dict[tuple[int, int], list[int]] = {}
+    for queue in core.accumulator.topics["orders"].queues:
+        for batch in queue.closed:
+            assert (
+                batch.count == len(batch.values) == len(batch.timestamps) == len(batch.keys or batch.values)
+            )
+            for value, key in zip(batch.values, batch.keys or [], strict=True):
+                number, turn = map(int, (value or b"").split(b":"))
+                assert (key is not None) == bool(turn % 3)
+                seen.setdefault((queue.index, number), []).append(turn)
+    assert seen == {(p, n): list(range(p, 2000, 2)) for p in range(2) for n in range(4)}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_without_idempotence_a_batch_that_comes_back_goes_before_newer_ones(code: ErrorCode) -> None:
+    core = plain()
+    core.send(b"a")
+    (send,) = core.tick()
+    core.reply(send, code)
+    core.send(b"b")
+    core.accumulator.flush()
+    sends = core.tick(after_ms=2000)
+    assert [values(send) for send in sends] == [[b"a"], [b"b"]]
