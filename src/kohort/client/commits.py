@@ -134,14 +134,14 @@ class Commits:
         self._processed = self._subscription.consumed()
         if self._auto_at_ms is None:
             self._auto_at_ms = now_ms + self._config.auto_commit_interval_ms
-        busy = self._auto is not None and not self._auto.done
-        if now_ms >= self._auto_at_ms and self._may_commit_itself and not busy:
+        if now_ms >= self._auto_at_ms and self._may_commit_itself and not self._is_committing_itself:
             self._auto_at_ms = now_ms + self._config.auto_commit_interval_ms
             self._auto_commit(self._processed, now_ms)
 
     def next_poll_ms(self) -> int | None:
         """When `poll` has something to do again, for a poll that waits long."""
-        return self._auto_at_ms if self._commits_itself and self._may_commit_itself else None
+        due = self._commits_itself and self._may_commit_itself and not self._is_committing_itself
+        return self._auto_at_ms if due else None
 
     def commit_before_change(self, now_ms: int) -> Operation[Offsets] | None:
         """The partitions are about to be given up by assign() or unsubscribe(): no rebalance will commit them."""
@@ -187,6 +187,10 @@ class Commits:
     @property
     def _commits_itself(self) -> bool:
         return self._config.enable_auto_commit and self._config.group_id is not None
+
+    @property
+    def _is_committing_itself(self) -> bool:
+        return self._auto is not None and not self._auto.done
 
     @property
     def _may_commit_itself(self) -> bool:
