@@ -21,7 +21,7 @@ from kohort.client.engine import Engine
 from kohort.client.errors import ClosedClient
 from kohort.client.requests import Requests
 from kohort.client.steps import Steps, T
-from kohort.client.types import OffsetAndMetadata, TopicPartition
+from kohort.client.types import OffsetAndMetadata, TopicPartition, as_partition
 
 
 class Admin:
@@ -135,7 +135,7 @@ class Admin:
         self, before: Mapping[tuple[str, int], int], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Deletes what lies before these offsets (-1: all there is); returns the first offsets that are left."""
-        offsets = {TopicPartition(*partition): offset for partition, offset in before.items()}
+        offsets = {as_partition(partition): offset for partition, offset in before.items()}
         return self._run(self._topics.delete_records(offsets, self._deadline(timeout)))
 
     # --- groups ---------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Admin:
         self, group_id: str, *partitions: tuple[str, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the group has committed: for these partitions, or for all."""
-        wanted = [TopicPartition(*partition) for partition in partitions] or None
+        wanted = [as_partition(partition) for partition in partitions] or None
         return self._run(self._groups.group_offsets(group_id, wanted, self._deadline(timeout)))
 
     def alter_group_offsets(
@@ -181,7 +181,7 @@ class Admin:
     ) -> None:
         """Sets committed offsets of a group that has no members now."""
         chosen = {
-            TopicPartition(*partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
+            as_partition(partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
             for partition, at in offsets.items()
         }
         self._run(self._groups.alter_group_offsets(group_id, chosen, self._deadline(timeout)))
@@ -190,7 +190,7 @@ class Admin:
         self, group_id: str, *partitions: tuple[str, int], timeout: float | None = None
     ) -> None:
         """Forgets committed offsets of topics that the group is not subscribed to."""
-        wanted = [TopicPartition(*partition) for partition in partitions]
+        wanted = [as_partition(partition) for partition in partitions]
         self._run(self._groups.delete_group_offsets(group_id, wanted, self._deadline(timeout)))
 
     # --- the cluster ----------------------------------------------------------------------------------

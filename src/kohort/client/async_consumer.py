@@ -18,7 +18,13 @@ from kohort.client.errors import ClosedClient, ConcurrentUse
 from kohort.client.iteration import Iteration
 from kohort.client.records import Record
 from kohort.client.steps import Steps, T
-from kohort.client.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from kohort.client.types import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+    as_partition,
+)
 
 if TYPE_CHECKING:
     import pyarrow
@@ -125,7 +131,7 @@ class AsyncConsumer:
 
     async def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """The next record of this partition is the one at `offset`."""
-        self._iteration.drop(TopicPartition(*partition))
+        self._iteration.drop(as_partition(partition))
         await self._run(self._calls.seek(partition, offset))
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:

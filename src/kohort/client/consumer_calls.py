@@ -25,7 +25,13 @@ from kohort.client.subscription import (
     Position,
     Reset,
 )
-from kohort.client.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from kohort.client.types import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+    as_partition,
+)
 
 log = logging.getLogger("kohort.client.consumer")
 
@@ -107,10 +113,7 @@ class ConsumerCalls:
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> Steps[None]:
         core = self.core
-        wanted = [TopicPartition(*partition) for partition in partitions]
-        for partition in wanted:
-            if not partition.topic or not partition.topic.strip():
-                raise ValueError(f"a partition must have a topic: {partition!r}")
+        wanted = [as_partition(partition) for partition in partitions]
         if not wanted:
             yield from self.unsubscribe()
             return
@@ -164,10 +167,12 @@ class ConsumerCalls:
                     return taken
             if now_ms >= deadline_ms:
                 return empty
-            settled = not self._rebalance_due()
             soon_ms = min(deadline_ms, core.commits.next_poll_ms() or deadline_ms, now_ms + TURN_MS)
-            yield Until(lambda: core.has_news or (settled and self._rebalance_due()), soon_ms)
-            if settled and self._rebalance_due() and not core.has_news:
+            if self._rebalance_due():
+                yield Until(lambda: core.has_news, soon_ms)
+                continue
+            yield Until(lambda: core.has_news or self._rebalance_due(), soon_ms)
+            if self._rebalance_due() and not core.has_news:
                 return empty  # the caller polls again, and the group settles sooner
 
     def _polled(self, now_ms: int) -> None:
@@ -224,13 +229,13 @@ class ConsumerCalls:
         at = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(int(offset))
         if at.offset < 0:
             raise ValueError(f"an offset to seek to cannot be negative: {at.offset}")
-        self.core.positions.seek(TopicPartition(*partition), at, self.clock())
+        self.core.positions.seek(as_partition(partition), at, self.clock())
         yield from ()
 
     def seek_to(self, partitions: Sequence[tuple[str, int]], reset: Reset) -> Steps[None]:
         subscription = self.core.subscription
         for partition in partitions or list(subscription.partitions):
-            subscription.state(TopicPartition(*partition)).reset_to(reset)
+            subscription.state(as_partition(partition)).reset_to(reset)
         yield from ()
 
     def seek_to_beginning(self, partitions: Sequence[tuple[str, int]]) -> Steps[None]:
@@ -240,7 +245,7 @@ class ConsumerCalls:
         return self.seek_to(partitions, LATEST)
 
     def position(self, partition: tuple[str, int], deadline_ms: int) -> Steps[int]:
-        wanted = TopicPartition(*partition)
+        wanted = as_partition(partition)
         core = self.core
         core.subscription.state(wanted)
 
@@ -258,7 +263,7 @@ class ConsumerCalls:
         return found.offset
 
     def pause(self, partitions: Iterable[tuple[str, int]], paused: bool) -> Steps[None]:
-        for state in [self.core.subscription.state(TopicPartition(*p)) for p in partitions]:
+        for state in [self.core.subscription.state(as_partition(p)) for p in partitions]:
             state.paused = paused
         yield from ()
 
@@ -273,7 +278,7 @@ class ConsumerCalls:
             where = at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(int(at))
             if where.offset < 0:
                 raise ValueError(f"an offset to commit cannot be negative: {where.offset} of {partition}")
-            chosen[TopicPartition(*partition)] = where
+            chosen[as_partition(partition)] = where
         return chosen
 
     def commit(
@@ -302,7 +307,7 @@ class ConsumerCalls:
         self, partitions: Iterable[tuple[str, int]], deadline_ms: int
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata | None]]:
         self._need_group("committed")
-        wanted = [TopicPartition(*partition) for partition in partitions]
+        wanted = [as_partition(partition) for partition in partitions]
         operation = self.core.commits.committed(wanted, self.clock(), deadline_ms)
         return (yield from self._finish(operation, deadline_ms, "the committed offsets"))
 
@@ -311,7 +316,7 @@ class ConsumerCalls:
     def offsets_for_times(
         self, times: Mapping[tuple[str, int], int], deadline_ms: int
     ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        wanted = {TopicPartition(*partition): time for partition, time in times.items()}
+        wanted = {as_partition(partition): time for partition, time in times.items()}
         for partition, time in wanted.items():
             if time < 0:
                 raise ValueError(
@@ -324,7 +329,7 @@ class ConsumerCalls:
     def boundary_offsets(
         self, partitions: Iterable[tuple[str, int]], timestamp: int, deadline_ms: int
     ) -> Steps[dict[TopicPartition, int]]:
-        wanted = {TopicPartition(*partition): timestamp for partition in partitions}
+        wanted = {as_partition(partition): timestamp for partition in partitions}
         operation = self.core.positions.list_offsets(wanted, self.clock(), deadline_ms)
         found = yield from self._finish(operation, deadline_ms, "the offsets of the log")
         return {partition: at.offset if at is not None else 0 for partition, at in found.items()}
@@ -344,8 +349,7 @@ class ConsumerCalls:
     ) -> Steps[dict[TopicPartition, int]]:
         """How many offsets each assigned partition's position is behind the end of its log, asked now."""
         wanted = [
-            TopicPartition(*p)
-            for p in (self.core.subscription.partitions if partitions is None else partitions)
+            as_partition(p) for p in (self.core.subscription.partitions if partitions is None else partitions)
         ]
         positions: dict[TopicPartition, int] = {}
         for partition in wanted:
@@ -380,11 +384,11 @@ class ConsumerCalls:
     # --- the end --------------------------------------------------------------------------------------
 
     def close(self, deadline_ms: int) -> Steps[None]:
-        """Commits (if it does so by itself), gives the partitions back, leaves the group, ends the fetch sessions."""
+        """The last commit (if it commits by itself), the partitions given back, the group left, the sessions ended."""
         core = self.core
         failed: BaseException | None = None
         try:
-            if core.config.group_id is not None and core.config.enable_auto_commit:
+            if core.config.group_id is not None:
                 operation = core.commits.commit_on_close(self.clock(), deadline_ms)
                 yield Until(lambda: operation.done, deadline_ms)
             if core.membership is not None and core.subscription.is_group:

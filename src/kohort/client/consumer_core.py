@@ -44,6 +44,7 @@ class ConsumerCore:
         self.commits = Commits(
             self.out, config, self.coordinator, self.subscription, self.metadata, jitter=jitter
         )
+        self.metadata.lane_of_look_ups = self.commits.lane_of_look_ups
         self.membership: Membership | None = None
         if config.group_id is not None:
             self.membership = Membership(
@@ -115,7 +116,9 @@ class ConsumerCore:
         )
 
     def raise_errors(self) -> None:
-        """The first thing that went wrong and that the user has not been told yet."""
+        """The first thing that went wrong and that was not told yet; a fenced consumer is told every time."""
+        if self.commits.fenced is not None:
+            raise self.commits.fenced
         for part in (self.membership, self.positions, self.fetcher):
             error = part.take_error() if part is not None else None
             if error is not None:

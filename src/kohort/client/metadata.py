@@ -8,14 +8,14 @@ asked for again when a topic is wanted that is not in it, when someone saw that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from kohort.client.backoff import Backoff, Jitter
 from kohort.client.cluster import NO_NODE, Cluster, Node, PartitionInfo, TopicInfo
 from kohort.client.config import ClientConfig
-from kohort.client.effects import ANY_NODE, Answer, FailureKind, Outbox, Send
+from kohort.client.effects import ANY_NODE, Answer, FailureKind, Lane, Outbox, Send
 from kohort.client.errors import AuthenticationFailed, TimedOut
 from kohort.client.operation import Operation
 from kohort.client.types import TopicPartition
@@ -78,6 +78,8 @@ class Metadata:
         self._refreshed_ms = 0
         self._silent_since_ms: int | None = None
         self._look_ups: list[_LookUp] = []
+        self.lane_of_look_ups: Callable[[], Lane] = lambda: Lane.DATA
+        """A consumer has another one: nobody should wait behind a fetch that waits for records."""
 
     # --- what others ask -------------------------------------------------------------------------
 
@@ -238,7 +240,8 @@ class Metadata:
                         partial(_request, wanted=question.topics, allow_auto_create=False),
                         "metadata.look_up",
                         self._config.request_timeout_ms,
-                        about=question,
+                        self.lane_of_look_ups(),
+                        question,
                     )
                 )
 

@@ -15,6 +15,14 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def as_partition(given: object) -> TopicPartition:
+    """A partition as users may write it: `("orders", 0)`. ValueError says what is right if it is not."""
+    match given:
+        case (str() as topic, int() as partition) if topic.strip() and partition >= 0:
+            return TopicPartition(topic, partition)
+    raise ValueError(f'a partition is a topic and a number, as in ("orders", 0), not {given!r}')
+
+
 class OffsetAndMetadata(NamedTuple):
     """What is committed for a partition: the offset to go on from, a word of the user's, the leader epoch."""
 
