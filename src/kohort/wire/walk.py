@@ -34,7 +34,7 @@ Scan = Callable[[int, int], tuple[int, int, int, int]]
 _LAST_POSSIBLE_OFFSET = 1 << 62
 
 _unpack_header = Struct(">qiibIhiqqqhii").unpack_from
-_attributes = Struct(">h")
+_FLAGS_AT = 22  # the attributes' second byte: the first has no meaning yet
 _length = Struct(">i")
 
 
@@ -200,51 +200,47 @@ class Walk:
 class Unpacked:
     """Batches one after the other, decompressed: gathered in memory that is used again, then copied once."""
 
-    __slots__ = ("scratch", "size")
+    __slots__ = ("scratch", "view", "size")
 
     def __init__(self) -> None:
         self.scratch = _spare.pop() if _spare else bytearray(_FIRST_SCRATCH)
+        self.view = memoryview(self.scratch)
         self.size = 0
 
     def append(self, data: memoryview) -> None:
-        while len(self.scratch) - self.size < len(data):
+        while len(self.view) - self.size < len(data):
             self._grow()
-        self.scratch[self.size : self.size + len(data)] = data
+        self.view[self.size : self.size + len(data)] = data
         self.size += len(data)
 
     def append_batch(self, batch: memoryview, attributes: int) -> None:
         """Raises BadBatch if the batch is damaged or grows beyond MAX_DECOMPRESSED; then nothing is appended."""
-        while len(self.scratch) - self.size < HEADER_SIZE:
-            self._grow()
         at = self.size + HEADER_SIZE
-        codec = attributes & COMPRESSION_MASK
-        while True:
-            with memoryview(self.scratch) as whole, whole[at : at + MAX_DECOMPRESSED] as room:
-                written = decompress_into(codec, batch[HEADER_SIZE:], room)
-                full = len(room) == MAX_DECOMPRESSED
-            if written is not None:
-                break
-            if full:
+        codec, payload = attributes & COMPRESSION_MASK, batch[HEADER_SIZE:]
+        while (written := decompress_into(codec, payload, self.view[at : at + MAX_DECOMPRESSED])) is None:
+            if len(self.view) - at >= MAX_DECOMPRESSED:
                 raise BadBatch(
                     ErrorCode.MESSAGE_TOO_LARGE, f"it decompresses to more than {MAX_DECOMPRESSED} bytes"
                 )
             self._grow()
-        self.scratch[self.size : at] = batch[:HEADER_SIZE]
-        _attributes.pack_into(self.scratch, self.size + CRC_START, attributes & ~COMPRESSION_MASK)
-        _length.pack_into(self.scratch, self.size + LENGTH_END - 4, HEADER_SIZE - LENGTH_END + written)
+        if len(self.view) < at:  # an empty batch needs room for its header all the same
+            self._grow()
+        self.view[self.size : at] = batch[:HEADER_SIZE]
+        self.view[self.size + _FLAGS_AT] = attributes & 0xFF & ~COMPRESSION_MASK
+        _length.pack_into(self.view, self.size + LENGTH_END - 4, HEADER_SIZE - LENGTH_END + written)
         self.size = at + written
 
     def _grow(self) -> None:
         larger = bytearray(4 * len(self.scratch))  # pages that are not written to cost nothing
-        larger[: self.size] = memoryview(self.scratch)[: self.size]
-        self.scratch = larger
+        larger[: self.size] = self.view[: self.size]
+        self.scratch, self.view = larger, memoryview(larger)
 
     def finish(self) -> bytes:
         """All of it; this object is of no use afterwards."""
-        data = bytes(memoryview(self.scratch)[: self.size])
+        data = bytes(self.view[: self.size])
         if len(self.scratch) <= _LARGEST_SPARE and len(_spare) < _MOST_SPARES:
             _spare.append(self.scratch)
-        del self.scratch
+        del self.scratch, self.view
         return data
 
 
