@@ -105,13 +105,7 @@ class Simulation:
         self.clock = Clock()
         self.disk = Disk(self.clock, self.random, PARTITIONS)
         self.disk.on_written = self._written
-        settings = Settings(
-            offsets_topic_num_partitions=PARTITIONS,
-            group_initial_rebalance_delay_ms=self.random.choice((0, 500)),
-            group_max_size=self.random.choice((1_000, max(2, members // 2))),
-            offsets_retention_minutes=5,
-            offsets_retention_check_interval_ms=60_000,
-        )
+        settings = self._settings(members)
         observer = Observer(self._before, self._after, self._replied, self._history)
         self.node = Node(self.clock, self.random, settings, self.disk, observer)
         self.network = Network(self.clock, self.random, self.node)
@@ -126,6 +120,15 @@ class Simulation:
         self._group_before: tuple[Group | None, int, State | None, frozenset[str]] = (
             None, -1, None, frozenset(),
         )  # fmt: skip
+
+    def _settings(self, members: int) -> Settings:
+        return Settings(
+            offsets_topic_num_partitions=PARTITIONS,
+            group_initial_rebalance_delay_ms=self.random.choice((0, 500)),
+            group_max_size=self.random.choice((1_000, max(2, members // 2))),
+            offsets_retention_minutes=5,
+            offsets_retention_check_interval_ms=60_000,
+        )
 
     def _member(self, number: int, groups: int) -> SimMember:
         instance = f"static{number}" if self.random.random() < 0.3 else None

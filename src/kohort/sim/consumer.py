@@ -1,0 +1,232 @@
+"""A consumer of the real client in a simulated world, and someone who looks over its shoulder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from kohort.client.assignors import RebalanceProtocol, load_assignors
+from kohort.client.config import CONSUMER, read_config
+from kohort.client.consumer_calls import ConsumerCalls, Offsets
+from kohort.client.consumer_core import ConsumerCore
+from kohort.client.membership import CallbackKind, State
+from kohort.client.records import Records
+from kohort.client.steps import Steps
+from kohort.client.types import TopicPartition
+from kohort.sim.brokers import Brokers
+from kohort.sim.driver import Driver, Program
+from kohort.sim.faults import Faults
+from kohort.sim.invariants import Broken
+from kohort.sim.user import User
+from kohort.sim.witness import Owned, Witness
+from kohort.sim.world import Clock
+
+T = TypeVar("T")
+SLACK_MS = 1_500
+"""A poll looks up at least once in a second, and sees then that its time is up."""
+MAX_POLL_INTERVAL_MS = 20_000
+
+
+@dataclass(slots=True)
+class Place:
+    """What stays of a consumer when its process is replaced by another."""
+
+    name: str
+    group_id: str
+    group_instance_id: str | None
+    strategy: list[str]
+    style: str
+    topics: list[str]
+
+
+class SimConsumer:
+    def __init__(
+        self,
+        place: Place,
+        witness: Witness,
+        clock: Clock,
+        random: Random,
+        brokers: Brokers,
+        faults: Callable[[], Faults],
+        bad_callbacks: float,
+    ) -> None:
+        self.place, self.witness, self.clock, self.random = place, witness, clock, random
+        settings = {
+            "bootstrap.servers": "sim:9000",
+            "group.id": place.group_id,
+            "client.id": place.name,
+            "group.instance.id": place.group_instance_id,
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 2_000,
+            "max.poll.interval.ms": MAX_POLL_INTERVAL_MS,
+            "max.poll.records": random.choice((3, 20, 500)),
+            "enable.auto.commit": place.style == "auto",
+            "auto.commit.interval.ms": 2_000,
+            "auto.offset.reset": "earliest",
+            "metadata.max.age.ms": 15_000,
+            "request.timeout.ms": 5_000,
+            "default.api.timeout.ms": 10_000,
+        }
+        config, _ = read_config(CONSUMER, settings, {})
+        self.driver = Driver(config, clock, random, brokers, faults)
+        engine = self.driver.engine
+        assignors = load_assignors(place.strategy)
+        self.core = ConsumerCore(config, random.random, assignors, engine.out, engine.metadata)
+        engine.add(self.core, *self.core.prefixes)
+        self.calls = ConsumerCalls(self.core, lambda: clock.now_ms, (self,))
+        self.user = User(self, random, place.style, list(place.topics), bad_callbacks)
+        assert self.core.membership is not None
+        self.membership = self.core.membership
+        self.owned: dict[TopicPartition, Owned] = {}
+        """As the callbacks told it."""
+        self.generation_id = -1
+        """In which this was owned."""
+        self.revoking_now: frozenset[TopicPartition] = frozenset()
+        self.left_poll_ms = clock.now_ms
+        self.longest_pause_ms = 0
+        self._told: object = None
+        self.driver.on_step = self._look
+
+    @property
+    def alive(self) -> bool:
+        return self.driver.alive
+
+    def start(self) -> None:
+        self.driver.start(self.user.program())
+
+    def __str__(self) -> str:
+        return f"{self.place.name} of {self.place.group_id} ({self.place.style}, {self.membership!r})"
+
+    def require(self, condition: bool, message: str) -> None:
+        if not condition:
+            raise Broken(f"{self}: {message}")
+
+    # ---- calls
+
+    def poll(self, timeout_ms: int) -> Program[dict[TopicPartition, Records]]:
+        now_ms, limit = self.clock.now_ms, self.core.config.max_poll_records
+        self.longest_pause_ms = now_ms - self.left_poll_ms
+        nothing: dict[TopicPartition, Records] = {}
+        take = self.core.fetcher.take
+        steps = self.calls.poll(now_ms + timeout_ms, lambda at_ms: take(limit, at_ms), nothing)
+        try:
+            polled = yield from self.bounded(steps, timeout_ms, "poll")
+        finally:
+            self.left_poll_ms = self.clock.now_ms
+        self._check_polled(polled)
+        return polled
+
+    def bounded(self, steps: Steps[T], timeout_ms: int, what: str) -> Program[T]:
+        """No call takes longer than it may, but for the time that the user's own callbacks take."""
+        began_ms, before_ms = self.clock.now_ms, self.driver.in_callbacks_ms
+        try:
+            return (yield from self.driver.run(steps))
+        finally:
+            took_ms = self.clock.now_ms - began_ms - (self.driver.in_callbacks_ms - before_ms)
+            self.require(took_ms <= timeout_ms + SLACK_MS, f"{what} took {took_ms} ms, not {timeout_ms} ms")
+
+    # ---- what is checked
+
+    def _check_polled(self, polled: dict[TopicPartition, Records]) -> None:
+        partitions = self.core.subscription.partitions
+        for partition, records in polled.items():
+            offsets = [record.offset for record in records]
+            self.require(partition in self.owned, f"poll gave records of {partition}, which it does not own")
+            owned = self.owned[partition]
+            self.require(partition not in self.revoking_now, f"poll gave records of {partition} while it is revoked")
+            self.require(
+                offsets == list(range(offsets[0], offsets[0] + len(offsets))), f"{partition}: offsets {offsets}"
+            )
+            if owned.next_offset is None:
+                self.witness.begins(self, partition, owned, offsets[0])
+            else:
+                self.require(
+                    offsets[0] == owned.next_offset,
+                    f"poll gave {partition} from {offsets[0]} on, {owned.next_offset} was to come",
+                )
+            owned.next_offset = offsets[-1] + 1
+            at = partitions[partition].position if partition in partitions else None
+            self.require(
+                at is not None and at.offset == owned.next_offset,
+                f"the position of {partition} is {at} after {owned.next_offset - 1} was returned",
+            )
+            self.witness.check_sole_owner(self, partition)
+        if self.membership.state is State.STABLE:
+            self.require(
+                set(self.owned) == set(partitions),
+                f"owns {sorted(partitions)}, the callbacks said {sorted(self.owned)}",
+            )
+
+    def _look(self) -> None:
+        """After every round: what is about to be told to the user."""
+        callback = self.membership.callback
+        if callback is not None and callback is not self._told and callback.kind is CallbackKind.REVOKED:
+            if not self._was_member:
+                raise Broken(f"{self}: {callback}, though ownership is gone already")
+        self._told = callback
+        self._was_member = self.membership.generation_id >= 0
+
+    _was_member = True
+
+    def processed(self, partition: TopicPartition, offsets: list[int]) -> None:
+        self.witness.processed(self, partition, offsets)
+
+    def positions(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        states = self.core.subscription.partitions
+        known = {p: states[p].position for p in partitions if p in states and states[p].has_position}
+        return {p: at.offset for p, at in known.items() if at is not None}
+
+    def on_commit(self, offsets: Offsets) -> None:
+        """An interceptor: told of every commit of this consumer that succeeded."""
+        for partition, at in offsets.items():
+            self.witness.check_in_log(self, partition, at.offset)
+            state = self.core.subscription.partitions.get(partition)
+            owned = self.owned.get(partition)
+            if state is None or owned is None or owned.next_offset is None:
+                continue
+            position = state.position.offset if state.position is not None else -1
+            self.require(
+                position >= at.offset, f"the position of {partition} is {position}, {at.offset} is committed"
+            )
+
+    # ---- callbacks, as the user sees them
+
+    def assigned(self, partitions: list[TopicPartition]) -> None:
+        self.witness.callbacks["assigned"] += 1
+        again = set(partitions) & set(self.owned)
+        self.require(not again, f"assigned {sorted(again)}, which it owns already")
+        self.require(not self.revoking_now, f"assigned while {sorted(self.revoking_now)} is revoked")
+        gone = set(self.owned) - set(self.core.subscription.partitions)
+        self.require(not gone, f"assigned before {sorted(gone)} was revoked")
+        if self.membership.protocol is RebalanceProtocol.EAGER:
+            self.require(not self.owned, f"assigned while it owns {sorted(self.owned)}")
+        for partition in partitions:
+            self.owned[partition] = self.witness.new_owner(partition)
+        if self.membership.generation_id >= 0:
+            self.generation_id = self.membership.generation_id
+
+    def revoking(self, partitions: list[TopicPartition]) -> None:
+        self.witness.callbacks["revoked"] += 1
+        self._own("revoked", partitions)
+        self.revoking_now = frozenset(partitions)
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        self.revoking_now = frozenset()
+        for partition in partitions:
+            del self.owned[partition]
+
+    def lost(self, partitions: list[TopicPartition]) -> None:
+        self.witness.callbacks["lost"] += 1
+        self._own("lost", partitions)
+        for partition in partitions:
+            del self.owned[partition]
+        self.witness.check_lost(self, partitions)
+
+    def _own(self, what: str, partitions: list[TopicPartition]) -> None:
+        others = set(partitions) - set(self.owned)
+        self.require(not others, f"{what}: {sorted(others)}, which it did not own")
+
+    def handed_over(self, positions: dict[TopicPartition, int]) -> None:
+        self.witness.handed_over(self, positions)

@@ -1,0 +1,320 @@
+"""One run with consumers of the real client: brokers, topics and users, some minutes of trouble, then calm."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from kohort.client.types import TopicPartition
+from kohort.coordinator.events import LogRecord
+from kohort.coordinator.records import OffsetKey, decode_key, decode_offset
+from kohort.coordinator.settings import Settings
+from kohort.coordinator.shard import Status
+from kohort.coordinator.state import State
+from kohort.sim.brokers import Brokers
+from kohort.sim.consumer import MAX_POLL_INTERVAL_MS, Place, SimConsumer
+from kohort.sim.data import Data
+from kohort.sim.faults import Faults
+from kohort.sim.invariants import Broken, check_shard, check_twin
+from kohort.sim.simulation import PARTITIONS, Report, Simulation
+from kohort.sim.user import STYLES
+from kohort.sim.witness import Witness
+
+BROKERS = [0, 1]
+TOPICS = {"orders": 3, "payments": 2}
+MOST_PARTITIONS = 6
+CALM_MS = 150_000
+SETTLED_MS = 60_000
+"""After so much calm nothing may be lost any more."""
+STRATEGIES = (
+    ["range"],
+    ["roundrobin"],
+    ["sticky"],
+    ["cooperative-sticky"],
+    ["cooperative-sticky"],
+    ["range", "cooperative-sticky"],
+)
+OLD_VERSIONS: tuple[dict[int, int], ...] = (
+    {},
+    {1: 12, 3: 9, 8: 9, 9: 9, 10: 3, 11: 8, 12: 3, 13: 4, 14: 4},
+    {1: 6, 2: 4, 3: 7, 8: 5, 9: 5, 10: 2, 11: 3, 12: 1, 13: 2, 14: 1, 23: 3},
+)
+"""Newest versions of APIs: as they are; before topic ids; before member ids and static members."""
+
+
+@dataclass(slots=True)
+class ConsumerReport(Report):
+    records: int = 0
+    repeated: int = 0
+    produced: int = 0
+    clean_handovers: int = 0
+    callbacks: dict[str, int] = field(default_factory=dict)
+    leader_moves: int = 0
+
+    def __str__(self) -> str:
+        per_second = self.rebalances / self.cpu_seconds if self.cpu_seconds else 0.0
+        callbacks = ", ".join(f"{count} {kind}" for kind, count in sorted(self.callbacks.items()))
+        return (
+            f"seed {self.seed}: {self.members} consumers, {self.minutes} minutes: {self.rebalances} rebalances, "
+            f"{self.produced} records produced, {self.records} processed ({self.repeated} again), "
+            f"{self.clean_handovers} clean hand-overs, callbacks: {callbacks}; {self.commits_acknowledged} commits, "
+            f"{self.messages} requests, {self.restarts} restarts, {self.resignations} resignations, "
+            f"{self.leader_moves} leader moves, all invariants held; "
+            f"{self.cpu_seconds:.1f} CPU s, {per_second:.0f} rebalances/s"
+        )
+
+
+def run_consumers(
+    seed: int, members: int = 6, minutes: float = 3, faults: Faults | None = None
+) -> ConsumerReport:
+    """Raises Broken, with the seed in its message, as soon as an invariant does not hold."""
+    started = time.process_time()
+    simulation = ConsumerSimulation(seed, members, minutes, faults or Faults())
+    try:
+        simulation.run()
+    except Broken as error:
+        raise Broken(f"{error}\n{simulation.again()}") from error
+    except Exception as error:
+        raise Broken(f"{type(error).__name__} in the core: {error}\n{simulation.again()}") from error
+    simulation.consumer_report.cpu_seconds = time.process_time() - started
+    return simulation.consumer_report
+
+
+class ConsumerSimulation(Simulation):
+    """The coordinator's own checks go on as in any simulation; those of the consumers come on top."""
+
+    def __init__(self, seed: int, members: int, minutes: float, faults: Faults) -> None:
+        super().__init__(seed, 0, minutes, faults)
+        self.report = self.consumer_report = ConsumerReport(seed, members, minutes)
+        self.data = Data(self.clock, self.random, BROKERS)
+        for name, partitions in TOPICS.items():
+            self.data.create(name, partitions)
+        self.brokers = Brokers(self.node, self.data, self.random, self.random.choice(OLD_VERSIONS))
+        groups = max(1, members // 4)
+        self.witnesses = {f"group{n}": Witness(f"group{n}") for n in range(groups)}
+        strategies = {group_id: self.random.choice(STRATEGIES) for group_id in self.witnesses}
+        self.is_calm = False
+        self.consumers: list[SimConsumer] = []
+        for number in range(members):
+            group_id = f"group{number % groups}"
+            self._place(number, group_id, strategies[group_id])
+
+    def _settings(self, members: int) -> Settings:
+        return Settings(
+            offsets_topic_num_partitions=PARTITIONS,
+            group_initial_rebalance_delay_ms=self.random.choice((0, 500)),
+        )
+
+    def again(self) -> str:
+        return super().again().replace("kohort sim", "kohort sim --consumers")
+
+    def _place(self, number: int, group_id: str, strategy: list[str]) -> None:
+        # The first half of an upgrade: members that offer both, next to members that offer the new one alone.
+        if strategy == ["range", "cooperative-sticky"] and self.random.random() < 0.5:
+            strategy = ["cooperative-sticky"]
+        has_instances = 11 not in self.brokers.versions or self.brokers.versions[11] >= 5
+        instance = f"static{number}" if has_instances and self.random.random() < 0.3 else None
+        topics = list(TOPICS) if self.random.random() < 0.7 else [self.random.choice(list(TOPICS))]
+        place = Place(f"c{number}", group_id, instance, strategy, self.random.choice(STYLES), topics)
+        self.clock.after(self.random.randint(0, 3_000), lambda: self._come(place))
+
+    # ---- consumers that come and go
+
+    def _come(self, place: Place) -> None:
+        witness = self.witnesses[place.group_id]
+        bad_callbacks = 0.0 if self.is_calm else self.faults.stuck
+        consumer = SimConsumer(
+            place, witness, self.clock, self.random, self.brokers, lambda: self.network.faults, bad_callbacks
+        )
+        consumer.user.calm = self.is_calm
+        witness.consumers = [other for other in witness.consumers if other.alive] + [consumer]
+        self.consumers = [other for other in self.consumers if other.place is not place] + [consumer]
+        consumer.start()
+
+    def _again_later(self, consumer: SimConsumer) -> None:
+        """Another process takes its place, when this one has ended."""
+
+        def look() -> None:
+            if consumer.alive:
+                self.clock.after(500, look)
+            else:
+                self._come(consumer.place)
+
+        self.clock.after(self.random.randint(100, 10_000), look)
+
+    # ---- the course of a run
+
+    def run(self) -> None:
+        self.node.start()
+        self.disk.faults = self.network.faults = self.faults
+        end_ms = int(self.minutes * 60_000)
+        self.clock.after(1_000, lambda: self._trouble(end_ms))
+        self._produce(end_ms + CALM_MS - SETTLED_MS)
+        self.clock.run_until(end_ms)
+        self._calm_down()
+        self.clock.run_until(end_ms + CALM_MS)
+        self._check_calm()
+        report, witnesses = self.consumer_report, self.witnesses.values()
+        report.messages, report.produced = self.brokers.requests, self.data.written
+        report.restarts += self.node.restarts
+        report.records = sum(w.records for w in witnesses)
+        report.repeated = sum(w.repeated for w in witnesses)
+        report.clean_handovers = sum(w.clean_handovers for w in witnesses)
+        for witness in witnesses:
+            for kind, count in witness.callbacks.items():
+                report.callbacks[kind] = report.callbacks.get(kind, 0) + count
+
+    def _produce(self, until_ms: int) -> None:
+        if self.clock.now_ms >= until_ms:
+            return
+        self.data.write(self.random.choice(self.data.all_partitions()), self.random.randint(1, 6))
+        self.clock.after(self.random.randint(1, 600), lambda: self._produce(until_ms))
+
+    def _trouble(self, end_ms: int) -> None:
+        """Once per virtual second."""
+        if self.clock.now_ms >= end_ms:
+            return
+        roll, faults = self.random.random, self.faults
+        for consumer in self.consumers:
+            if consumer.alive and not consumer.user.stopping and roll() < faults.churn:
+                self._churn(consumer)
+            elif consumer.user.fenced and not consumer.user.stopping:
+                consumer.user.stopping = True
+                self._again_later(consumer)
+        if roll() < faults.crash:
+            self._crash_broker(self.random.choice(BROKERS))
+        elif self.node.up and roll() < faults.resign:
+            self._move_partition()
+        if faults.churn and roll() < 0.03:
+            self._move_leader()
+        if faults.churn and roll() < 0.01:
+            name = self.random.choice(list(TOPICS))
+            if len(self.data.topics[name].partitions) < MOST_PARTITIONS:
+                self.data.grow(name, 1)
+        self.clock.after(1_000, lambda: self._trouble(end_ms))
+
+    def _churn(self, consumer: SimConsumer) -> None:
+        user = consumer.user
+        match self.random.randrange(8):
+            case 0:
+                consumer.driver.kill()
+                self._again_later(consumer)
+            case 1:
+                user.stopping = True
+                self._again_later(consumer)
+            case 2:
+                user.rebalance = True
+            case 3:
+                user.topics = self.random.choice((list(TOPICS), ["orders"], ["payments"]))
+            case 4:
+                user.nap_ms = MAX_POLL_INTERVAL_MS + self.random.randint(-2_000, 10_000)
+            case 5:
+                user.nap_ms = self.random.randint(1_000, 12_000)
+            case 6 if consumer.place.group_instance_id is not None:
+                # Two processes under one name: the older one is fenced.
+                user.stopping = True
+                self._come(consumer.place)
+
+    def _crash_broker(self, broker_id: int) -> None:
+        broker = self.brokers.brokers[broker_id]
+        others = [other for other in self.brokers.alive() if other != broker_id]
+        if not broker.up or not others:
+            return
+        broker.up = False
+        self.consumer_report.restarts += 1
+        is_coordinator = self.brokers.coordinator_id == broker_id
+        if is_coordinator and self.node.up:
+            self.node.crash()
+        for witness in self.witnesses.values():
+            for consumer in witness.consumers:
+                consumer.driver.engine.links.broker_died(broker_id)
+        for partition in self.data.all_partitions():
+            if partition.leader_id == broker_id:
+                self.data.move(partition, others[0])
+        self.clock.after(self.random.randint(500, 8_000), broker.restart)
+        if is_coordinator:
+            self.clock.after(self.random.randint(100, 5_000), lambda: self._coordinator_comes_back(others[0]))
+
+    def _coordinator_comes_back(self, broker_id: int) -> None:
+        self.brokers.coordinator_id = broker_id
+        self.node.start(0 if self.is_calm else self.random.randint(0, 2_000))
+
+    def _move_leader(self) -> None:
+        alive = self.brokers.alive()
+        partition = self.random.choice(self.data.all_partitions())
+        self.data.move(partition, self.random.choice(alive))
+        self.consumer_report.leader_moves += 1
+
+    def _calm_down(self) -> None:
+        """No more faults, and users who behave: everybody is there and wants everything."""
+        self.is_calm = True
+        self.disk.faults = self.network.faults = Faults.none()
+        for partition, shard in enumerate(self.node.runtime.shards if self.node.up else []):
+            if shard.status is Status.NOT_LOADED:
+                self.node.load(partition, 0)
+        for witness in self.witnesses.values():
+            witness.calm_since_ms = self.clock.now_ms + SETTLED_MS
+        for consumer in self.consumers:
+            consumer.user.calm = True
+            consumer.place.topics = list(TOPICS)
+            consumer.user.topics = list(TOPICS)
+        self.clock.after(CALM_MS // 2, self._one_naps)
+
+    def _one_naps(self) -> None:
+        """In the calm, longer than a session and shorter than `max.poll.interval.ms`: nobody may lose anything."""
+        for consumer in self.consumers:
+            consumer.user.nap_ms = MAX_POLL_INTERVAL_MS - 6_000
+
+    # ---- what is checked
+
+    def _written(self, partition: int, record: LogRecord) -> None:
+        super()._written(partition, record)
+        assert record.key is not None
+        key = decode_key(record.key)
+        if isinstance(key, OffsetKey) and record.value is not None and key.group_id in self.witnesses:
+            offset = decode_offset(record.value).offset
+            self.witnesses[key.group_id].commit_written(TopicPartition(key.topic, key.partition), offset)
+
+    def _check_fetched(self, group_id: str, topics: tuple[tuple[str, tuple[Any, ...]], ...]) -> None:
+        """Consumers ask for some partitions, not for all."""
+        for topic, items in topics:
+            for item in items:
+                expected = self.committed.get(OffsetKey(group_id, topic, item.partition), -1)
+                if item.offset != expected:
+                    raise Broken(f"{group_id} was told {item} of {topic}, the log says {expected}")
+
+    def _check_calm(self) -> None:
+        if self.node.open:
+            raise Broken(f"never answered: {[r for r, _ in self.node.open.values()]}")
+        for partition, shard in enumerate(self.node.runtime.shards):
+            check_shard(shard)
+            check_twin(shard, self.twins[partition])
+        for group_id, witness in self.witnesses.items():
+            self._check_group_calm(group_id, witness)
+
+    def _check_group_calm(self, group_id: str, witness: Witness) -> None:
+        consumers = [consumer for consumer in self.consumers if consumer.place.group_id == group_id]
+        for consumer in consumers:
+            consumer.require(consumer.alive, "is gone after the calm")
+            consumer.require(consumer.membership.is_stable, "is not stable after the calm")
+            consumer.require(self.clock.now_ms - consumer.left_poll_ms < 10_000, "does not poll any more")
+        group = self.node.runtime.shards[self.node.partition_of(group_id)].groups[group_id]
+        there, want = set(group.members), {consumer.membership.member_id for consumer in consumers}
+        if group.state is not State.STABLE or there != want:
+            raise Broken(f"{group_id} is {group.state.value} with {sorted(there)}, alive are {sorted(want)}")
+        for partition in self.data.all_partitions():
+            where = TopicPartition(partition.topic, partition.index)
+            owners = [consumer for consumer in consumers if where in consumer.owned]
+            if len(owners) != 1:
+                raise Broken(f"{where} has {len(owners)} owners in {group_id}: {[str(o) for o in owners]}")
+            self._check_lag(witness, owners[0], where, partition.end_offset)
+
+    def _check_lag(self, witness: Witness, owner: SimConsumer, where: TopicPartition, end: int) -> None:
+        processed = witness.ends.get(where, 0)
+        owner.require(processed == end, f"{where} was processed up to {processed}, its end is {end}")
+        at = owner.core.subscription.partitions[where].position
+        owner.require(at is not None and at.offset == end, f"{where} is at {at}, its end is {end}")
+        committed = witness.commits.get(where, [0])[-1]
+        if owner.place.style != "revoke":
+            owner.require(committed == end, f"{where}: {committed} is committed, its end is {end}")

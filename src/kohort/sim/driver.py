@@ -1,0 +1,209 @@
+"""Runs a user's program with a consumer in virtual time: the same engine and steps as the real fronts.
+
+A program is a generator, as the calls of a consumer are (client/steps.py). Besides `Until` and `Call` it may yield
+`Work`: the user's code is busy, nobody is in the consumer, and only what goes on in the background goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from inspect import isgenerator
+from random import Random
+from typing import Any, TypeVar, cast
+
+from kohort.client.config import ConsumerConfig
+from kohort.client.effects import Lane
+from kohort.client.engine import FAR_MS, SHORTEST_NAP_MS, Pump
+from kohort.client.network import Network
+from kohort.client.reactor import Reactor
+from kohort.client.steps import Call, Steps, Until
+from kohort.sim.brokers import Brokers
+from kohort.sim.faults import Faults
+from kohort.sim.invariants import Broken
+from kohort.sim.links import Links
+from kohort.sim.world import Clock
+
+T = TypeVar("T")
+MOST_STEPS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The user is busy for so long."""
+
+    ms: int
+
+
+Program = Generator[Until | Call | Work, Any, T]
+
+
+class _Time:
+    """All that is used of a reactor here."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms
+
+
+class SimEngine(Pump):
+    """The real engine's rounds, over links that are simulated."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        clock: Clock,
+        random: Random,
+        brokers: Brokers,
+        faults: Callable[[], Faults],
+        wake: Callable[[Lane], None],
+    ) -> None:
+        super().__init__(config, cast(Reactor, _Time(clock)), security=None, jitter=random.random)
+        self.links = Links(clock, random, brokers, faults, self.metadata, config.client_id, wake)
+        self.network = cast(Network, self.links)
+
+
+class Driver:
+    """One process with one consumer: a stack of generators, and what the topmost waits for."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        clock: Clock,
+        random: Random,
+        brokers: Brokers,
+        faults: Callable[[], Faults],
+    ) -> None:
+        self.clock = clock
+        self.engine = SimEngine(config, clock, random, brokers, faults, self._arrived)
+        self.alive = True
+        self.on_step: Callable[[], None] = lambda: None
+        """Called after every round of the engine: whoever looks on may look now."""
+        self.in_callbacks_ms = 0
+        """How long the user's own callbacks have taken, in all."""
+        self._stack: list[tuple[Program[Any], int | None]] = []
+        self._until: Until | None = None
+        self._busy_until_ms = 0
+        self._wake_ms = FAR_MS
+        self._counted = self._counted_ms = 0
+
+    def start(self, program: Program[None]) -> None:
+        self._stack = [(program, None)]
+        self._go_on(None, None)
+
+    def run(self, steps: Steps[T]) -> Program[T]:
+        """A call of the consumer, as a front makes it."""
+        value = yield from steps
+        self.engine.pump()
+        return value
+
+    def kill(self) -> None:
+        """Gone without a word."""
+        self.alive = False
+        self._stack = []
+        self.engine.links.close()
+
+    # ---- time
+
+    def _arrived(self, lane: Lane) -> None:
+        if self._until is not None or lane is Lane.GROUP:
+            self._wake_at(self.clock.now_ms)
+
+    def _wake_at(self, at_ms: int) -> None:
+        at_ms = max(at_ms, self.clock.now_ms)
+        if self.alive and at_ms < self._wake_ms:
+            self._wake_ms = at_ms
+            self.clock.after(at_ms - self.clock.now_ms, lambda: self._woken(at_ms))
+
+    def _woken(self, at_ms: int) -> None:
+        if at_ms != self._wake_ms or not self.alive:
+            return
+        self._wake_ms = FAR_MS
+        if self._until is not None:
+            self._look()
+        elif self.clock.now_ms >= self._busy_until_ms:
+            self._go_on(None, None)
+        else:
+            self._background()
+
+    def _background(self) -> None:
+        """What the front's other thread does while the user works."""
+        now_ms = self.clock.now_ms
+        self.engine.pump_background(now_ms)
+        self.on_step()
+        due_ms = max(self.engine.background_deadline_ms(), now_ms + SHORTEST_NAP_MS)
+        self._wake_at(min(due_ms, self._busy_until_ms))
+
+    def _look(self) -> None:
+        until = self._until
+        assert until is not None
+        now_ms = self.clock.now_ms
+        self.engine.pump(now_ms)
+        self.on_step()
+        came = until.condition()
+        if came or now_ms >= until.deadline_ms:
+            self._until = None
+            self._go_on(came, None)
+        else:
+            self._wake_at(min(until.deadline_ms, self.engine.next_deadline_ms()))
+
+    # ---- the program
+
+    def _go_on(self, value: Any, error: BaseException | None) -> None:
+        while self._stack and self.alive:
+            program, began_ms = self._stack[-1]
+            try:
+                step = program.send(value) if error is None else program.throw(error)
+            except StopIteration as end:
+                value, error = end.value, None
+                self._ended(began_ms)
+                continue
+            except Exception as raised:
+                value, error = None, raised
+                self._ended(began_ms)
+                if not self._stack:
+                    raise
+                continue
+            value = error = None
+            self._count()
+            match step:
+                case Until():
+                    self._until = step
+                    self._wake_ms = FAR_MS
+                    now_ms = self.clock.now_ms
+                    self.engine.pump(now_ms)
+                    self.on_step()
+                    if not (came := step.condition()) and now_ms < step.deadline_ms:
+                        self._wake_at(min(step.deadline_ms, self.engine.next_deadline_ms()))
+                        return
+                    self._until, value = None, came
+                case Work(ms):
+                    if ms > 0:
+                        self._busy_until_ms = self.clock.now_ms + ms
+                        self._wake_ms = FAR_MS
+                        self._background()
+                        return
+                case Call(function, arguments):
+                    try:
+                        value = function(*arguments)
+                    except Exception as raised:
+                        error = raised
+                    if isgenerator(value):
+                        self._stack.append((value, self.clock.now_ms))
+                        value = None
+        self.alive = self.alive and bool(self._stack)
+
+    def _count(self) -> None:
+        """A program that goes on and on while no time passes would burn a processor in the real world."""
+        if self.clock.now_ms != self._counted_ms:
+            self._counted_ms, self._counted = self.clock.now_ms, 0
+        self._counted += 1
+        if self._counted > MOST_STEPS:
+            raise Broken(f"{self._counted} steps while no time passes: it spins in {self._stack[-1][0]}")
+
+    def _ended(self, began_ms: int | None) -> None:
+        self._stack.pop()
+        if began_ms is not None and all(began is None for _, began in self._stack):
+            self.in_callbacks_ms += self.clock.now_ms - began_ms

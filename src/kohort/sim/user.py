@@ -1,0 +1,145 @@
+"""People who use a consumer: how they poll, work and commit, and what they do wrong."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kohort.client.consumer_calls import Listener
+from kohort.client.errors import CommitFailed, FencedInstanceId, RebalanceInProgress, TimedOut
+from kohort.client.errors import RetriableCommitFailed
+from kohort.client.records import Records
+from kohort.client.types import TopicPartition
+from kohort.sim.driver import Program, Work
+
+if TYPE_CHECKING:
+    from kohort.sim.consumer import SimConsumer
+
+COMMIT_MS = 8_000
+CLOSE_MS = 10_000
+STYLES = ("auto", "sync", "async", "revoke")
+
+
+class UsersOwn(Exception):
+    """Raised by a callback of the user's."""
+
+
+@dataclass(slots=True)
+class User:
+    """One person's program. `calm` makes it behave."""
+
+    consumer: SimConsumer
+    random: Random
+    style: str
+    topics: list[str]
+    bad_callbacks: float
+    calm: bool = False
+    stopping: bool = False
+    rebalance: bool = False
+    nap_ms: int = 0
+    """Once: work for so long."""
+    subscribed: tuple[str, ...] = ()
+    uncommitted: bool = False
+    fenced: bool = False
+
+    def program(self) -> Program[None]:
+        calls, run = self.consumer.calls, self.consumer.driver.run
+        yield from self._subscribe()
+        while not (self.stopping or self.fenced):
+            try:
+                polled = yield from self.consumer.poll(self.random.randint(0, 2_000))
+            except UsersOwn:
+                continue
+            except FencedInstanceId:
+                self.fenced = True
+                break
+            yield from self._process(polled)
+            yield from self._commit_some()
+            if self.rebalance:
+                self.rebalance = False
+                yield from run(calls.enforce_rebalance("the sim says so"))
+            if tuple(self.topics) != self.subscribed:
+                yield from self._subscribe()
+        with suppress(UsersOwn, FencedInstanceId):
+            yield from self.consumer.bounded(calls.close(self._now() + CLOSE_MS), CLOSE_MS, "close")
+
+    def _now(self) -> int:
+        return self.consumer.driver.clock.now_ms
+
+    def _subscribe(self) -> Program[None]:
+        self.subscribed = tuple(self.topics)
+        listener = Listener(self._on_assigned, self._on_revoked, self._on_lost)
+        yield from self.consumer.driver.run(self.consumer.calls.subscribe(self.subscribed, listener))
+
+    # ---- work
+
+    def _process(self, polled: dict[TopicPartition, Records]) -> Program[None]:
+        """Records count as processed when the work for them is done; a crash before it leaves them to others."""
+        nap_ms, self.nap_ms = self.nap_ms, 0
+        if nap_ms:
+            yield Work(nap_ms)
+        for partition, records in polled.items():
+            yield Work(self.random.choice((0, 0, 1, 20, 200)))
+            self.consumer.processed(partition, [record.offset for record in records])
+            self.uncommitted = True
+        if not polled:
+            yield Work(self.random.choice((0, 10)))
+
+    def _commit_some(self) -> Program[None]:
+        calls = self.consumer.calls
+        if not self.uncommitted or self.style in ("auto", "revoke"):
+            return
+        if self.style == "sync":
+            self.uncommitted = not (yield from self._commit())
+        else:
+            self.uncommitted = False
+            yield from self.consumer.driver.run(calls.commit_async(None, self._committed))
+
+    def _committed(self, offsets: Any, error: Exception | None) -> None:
+        self.uncommitted = self.uncommitted or error is not None
+
+    def _commit(self) -> Program[bool]:
+        """Whether it is certain that everything returned so far is committed."""
+        steps = self.consumer.calls.commit(None, self._now() + COMMIT_MS)
+        try:
+            yield from self.consumer.bounded(steps, COMMIT_MS, "commit")
+        except (CommitFailed, RebalanceInProgress, RetriableCommitFailed, TimedOut):
+            return False
+        except FencedInstanceId:
+            self.fenced = True
+            return False
+        return True
+
+    # ---- callbacks
+
+    def _on_assigned(self, partitions: list[TopicPartition]) -> Program[None]:
+        self.consumer.assigned(partitions)
+        yield from self._distracted()
+
+    def _on_revoked(self, partitions: list[TopicPartition]) -> Program[None]:
+        self.consumer.revoking(partitions)
+        clean = False
+        if self.style in ("revoke", "sync"):
+            positions = self.consumer.positions(partitions)
+            clean = yield from self._commit()
+            if clean:
+                self.consumer.handed_over(positions)
+        try:
+            yield from self._distracted()
+        finally:
+            self.consumer.revoked(partitions)
+
+    def _on_lost(self, partitions: list[TopicPartition]) -> Program[None]:
+        self.consumer.lost(partitions)
+        yield from self._distracted()
+
+    def _distracted(self) -> Program[None]:
+        """Callbacks that take long, or raise."""
+        if self.calm:
+            return
+        if self.random.random() < self.bad_callbacks:
+            yield Work(self.random.choice((100, 3_000, 9_000)))
+        if self.random.random() < self.bad_callbacks:
+            raise UsersOwn("a callback fails")

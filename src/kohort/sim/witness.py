@@ -1,0 +1,122 @@
+"""What must be true of the consumers of a group together, whatever happened to each of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kohort.client.types import TopicPartition
+from kohort.sim.invariants import Broken
+
+if TYPE_CHECKING:
+    from kohort.sim.consumer import SimConsumer
+
+
+@dataclass(slots=True)
+class Owned:
+    """A partition in the hands of one consumer."""
+
+    commits_before: int
+    """How many commits of it the log had when it was assigned."""
+    next_offset: int | None = None
+    """None: nothing was returned yet."""
+
+
+class Witness:
+    """Sees all records that a group processes and all commits that the coordinator writes."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.consumers: list[SimConsumer] = []
+        self.commits: dict[TopicPartition, list[int]] = {}
+        """In the order of the log; a first 0 stands for none."""
+        self.ends: dict[TopicPartition, int] = {}
+        """Up to here every record was processed by somebody."""
+        self.handovers: dict[TopicPartition, tuple[str, int]] = {}
+        self.records = self.repeated = self.clean_handovers = 0
+        self.callbacks: Counter[str] = Counter()
+        self.calm_since_ms: int | None = None
+
+    # ---- records
+
+    def processed(self, consumer: SimConsumer, partition: TopicPartition, offsets: list[int]) -> None:
+        end = self.ends.get(partition, 0)
+        consumer.require(
+            offsets[0] <= end, f"{partition}: {end} to {offsets[0] - 1} were skipped, nobody has processed them"
+        )
+        self.records += len(offsets)
+        self.repeated += sum(offset < end for offset in offsets)
+        self.ends[partition] = max(end, offsets[-1] + 1)
+
+    def new_owner(self, partition: TopicPartition) -> Owned:
+        return Owned(len(self._commits(partition)))
+
+    def begins(self, consumer: SimConsumer, partition: TopicPartition, owned: Owned, offset: int) -> None:
+        """The first record that a new owner gets is the committed one, and after a clean hand-over the next one."""
+        possible = self._commits(partition)[owned.commits_before - 1 :]
+        consumer.require(
+            offset in possible, f"began {partition} at {offset}, the group has committed {possible}"
+        )
+        handover = self.handovers.pop(partition, None)
+        if handover is not None:
+            self.clean_handovers += 1
+            giver, expected = handover
+            consumer.require(
+                offset == expected,
+                f"began {partition} at {offset}, but {giver} gave it away with {expected} committed",
+            )
+
+    def handed_over(self, consumer: SimConsumer, positions: dict[TopicPartition, int]) -> None:
+        """A commit inside of `revoked` succeeded."""
+        for partition, offset in positions.items():
+            self.check_in_log(consumer, partition, offset)
+            if self._commits(partition)[-1] == offset:
+                self.handovers[partition] = (consumer.place.name, offset)
+
+    def check_sole_owner(self, consumer: SimConsumer, partition: TopicPartition) -> None:
+        for other in self.consumers:
+            if (
+                other is not consumer
+                and other.alive
+                and other.generation_id == consumer.generation_id
+                and other.membership.generation_id == consumer.membership.generation_id
+                and partition in other.owned
+                and partition not in other.revoking_now
+            ):
+                raise Broken(
+                    f"{partition}: records for {consumer}, though {other} owns it in generation "
+                    f"{other.generation_id}"
+                )
+
+    # ---- commits
+
+    def _commits(self, partition: TopicPartition) -> list[int]:
+        return self.commits.setdefault(partition, [0])
+
+    def commit_written(self, partition: TopicPartition, offset: int) -> None:
+        end = self.ends.get(partition, 0)
+        if offset > end:
+            raise Broken(f"{self.group_id} committed {offset} for {partition}, processed is {end}")
+        self._commits(partition).append(offset)
+        handover = self.handovers.get(partition)
+        if handover is not None and handover[1] != offset:
+            del self.handovers[partition]
+
+    def check_in_log(self, consumer: SimConsumer, partition: TopicPartition, offset: int) -> None:
+        consumer.require(
+            offset in self._commits(partition),
+            f"a commit of {offset} for {partition} succeeded, but the coordinator never wrote it",
+        )
+
+    # ---- callbacks
+
+    def check_lost(self, consumer: SimConsumer, partitions: list[TopicPartition]) -> None:
+        """When nothing fails, only who does not poll in time loses anything."""
+        if self.calm_since_ms is None or consumer.clock.now_ms < self.calm_since_ms:
+            return
+        limit_ms = consumer.core.config.max_poll_interval_ms
+        consumer.require(
+            consumer.longest_pause_ms >= limit_ms,
+            f"lost {partitions} though nothing fails and it polled in time",
+        )
