@@ -35,7 +35,9 @@ class AsyncEngine(Pump):
         self._pid = os.getpid()
         self._waiters: list[_Waiter] = []
         self._timer: asyncio.TimerHandle | None = None
-        self.reactor.after_turn = self.turn
+        self._timer_due_ms = FAR_MS
+        self._changes = 0
+        self.reactor.after_turn = self._after_io
 
     async def wait(self, until: Callable[[], bool], deadline_ms: int, *, wakeable: bool = True) -> bool:
         """Returns when `until()` (True) or at the deadline (False). Cancelling it changes nothing else.
@@ -104,15 +106,28 @@ class AsyncEngine(Pump):
                     done.set_exception(error)
         self._set_timer()
 
+    def _after_io(self) -> None:
+        """A part of a large answer needs no round."""
+        if self._answers or self._woken or self.network.changes != self._changes:
+            self._changes = self.network.changes
+            self.turn()
+
     def _set_timer(self) -> None:
+        due_ms = self.next_deadline_ms()
         if self._timer is not None:
+            if due_ms == self._timer_due_ms:
+                return
             self._timer.cancel()
             self._timer = None
-        due_ms = self.next_deadline_ms()
+        self._timer_due_ms = due_ms
         if due_ms < FAR_MS:
             # A millisecond more than too early: the loop's clock is finer than ours.
             delay_ms = max(1, due_ms - self.now_ms() + 1)
-            self._timer = self.reactor.loop.call_later(delay_ms / 1000, self.turn)
+            self._timer = self.reactor.loop.call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.turn()
 
     def check_usable(self) -> None:
         """ClosedClient after `close`, and in a forked child."""

@@ -151,7 +151,7 @@ class Network:
         if connection is not None and connection.expires_ms is not None and now_ms >= connection.expires_ms:
             self._retire(peer, connection)
             connection = None
-        if connection is not None or now_ms < max(peer.retry_ms, peer.throttled_until_ms):
+        if self._closed or connection is not None or now_ms < max(peer.retry_ms, peer.throttled_until_ms):
             return
         connection = NodeConnection(
             peer.host,
@@ -309,7 +309,7 @@ class Network:
                     elif connection.state is State.READY:
                         yield peer.throttled_until_ms
         for connection in self._retiring:
-            if connection.deadline_ms is not None:
+            if connection.deadline_ms is not None and only in (None, connection.lane):
                 yield connection.deadline_ms
 
     # --- what others ask -------------------------------------------------------------------------

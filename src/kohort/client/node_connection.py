@@ -158,7 +158,7 @@ class NodeConnection:
             self._connect_next(OSError(code, os.strerror(code)))
             return
         self.reactor.want_write(self._sock, None)
-        self.setup_deadline_ms = self.reactor.now_ms() + self.config.request_timeout_ms
+        self.setup_deadline_ms = self.reactor.now_ms() + self._greeting_timeout_ms
         self.state = State.SECURING
         try:
             self._transport = self.security.transport(self._sock, self.host)
@@ -338,13 +338,17 @@ class NodeConnection:
             return self.setup_deadline_ms
         return min([r.deadline_ms for r in self.in_flight], default=None)
 
+    @property
+    def _greeting_timeout_ms(self) -> int:
+        return min(self.setup_timeout_ms, self.config.request_timeout_ms)
+
     def setup_is_late(self) -> None:
         """The time to become ready is up: tries the next address of the name, or gives up."""
         if self.state is State.CONNECTING:
             limit_ms = self.setup_timeout_ms
             self._connect_next(OSError(errno.ETIMEDOUT, f"no connection after {limit_ms} ms"))
         else:
-            message = f"still {self.state.value} after {self.config.request_timeout_ms} ms"
+            message = f"still {self.state.value} after {self._greeting_timeout_ms} ms"
             self.close(Failure(FailureKind.DISCONNECTED, message))
 
     def close(self, failure: Failure) -> None:
