@@ -149,11 +149,18 @@ class ConsumerCalls:
 
     def poll(self, deadline_ms: int, take: Callable[[int], T], empty: T) -> Steps[T]:
         """The six things of one poll; `take(now_ms)` cuts from what is buffered."""
-        core = self.core
-        if core.subscription.mode is Mode.NONE:
+        if self.core.subscription.mode is Mode.NONE:
             raise IllegalState(
                 "the consumer reads nothing: call subscribe(topics) or assign(partitions) first"
             )
+        try:
+            return (yield from self._poll(deadline_ms, take, empty))
+        finally:
+            if self.core.membership is not None:
+                self.core.membership.poll_ended(self.clock())
+
+    def _poll(self, deadline_ms: int, take: Callable[[int], T], empty: T) -> Steps[T]:
+        core = self.core
         while True:
             now_ms = self.clock()
             self._polled(now_ms)
@@ -167,13 +174,15 @@ class ConsumerCalls:
                     return taken
             if now_ms >= deadline_ms:
                 return empty
+            settled = not self._rebalance_due()
             soon_ms = min(deadline_ms, core.commits.next_poll_ms() or deadline_ms, now_ms + TURN_MS)
-            if self._rebalance_due():
-                yield Until(lambda: core.has_news, soon_ms)
-                continue
-            yield Until(lambda: core.has_news or self._rebalance_due(), soon_ms)
-            if self._rebalance_due() and not core.has_news:
+            yield Until(lambda: core.has_news or self._wants_poll(), soon_ms)
+            if settled and self._rebalance_due() and not core.has_news:
                 return empty  # the caller polls again, and the group settles sooner
+
+    def _wants_poll(self) -> bool:
+        membership = self.core.membership
+        return membership is not None and self.core.subscription.is_group and membership.wants_poll
 
     def _polled(self, now_ms: int) -> None:
         self.core.commits.poll(now_ms)
