@@ -151,7 +151,7 @@ def test_time_ends_a_rebalance_that_waits_for_a_member(kafka: Kafka, join: Join)
     settings = {"session_timeout_ms": 60_000, "max_poll_interval_ms": 70_000}
     one, two = join(client_id="one", **settings), join(client_id="two", **settings)
     poll_until_stable(kafka, one, two)
-    with kafka.disconnect("JoinGroup", times=None, client_id="two"), kafka.delay("Heartbeat", ms=1):
+    with kafka.fail("JoinGroup", with_error="REBALANCE_IN_PROGRESS", times=None, client_id="two"):
         kafka.rebalance("g")
         joined = kafka.requests("JoinGroup")
         while not any(r.client_id == "one" for r in kafka.requests("JoinGroup")[len(joined) :]):

@@ -59,6 +59,7 @@ def test_a_group_goes_on_after_a_restart(kafka: Kafka) -> None:
             "bootstrap.servers": kafka.bootstrap_servers,
             "group.id": "g",
             "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 50,
             "reconnect.backoff.ms": 1,
             "reconnect.backoff.max.ms": 20,
             "log_level": 0,
@@ -69,11 +70,13 @@ def test_a_group_goes_on_after_a_restart(kafka: Kafka) -> None:
     consumer.commit(asynchronous=False)
     member = consumer.memberid()
     kafka.restart()
+    kafka.clear()
     kafka.group("g").wait_stable(members=1)
     assert [m.id for m in kafka.group("g").members] == [member]  # from __consumer_offsets
     assert kafka.committed("g", "orders") == {0: 1}
     kafka.produce("orders", ["two"])
     assert consumer.poll(10).value() == b"two"
+    kafka.wait_for_request("Heartbeat")
     assert kafka.group("g").generation == 1
     consumer.close()
 
@@ -138,5 +141,7 @@ async def test_in_an_event_loop() -> None:
         with pytest.raises(TimeoutError, match="it is Dead"):
             await kafka.group("g").wait_stable_async(timeout=0.02)
         await kafka.group("g").wait_empty_async()
+        with pytest.raises(TimeoutError, match="0 JoinGroup requests have come, 2 were waited for"):
+            await kafka.wait_for_request_async("JoinGroup", 2, timeout=0.02)
     with pytest.raises(RuntimeError, match="does not run"):
         kafka.consume_all("orders")

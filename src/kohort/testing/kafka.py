@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import socket
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +22,7 @@ from kohort.testing.groups import Group, Member, all_groups
 from kohort.testing.local import ask
 from kohort.testing.names import api_key, error_code
 from kohort.testing.records import Record, Value, batch_of, by_partition, new_record, records_in
+from kohort.testing.waiting import wait_until, wait_until_async
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -347,6 +349,22 @@ class Kafka:
         name = None if api is None else self._faults.table[api_key(api)].name
         seen = self._faults.requests()
         return [request for request in seen if name is None or request.api == name]
+
+    def wait_for_request(self, api: str, count: int = 1, timeout: float = 10) -> None:
+        """Until `requests(api)` has so many; TimeoutError if it has not after `timeout` seconds."""
+        enough = partial(self._has_seen, api, count)
+        wait_until(enough, timeout, lambda: self._too_few(api, count))
+
+    async def wait_for_request_async(self, api: str, count: int = 1, timeout: float = 10) -> None:
+        """As `wait_for_request`, for a test with an event loop of its own."""
+        enough = partial(self._has_seen, api, count)
+        await wait_until_async(enough, timeout, lambda: self._too_few(api, count))
+
+    def _has_seen(self, api: str, count: int) -> bool:
+        return len(self.requests(api)) >= count
+
+    def _too_few(self, api: str, count: int) -> str:
+        return f"{len(self.requests(api))} {api} requests have come, {count} were waited for"
 
     def clear(self) -> None:
         """Forgets the requests seen so far."""
