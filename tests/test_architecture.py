@@ -39,6 +39,8 @@ DOES_IO = {
         "network",
         "node_connection",
         "engine",
+        "async_engine",
+        "transport",
         "tls",
         "sasl",
         "consumer",
