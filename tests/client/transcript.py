@@ -51,13 +51,14 @@ class Script(Stage):
         handler = Lines(self.lines)
         logger = logging.getLogger("kohort.client")
         logger.addHandler(handler)
-        before, logger.level = logger.level, logging.INFO
+        before = logger.level
+        logger.setLevel(logging.INFO)  # not by .level: loggers remember what they found enabled
         try:
             verb, *words = line.split()
             getattr(self, "do_" + verb)(words)
         finally:
             logger.removeHandler(handler)
-            logger.level = before
+            logger.setLevel(before)
         return self.lines
 
     def do_set(self, words: list[str]) -> None:
