@@ -19,6 +19,8 @@ sys.path.insert(0, str(ROOT))  # the folder `benchmarks` is no installed package
 
 from benchmarks import outside, targets  # noqa: E402
 
+from tests.interop.apache_kafka import ApacheKafka, start  # noqa: E402
+
 HERE = Path(__file__).parent
 StartBroker = Callable[..., targets.Target]
 Run = Callable[..., str]
@@ -29,13 +31,13 @@ def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartBrok
     """Starts a broker process with settings, in a new directory or a given one; gone at the session's end."""
     started: list[targets.Target] = []
 
-    def start(*settings: str, directory: Path | None = None) -> targets.Target:
+    def start_one(*settings: str, directory: Path | None = None) -> targets.Target:
         kind = os.environ.get("KOHORT_INTEROP_TARGET", "kohort")
         make = targets.apache_kafka if kind == "kafka" else targets.kohort
         started.append(make(directory or tmp_path_factory.mktemp("broker") / "data", *settings))
         return started[-1]
 
-    yield start
+    yield start_one
     for target in started:
         target.kill()
 
@@ -43,6 +45,14 @@ def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartBrok
 @pytest.fixture(scope="session")
 def broker(start_broker: StartBroker) -> targets.Target:
     return start_broker()
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """An Apache Kafka, whatever the target is: for what our client does with one."""
+    kafka = start(tmp_path_factory.mktemp("kafka"))
+    yield kafka
+    kafka.target.kill()
 
 
 def run(
