@@ -17,6 +17,7 @@ from kohort.client.engine import FAR_MS
 from kohort.client.errors import ClosedClient
 from kohort.client.outgoing import Outgoing, ProducerRecord
 from kohort.client.partitioners import STICKY
+from kohort.client.producer import forget_topics_after_fork
 from kohort.client.producer_calls import ProducerCalls
 from kohort.client.steps import Steps, T, Until
 from kohort.client.types import RecordMetadata
@@ -109,6 +110,7 @@ class AsyncProducer:
         self._append = self._accumulator.append
         self._partitioner = outgoing.partitioner
         self._null_keys_stick = outgoing.null_keys_stick
+        forget_topics_after_fork(self)
         self._turn_soon()
 
     async def __aenter__(self) -> AsyncProducer:
@@ -220,10 +222,9 @@ class AsyncProducer:
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             assert isinstance(step, Until)
+            deadline_ms = min(step.deadline_ms, self._engine.now_ms() + _LONG_MS)
             try:
-                in_time = await self._engine.wait(
-                    step.condition, min(step.deadline_ms, self._engine.now_ms() + _LONG_MS)
-                )
+                in_time = await self._engine.wait(step.condition, deadline_ms)
             except BaseException:
                 steps.close()
                 raise

@@ -22,6 +22,7 @@ from kohort.client.steps import Steps, T, Until
 from kohort.client.types import RecordMetadata
 
 _NS_PER_MS = 1_000_000
+_NO_PARTITION = -2
 
 
 class Delivery(Placed):
@@ -138,7 +139,7 @@ class Producer:
         self._append = self._accumulator.append
         self._partitioner = outgoing.partitioner
         self._null_keys_stick = outgoing.null_keys_stick
-        _producers.add(self)
+        forget_topics_after_fork(self)
         engine.start_background(f"kohort-producer-{config.client_id}", everything=True)
         self._thread_id = engine._thread.ident if engine._thread is not None else None
 
@@ -182,8 +183,8 @@ class Producer:
                 elif 0 <= partition < len(queues.queues):
                     at = partition
                 else:
-                    timestamp_ms = -1
-                if timestamp_ms >= 0:
+                    at = _NO_PARTITION
+                if at != _NO_PARTITION and timestamp_ms >= 0:
                     placed = self._append(queues, at, key, value, timestamp_ms, None, on_delivery)
                     if placed is not None:
                         return placed
@@ -217,7 +218,6 @@ class Producer:
             return
         self._is_closed = True
         self._topics = {}
-        _producers.discard(self)
         try:
             if _is_usable(self._engine):
                 on_own_thread = threading.get_ident() == self._thread_id
@@ -252,7 +252,11 @@ class Producer:
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             assert isinstance(step, Until)
-            in_time = self._wait(step, closing)
+            try:
+                in_time = self._wait(step, closing)
+            except BaseException:
+                steps.close()
+                raise
 
     def _wait(self, until: Until, closing: bool) -> bool:
         if threading.get_ident() == self._thread_id:
@@ -287,11 +291,15 @@ def _wall_ms() -> int:
 
 
 _time_ns = time.time_ns
-_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+_producers: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def forget_topics_after_fork(producer: Any) -> None:
+    """In a child `send` must find no topics, so that it goes the way on which the engine says why it cannot."""
+    _producers.add(producer)
 
 
 def _after_fork() -> None:
-    """In a child: `send` must find no topics, so that it goes the way on which the engine says why it cannot."""
     for producer in list(_producers):
         producer._topics = {}
 

@@ -15,7 +15,7 @@ from kohort.client.backoff import Backoff, Jitter
 from kohort.client.batch import Batch
 from kohort.client.cluster import NO_NODE, Cluster
 from kohort.client.config import ProducerConfig
-from kohort.client.effects import ANY_NODE, Answer, Failure, FailureKind, Outbox, Send
+from kohort.client.effects import Answer, FailureKind, Outbox, Send
 from kohort.client.encoding import encode, renumbered, split
 from kohort.client.errors import AuthenticationFailed, ClosedClient, TimedOut, error_for
 from kohort.client.idempotence import Idempotence
@@ -25,15 +25,13 @@ from kohort.client.produce_errors import (
     OUTDATED_METADATA,
     RETRIABLE,
     Outcome,
-    code_of,
-    outcome_of,
     outcomes_of,
     record_errors,
     words_for,
 )
+from kohort.client.producer_id import PURPOSE, ProducerId
 from kohort.wire.compression import Compression
 from kohort.wire.errors import ErrorCode
-from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kohort.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -45,6 +43,8 @@ from kohort.wire.struct import ZERO_UUID
 _log = logging.getLogger("kohort.client.sender")
 
 LAST_VERSION_WITH_NAMES = 12
+MOST_AT_ONCE = 200
+"""Requests in one millisecond. With acks=0 they are answered at once, and sending would never come to an end."""
 REQUEST_OVERHEAD = 512
 """Bytes of a request besides its batches; only to stay clear of max.request.size."""
 
@@ -79,13 +79,16 @@ class Sender:
         self._level: int | None = getattr(config, f"compression_{config.compression_type}_level", None)
         self._most_in_flight = config.max_in_flight_requests_per_connection
         self._idempotence = Idempotence() if config.enable_idempotence else None
-        self._asking_for_id: int | None = None  # the attempt that is under way
-        self._id_attempts = 0
-        self._id_not_before_ms = 0
+        self._id = (
+            ProducerId(out, config, self._idempotence, self._backoff)
+            if self._idempotence is not None
+            else None
+        )
         self._in_flight: dict[int, int] = {}
         self._wanted: dict[str, int] = {}
         self._cluster: Cluster | None = None
         self._due_ms: int | None = None
+        self._burst_ms = self._burst = 0
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -124,9 +127,9 @@ class Sender:
         self._accumulator.close_due(now_ms)
         self._accumulator.fresh = False  # what is closed from now on is looked at the next time
         self._expire(now_ms)
-        if self._idempotence is not None:
+        if self._idempotence is not None and self._id is not None:
             self._idempotence.tick()
-            self._ask_for_id(now_ms)
+            self._look_again_at(self._id.tick(now_ms))
             if not self._idempotence.has_id:
                 return
         if self._accumulator.ready:
@@ -142,73 +145,32 @@ class Sender:
         return min(times, default=None)
 
     def answer(self, answer: Answer, now_ms: int) -> None:
-        if answer.send.purpose == "sender.init_producer_id":
-            self._take_id(answer, now_ms)
-        else:
+        if answer.send.purpose != PURPOSE:
             self._take_produced(answer, now_ms)
+        elif self._id is not None:
+            error = self._id.answer(answer, now_ms)
+            if error is not None:
+                self.abort_all(error)
 
     @property
     def is_idle(self) -> bool:
         """Nothing waits and nothing is under way."""
         return not self._accumulator.incomplete
 
-    def _look_again_at(self, time_ms: int) -> None:
-        self._due_ms = time_ms if self._due_ms is None else min(self._due_ms, time_ms)
-
-    # --- the producer's id ------------------------------------------------------------------------
-
-    def _ask_for_id(self, now_ms: int) -> None:
-        assert self._idempotence is not None
-        if self._idempotence.has_id or self._asking_for_id is not None:
-            return
-        if now_ms < self._id_not_before_ms:
-            self._look_again_at(self._id_not_before_ms)
-            return
-        self._id_attempts += 1
-        self._asking_for_id = self._id_attempts
-        self._out.append(
-            Send(
-                ANY_NODE,
-                InitProducerIdRequest.API_KEY,
-                lambda version: InitProducerIdRequest(
-                    transactional_id=None, transaction_timeout_ms=0x7FFF_FFFF
-                ),
-                "sender.init_producer_id",
-                self._config.request_timeout_ms,
-                about=self._id_attempts,
-            )
-        )
-
-    def _take_id(self, answer: Answer, now_ms: int) -> None:
-        assert self._idempotence is not None
-        if answer.send.about != self._asking_for_id:
-            return
-        self._asking_for_id = None
-        self._id_not_before_ms = now_ms + self._backoff.after(min(self._id_attempts, 10))
-        response: InitProducerIdResponse | None = answer.response
-        if answer.failure is not None:
-            if not answer.failure.is_retriable:
-                self.abort_all(_failure_error(answer.failure))
-            return
-        assert response is not None
-        code = code_of(response.error_code)
-        if code is ErrorCode.NONE:
-            self._id_attempts = 0
-            self._idempotence.take_id(response.producer_id, response.producer_epoch)
-        elif code not in RETRIABLE and code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            self.abort_all(
-                error_for(
-                    code,
-                    "the broker gives no producer id, which enable.idempotence=true needs: allow this client to "
-                    "write (IDEMPOTENT_WRITE on the cluster, or WRITE on a topic) or set enable.idempotence=false",
-                )
-            )
+    def _look_again_at(self, time_ms: int | None) -> None:
+        if time_ms is not None:
+            self._due_ms = time_ms if self._due_ms is None else min(self._due_ms, time_ms)
 
     # --- sending ----------------------------------------------------------------------------------
 
     def _send_ready(self, now_ms: int) -> None:
         """One request after the other to each node, each with at most one batch of a partition."""
+        if now_ms != self._burst_ms:
+            self._burst_ms, self._burst = now_ms, 0
         while True:
+            if self._burst >= MOST_AT_ONCE:
+                self._look_again_at(now_ms + 1)
+                return
             requests: dict[int, tuple[list[Batch], int]] = {}
             for queue in list(self._accumulator.ready):
                 batch = self._next_batch(queue, now_ms)
@@ -222,6 +184,7 @@ class Sender:
                 self._accumulator.take_first(queue)
             if not requests:
                 return
+            self._burst += len(requests)
             for node_id, (batches, _) in requests.items():
                 self._send(node_id, batches)
 
@@ -436,10 +399,3 @@ class Sender:
 
 def _all_have_ids(batches: list[Batch]) -> bool:
     return all(batch.queue.topic_queues.topic_id != ZERO_UUID for batch in batches)
-
-
-def _failure_error(failure: Failure) -> Exception:
-    if failure.kind is FailureKind.AUTHENTICATION:
-        return AuthenticationFailed(failure.message)
-    outcome = outcome_of(failure)
-    return error_for(outcome.code, outcome.message)
