@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from kohort.broker.broker import Broker
 from kohort.client.types import TopicPartition
 from kohort.coordinator import group as core
+from kohort.coordinator.events import RebalanceAsked, SessionEnded
 from kohort.coordinator.history import Rebalance
 from kohort.coordinator.settings import partition_for
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.state import State
+from kohort.settings import nearest
 from kohort.testing.waiting import wait_until, wait_until_async
 
 if TYPE_CHECKING:
@@ -150,6 +152,34 @@ def all_groups(broker: Broker) -> dict[str, core.Group]:
     if not broker.has_groups:
         return {}
     return {group_id: g for shard in broker.groups.runtime.shards for group_id, g in shard.groups.items()}
+
+
+def ask_to_rebalance(broker: Broker, group_id: str, reason: str) -> None:
+    """On the broker's thread. ValueError if there is nobody to rebalance."""
+    known = all_groups(broker)
+    if group_id not in known or not known[group_id].members:
+        with_members = [other for other, group in known.items() if group.members]
+        raise ValueError(f"there is no group {group_id!r} with members{nearest(group_id, with_members)}")
+    _happens(broker, group_id, RebalanceAsked(group_id, reason))
+
+
+def end_session(broker: Broker, name: str) -> None:
+    """On the broker's thread: by member id, or another name of one member. ValueError says who there is."""
+    everyone = [(group, member) for group in all_groups(broker).values() for member in group.members.values()]
+    found = [(group, member) for group, member in everyone if member.member_id == name]
+    found = found or [(g, m) for g, m in everyone if name in (m.group_instance_id, m.client_id)]
+    if len(found) != 1:
+        ids = ", ".join(member.member_id for _, member in found or everyone) or "nobody at all"
+        many = f"{len(found)} members are" if found else "no member is"
+        raise ValueError(f"{many} called {name!r}; there is {ids}")
+    group, member = found[0]
+    _happens(broker, group.group_id, SessionEnded(group.group_id, member.member_id))
+
+
+def _happens(broker: Broker, group_id: str, event: RebalanceAsked | SessionEnded) -> None:
+    runtime = broker.groups.runtime
+    runtime.handle(partition_for(group_id, len(runtime.shards)), event, broker.clock.steady_ms())
+    broker.groups.fire_due()  # sets the timer for what this has begun
 
 
 def _committed(broker: Broker, group_id: str) -> dict[TopicPartition, int]:

@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kohort.broker.clock import Clock
 from kohort.broker.running import running
-from kohort.coordinator.events import RebalanceAsked, SessionEnded
-from kohort.coordinator.settings import partition_for
 from kohort.settings import SettingError, nearest
 from kohort.testing import stepping
 from kohort.testing.faults import AFTER, BEFORE, Fault, Faults, Match, Request
-from kohort.testing.groups import Group, Member, all_groups
 from kohort.testing.local import ask
 from kohort.testing.names import api_key, error_code
 from kohort.testing.records import Record, Value, batch_of, by_partition, new_record, records_in
@@ -31,6 +28,7 @@ from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, T
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
     from kohort.log.topic import Topic
+    from kohort.testing.groups import Group, Member
 
 T = TypeVar("T")
 
@@ -209,14 +207,19 @@ class Kafka:
         return thread.call(ask(thread.server.broker, request))
 
     # --- groups ------------------------------------------------------------------------------------
+    # The coordinator is loaded when a group is first asked for, as in the broker: a test without groups starts sooner.
 
     def group(self, group_id: str) -> Group:
         """The group of this id, whether it exists yet or not."""
+        from kohort.testing.groups import Group
+
         return Group(self, group_id)
 
     def groups(self) -> list[Group]:
         """All that exist."""
-        return [Group(self, group_id) for group_id in sorted(self.on_broker(all_groups))]
+        from kohort.testing.groups import all_groups
+
+        return [self.group(group_id) for group_id in sorted(self.on_broker(all_groups))]
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Partition -> the offset that the group has committed, of those that have one."""
@@ -225,41 +228,19 @@ class Kafka:
 
     def rebalance(self, group: str, reason: str = "asked for by the test") -> None:
         """Makes a group rebalance, as if a member had asked for it; its members hear of it with their heartbeats."""
+        from kohort.testing.groups import ask_to_rebalance
 
-        def act(broker: Broker) -> None:
-            known = all_groups(broker)
-            if group not in known or not known[group].members:
-                with_members = [group_id for group_id, each in known.items() if each.members]
-                raise ValueError(f"there is no group {group!r} with members{nearest(group, with_members)}")
-            self._do(broker, group, RebalanceAsked(group, reason))
-
-        self.on_broker(act)
+        self.on_broker(lambda broker: ask_to_rebalance(broker, group, reason))
 
     def kill_member(self, member: str | Member) -> None:
         """The coordinator gives a member up, as if its session had expired; it learns so from its next request.
 
         By member id, or by group.instance.id, or by client.id if only one member has it.
         """
-        wanted = member.id if isinstance(member, Member) else member
+        from kohort.testing.groups import end_session
 
-        def act(broker: Broker) -> None:
-            everyone = [(g, m) for g in all_groups(broker).values() for m in g.members.values()]
-            found = [(g, m) for g, m in everyone if m.member_id == wanted]
-            found = found or [(g, m) for g, m in everyone if wanted in (m.group_instance_id, m.client_id)]
-            if len(found) != 1:
-                ids = ", ".join(m.member_id for _, m in found or everyone) or "nobody at all"
-                many = f"{len(found)} members are" if found else "no member is"
-                raise ValueError(f"{many} called {wanted!r}; there is {ids}")
-            in_group, victim = found[0]
-            self._do(broker, in_group.group_id, SessionEnded(in_group.group_id, victim.member_id))
-
-        self.on_broker(act)
-
-    @staticmethod
-    def _do(broker: Broker, group_id: str, event: RebalanceAsked | SessionEnded) -> None:
-        runtime = broker.groups.runtime
-        runtime.handle(partition_for(group_id, len(runtime.shards)), event, broker.clock.steady_ms())
-        broker.groups.fire_due()
+        name = member if isinstance(member, str) else member.id
+        self.on_broker(lambda broker: end_session(broker, name))
 
     # --- time --------------------------------------------------------------------------------------
 
