@@ -282,11 +282,13 @@ def _call_back(m: Membership, assignment: Assignment, assigned: tuple[TopicParti
     if moved:
         m.give_up(CallbackKind.REVOKED, moved)
 
+    # As of now: while the callbacks run the coordinator may drop this member.
+    assignor, generation_id = next(a for a in m.assignors if a.name == m.protocol_name), m.generation_id
+
     def before() -> None:
         _follow_the_leader(m, assigned)
         m.subscription.assign_from_group(assigned)
-        assignor = next(a for a in m.assignors if a.name == m.protocol_name)
-        assignor.on_assignment(assignment, m.generation_id)
+        assignor.on_assignment(assignment, generation_id)
 
     m.callbacks.add(CallbackKind.ASSIGNED, added, before=before, after=m.subscription.assigned_callback_ran)
     m.call_back(lambda now_ms: _called_back(m, now_ms))
