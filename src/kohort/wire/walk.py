@@ -178,7 +178,7 @@ class Walk:
                 self.moved += self._positions(first, last)
                 self.unpacked.append(self.records[first:last])
         before = self.unpacked.size
-        self.unpacked.append_batch(self.records[pos:stop], attributes)
+        self.unpacked.append_batch(self.records[pos:stop], attributes, self.check_crcs)
         self.moved.append((before, pos))
         return self.unpacked.size - before
 
@@ -213,11 +213,14 @@ class Unpacked:
         self.view[self.size : self.size + len(data)] = data
         self.size += len(data)
 
-    def append_batch(self, batch: memoryview, attributes: int) -> None:
-        """Raises BadBatch if the batch is damaged or grows beyond MAX_DECOMPRESSED; then nothing is appended."""
+    def append_batch(self, batch: memoryview, attributes: int, intact: bool) -> None:
+        """`intact`: the CRC was checked. BadBatch, and nothing appended, if it is damaged or too large."""
         at = self.size + HEADER_SIZE
         codec, payload = attributes & COMPRESSION_MASK, batch[HEADER_SIZE:]
-        while (written := decompress_into(codec, payload, self.view[at : at + MAX_DECOMPRESSED])) is None:
+        while True:
+            written = decompress_into(codec, payload, self.view[at : at + MAX_DECOMPRESSED], intact=intact)
+            if written is not None:
+                break
             if len(self.view) - at >= MAX_DECOMPRESSED:
                 raise BadBatch(
                     ErrorCode.MESSAGE_TOO_LARGE, f"it decompresses to more than {MAX_DECOMPRESSED} bytes"
