@@ -286,7 +286,9 @@ class Network:
         late = [request for request in waiting if request.deadline_ms <= now_ms]
         if late:
             _remove_all(waiting, late)
-            why = self.last_error or peer.error or "still connecting"
+            why = peer.error or "it is still being connected"
+            if not peer.error and self.last_error:
+                why += f"; before that {self.last_error}"
             _fail_all(late, Failure(FailureKind.TIMED_OUT, f"{peer} could not be reached: {why}"))
 
     def next_deadline_ms(self, *, only: Lane | None = None) -> int | None:
