@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 import socket
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -447,6 +448,21 @@ def test_all_addresses_of_a_name_are_tried_in_turn() -> None:
         with driven(f"kafka.test:{broker.port}", reactor=reactor) as client:
             assert client.call().response == OK
             assert client.engine.network.last_error == ""
+
+
+def test_an_address_that_does_not_react_is_left_for_the_next_one() -> None:
+    with ScriptedBroker(host="127.0.0.3") as broker, socket.socket() as full, ExitStack() as crowd:
+        full.bind(("127.0.0.2", broker.port))
+        full.listen(0)
+        for _ in range(4):  # nobody accepts, so the fifth that knocks hears nothing
+            knocks = crowd.enter_context(socket.socket())
+            knocks.setblocking(False)
+            knocks.connect_ex(("127.0.0.2", broker.port))
+        broker.on(HEARTBEAT, OK)
+        reactor = names({"kafka.test": ["127.0.0.2", "127.0.0.3"]})
+        settings = {"socket_connection_setup_timeout_ms": 50, "reactor": reactor}
+        with driven(f"kafka.test:{broker.port}", **settings) as client:
+            assert client.call().response == OK
 
 
 def test_a_name_that_nobody_knows() -> None:
