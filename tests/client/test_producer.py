@@ -506,3 +506,87 @@ async def test_the_asyncio_producer_says_what_is_wrong(broker: str, topic: str) 
     with pytest.raises(TimedOut):
         await producer.send("t", b"a")
     await producer.close()
+
+
+# --- Arrow --------------------------------------------------------------------------------------------
+
+
+def arrow_rows(count: int, **columns: Any) -> Any:
+    import pyarrow as pa
+
+    values = pa.array([b"value %d" % n for n in range(count)], pa.binary())
+    return pa.record_batch({"value": values, **columns})
+
+
+def test_an_arrow_batch_is_written_in_order_with_all_its_columns(broker: str, topic: str) -> None:
+    import pyarrow as pa
+
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    rows = arrow_rows(
+        3000,
+        key=pa.array([None if n % 3 == 0 else f"k{n % 50}" for n in range(3000)]),
+        timestamp=pa.array([1_700_000_000_000 + n for n in range(3000)], pa.timestamp("ms")),
+        headers=pa.array(
+            [[{"key": "n", "value": b"1"}] if n % 2 else None for n in range(3000)], pa.list_(header)
+        ),
+    )
+    with Producer(bootstrap_servers=broker, batch_size=4000) as producer:
+        written = producer.send_arrow(topic, rows).result(20)
+    assert sum(each.record_count for each in written) == 3000
+    records = read(broker, topic, 3000)
+    choose = make_partitioner("murmur2", False, lambda: 0.5)
+    at: dict[int, list[int]] = {}
+    for record in records:
+        n = int(record.value.split()[1])
+        assert record.key == (None if n % 3 == 0 else b"k%d" % (n % 50))
+        assert record.timestamp == 1_700_000_000_000 + n
+        assert list(record.headers) == ([("n", b"1")] if n % 2 else [])
+        if record.key is not None:
+            assert record.partition == choose(topic, record.key, 3)
+        at.setdefault(record.partition, []).append(n)
+    keyed = {p: [n for n in numbers if n % 3] for p, numbers in at.items()}
+    assert all(numbers == sorted(numbers) for numbers in keyed.values())
+
+
+def test_arrow_rows_may_name_their_topic_and_partition(broker: str, topic: str) -> None:
+    import pyarrow as pa
+
+    rows = arrow_rows(
+        6,
+        topic=pa.array([topic + "-a", topic + "-b"] * 3),
+        partition=pa.array([0, 1, None, 1, 2, 1], pa.int32()),
+        key=pa.array(["x"] * 6),
+    )
+    with Producer(bootstrap_servers=broker) as producer:
+        written = producer.send_arrow(None, pa.Table.from_batches([rows])).result(20)
+        assert {each.topic for each in written} == {topic + "-a", topic + "-b"}
+        with pytest.raises(ValueError, match="there is no partition 7"):
+            producer.send_arrow(topic + "-a", arrow_rows(1, partition=pa.array([7], pa.int32())))
+        with pytest.raises(ValueError, match="name the topic"):
+            producer.send_arrow(None, arrow_rows(1))
+        with pytest.raises(TypeError, match="binary or string"):
+            producer.send_arrow(topic + "-a", pa.record_batch({"value": pa.array([1])}))
+    assert [r.partition for r in read(broker, topic + "-b", 3)] == [1, 1, 1]
+
+
+def test_arrow_rows_come_after_what_was_sent_before(broker: str, topic: str) -> None:
+    with Producer(bootstrap_servers=broker, linger_ms=5000) as producer:
+        producer.send(topic, b"first", partition=0)
+        import pyarrow as pa
+
+        producer.send_arrow(topic, arrow_rows(10, partition=pa.array([0] * 10, pa.int32())))
+        last = producer.send(topic, b"last", partition=0)
+        producer.flush(20)
+        assert last.result(0).offset == 11
+
+
+def test_arrow_rows_wait_for_room(broker: str, topic: str) -> None:
+    with Producer(bootstrap_servers=broker, buffer_memory=20_000, batch_size=4000) as producer:
+        producer.send_arrow(topic, arrow_rows(5000)).result(30)
+    assert len(read(broker, topic, 5000)) == 5000
+
+
+async def test_the_asyncio_producer_sends_arrow_batches(broker: str, topic: str) -> None:
+    async with AsyncProducer(bootstrap_servers=broker, batch_size=4000) as producer:
+        written = await (await producer.send_arrow(topic, arrow_rows(2000)))
+    assert sum(each.record_count for each in written) == 2000

@@ -8,19 +8,23 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kohort.client.accumulator import Accumulator
 from kohort.client.async_engine import AsyncEngine
-from kohort.client.batch import Headers, OnDelivery, Placed
+from kohort.client.batch import Batch, Headers, OnDelivery, Placed
 from kohort.client.engine import FAR_MS
 from kohort.client.errors import ClosedClient
 from kohort.client.outgoing import Outgoing, ProducerRecord
 from kohort.client.partitioners import STICKY
 from kohort.client.producer import forget_topics_after_fork
+from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
 from kohort.client.steps import Steps, T, Until
 from kohort.client.types import RecordMetadata
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _NS_PER_MS = 1_000_000
 
@@ -58,14 +62,38 @@ class AsyncDelivery(Placed):
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         while not self.done():
             batch, _ = self._place
-            told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            batch.waiters.append(lambda told=told: None if told.done() else told.set_result(None))  # type: ignore[misc]
-            yield from told
+            yield from _told(batch)
         return self.result()
 
     def __repr__(self) -> str:
         batch, _ = self._place
         return f"<AsyncDelivery to {batch.queue}: {self._outcome if batch.done else 'on its way'}>"
+
+
+class AsyncArrowDelivery:
+    """What becomes of the rows of one `send_arrow`: `ranges = await delivery`, which raises the first error."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self._batches = batches
+
+    def done(self) -> bool:
+        return all(batch.done for batch in leaves(self._batches))
+
+    def __await__(self) -> Generator[Any, None, list[WrittenRange]]:
+        while not self.done():
+            for batch in leaves(self._batches):
+                if not batch.done:
+                    yield from _told(batch)
+        return ranges(self._batches)
+
+
+def _told(batch: Batch) -> asyncio.Future[None]:
+    """Done when the batch is, or was split."""
+    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    batch.waiters.append(lambda: None if told.done() else told.set_result(None))
+    return told
 
 
 class AsyncProducer:
@@ -165,6 +193,12 @@ class AsyncProducer:
     ) -> RecordMetadata:
         """Sends a record (see `send` for the rest) and waits until it is written."""
         return await (await self.send(topic, value, key, **rest))
+
+    async def send_arrow(
+        self, topic: str | None, records: pyarrow.RecordBatch | pyarrow.Table
+    ) -> AsyncArrowDelivery:
+        """Sends all rows of a pyarrow RecordBatch or Table, as `Producer.send_arrow` does."""
+        return AsyncArrowDelivery(await self._run(send_arrow(self._calls, topic, records, _wall_ms())))
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
         """The partitions of a topic; waits for its metadata, at most `timeout` seconds (max.block.ms without)."""

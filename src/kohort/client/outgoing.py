@@ -63,6 +63,7 @@ class Outgoing:
         chosen = objects.get("partitioner", config.partitioner)
         self.partitioner = make_partitioner(chosen, config.partitioner_ignore_keys, jitter)
         self.null_keys_stick = chosen in ("murmur2", "consistent_random", "fnv1a_random")
+        self.uses_murmur2 = chosen == "murmur2"
         self.batch_limit = max(1, min(config.batch_size, config.max_request_size))
 
     @property

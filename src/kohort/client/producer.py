@@ -9,17 +9,21 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kohort.client.accumulator import Accumulator
-from kohort.client.batch import Headers, OnDelivery, Placed
+from kohort.client.batch import Batch, Headers, OnDelivery, Placed
 from kohort.client.engine import FAR_MS, Engine
 from kohort.client.errors import ClosedClient, IllegalState, TimedOut
 from kohort.client.outgoing import Outgoing, ProducerRecord
 from kohort.client.partitioners import STICKY
+from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
 from kohort.client.steps import Steps, T, Until
 from kohort.client.types import RecordMetadata
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _NS_PER_MS = 1_000_000
 _NO_PARTITION = -2
@@ -87,6 +91,28 @@ class Delivery(Placed):
     def __repr__(self) -> str:
         batch, _ = self._place
         return f"<Delivery to {batch.queue}: {self._outcome if batch.done else 'on its way'}>"
+
+
+class ArrowDelivery:
+    """What becomes of the rows of one `send_arrow`."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self._batches = batches
+
+    def done(self) -> bool:
+        """Whether it is decided for all of them."""
+        return all(batch.done for batch in leaves(self._batches))
+
+    def result(self, timeout: float | None = None) -> list[WrittenRange]:
+        """Where the rows were written, as ranges of offsets. Waits; raises the first error."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self.done():
+            for batch in leaves(self._batches):
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                Delivery((batch, 0, -1, -1, -1)).exception(left)
+        return ranges(self._batches)
 
 
 class Producer:
@@ -191,6 +217,14 @@ class Producer:
                     partition = at if at >= 0 else None
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
         return self._run(self._calls.send(record, on_delivery))
+
+    def send_arrow(self, topic: str | None, records: pyarrow.RecordBatch | pyarrow.Table) -> ArrowDelivery:
+        """Sends all rows of a pyarrow RecordBatch or Table: no object per record, several times as fast as `send`.
+
+        Columns by name: `value`, and if they are there `key`, `timestamp`, `headers`, `partition`, and `topic` if none
+        is named here. The rows go out at once, in batches of their own, after what was sent to their partitions before.
+        """
+        return ArrowDelivery(self._run(send_arrow(self._calls, topic, records, _wall_ms())))
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
         """The partitions of a topic; waits for its metadata, at most `timeout` seconds (max.block.ms without)."""

@@ -42,7 +42,7 @@ class ProducerCalls(Generic[P]):
         self.sender = Sender(out, outgoing.config, metadata, accumulator, jitter)
         self.part: ProducerPart
         self._metadata = metadata
-        self._now_ms, self._wall_ms, self._obstacle = now_ms, wall_ms, obstacle
+        self.now_ms, self._wall_ms, self._obstacle = now_ms, wall_ms, obstacle
 
     def add_part(self, on_change: Callable[[], None], ring: Callable[[], None]) -> ProducerPart:
         self.part = ProducerPart(self.sender, on_change, ring)
@@ -71,14 +71,14 @@ class ProducerCalls(Generic[P]):
         timestamp = self._wall_ms() if record.timestamp_ms is None else record.timestamp_ms
         if timestamp < 0:
             raise ValueError(f"timestamp_ms is the time since 1970 in milliseconds and cannot be {timestamp}")
-        deadline_ms = self._now_ms() + self.config.max_block_ms
+        deadline_ms = self.now_ms() + self.config.max_block_ms
         while True:
             queues = yield from self.topic(name, deadline_ms)
             partition = outgoing.partition_for(queues, record.partition, key)
             placed = self.accumulator.append(queues, partition, key, value, timestamp, headers, callback)
             if placed is None:
                 answer = self.accumulator.append_new(
-                    queues, partition, key, value, timestamp, headers, callback, self._now_ms()
+                    queues, partition, key, value, timestamp, headers, callback, self.now_ms()
                 )
                 if isinstance(answer, NoRoom):
                     size = HEADER_SIZE + record_size(key, value, headers)
@@ -180,7 +180,7 @@ class ProducerCalls(Generic[P]):
         if not (yield Until(lambda: self.part.is_quiet and all_settled(left), deadline_ms)):
             self.part.commands.append(self.sender.close_now)
             self.part.wake()
-            yield Until(lambda: self.part.is_quiet and all_settled(left), self._now_ms() + _END_MS)
+            yield Until(lambda: self.part.is_quiet and all_settled(left), self.now_ms() + _END_MS)
         for interceptor in self.outgoing.interceptors:
             getattr(interceptor, "close", lambda: None)()
 
