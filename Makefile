@@ -44,8 +44,9 @@ supported: setup ## SUPPORTED.md from the tables that the broker runs on
 interop: setup ## Apache Kafka's client and tools, kafkajs, kcat (Maven Central, npm, Debian)
 	$(BIN)/python -m pytest -m interop tests/interop
 
-bench: setup ## side by side with Apache Kafka; writes benchmarks/RESULTS.md
+bench: setup ## side by side with Apache Kafka and with other clients; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.clients
 
 chaos: setup ## long runs: SIGKILL (CYCLES=200) and the simulator (REBALANCES=1000000)
 	KOHORT_CHAOS_CYCLES=$(CYCLES) KOHORT_CHAOS_REBALANCES=$(REBALANCES) $(BIN)/python -m pytest -m chaos -s tests

@@ -215,9 +215,19 @@ def write(run: Run, command: str, took_s: float) -> None:
         "",
         *(f"- FAILED: {trouble}" for trouble in run.trouble),
     ]
-    (HERE / "RESULTS.md").write_text("\n".join(body))
+    replace_section("brokers", body)
     draw([line for line in found if line.ratio is not None], HERE / "results.png")
     draw([line for line in of_groups if line.ratio is not None], HERE / "results-groups.png")
+
+
+def replace_section(name: str, body: list[str]) -> None:
+    """RESULTS.md has one section per command; each run replaces its own and leaves the others."""
+    file = HERE / "RESULTS.md"
+    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, found, rest = (file.read_text() if file.exists() else "").partition(start)
+    after = rest.partition(end)[2] if found else ""
+    section = "\n".join([start, *body, end])
+    file.write_text("\n\n".join(part for part in (before.strip(), section, after.strip()) if part) + "\n")
 
 
 def _markdown(found: list[Line]) -> list[str]:

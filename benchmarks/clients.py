@@ -1,0 +1,253 @@
+"""`python -m benchmarks.clients`: ours beside confluent-kafka, aiokafka and kafka-python, on one broker in one run.
+
+Every measurement is a process of its own; clients take turns in every round. Writes its part of benchmarks/RESULTS.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import report, targets
+from benchmarks.targets import Target
+
+SIZES, CODECS = (100, 1000), ("none", "lz4")
+CLIENTS = ("kohort", "kohort-arrow", "confluent", "aiokafka", "kafka-python")
+SLOW = {
+    "aiokafka": 5,
+    "kafka-python": 5,
+}  # these get so many times fewer records: it is a rate that is measured
+OURS = ("kohort", "kohort-arrow")
+# mode -> (ours, peer) -> at least so many times as fast
+GOALS = {
+    "consume": {
+        ("kohort", "aiokafka"): 2.0,
+        ("kohort", "confluent"): 1.0,
+        ("kohort-arrow", "confluent"): 5.0,
+    },
+    "produce": {
+        ("kohort", "aiokafka"): 2.0,
+        ("kohort", "confluent"): 0.7,
+        ("kohort-arrow", "confluent"): 3.0,
+    },
+}
+
+
+@dataclass(slots=True)
+class Measured:
+    figures: dict[tuple[str, int, str, str, str], list[float]]
+    trouble: list[str]
+
+    def middle(self, mode: str, size: int, codec: str, client: str, figure: str = "per_s") -> float | None:
+        found = self.figures.get((mode, size, codec, client, figure))
+        return statistics.median(found) if found else None
+
+    def first_s(self, client: str) -> float | None:
+        found = [
+            value
+            for (mode, _, _, who, figure), values in self.figures.items()
+            for value in values
+            if (mode, who, figure) == ("first", client, "first_s")
+        ]
+        return statistics.median(found) if found else None
+
+
+def work(target: Target, *words: str, timeout_s: float = 180) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.client_load", *words[:2], target.address, *words[2:]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    if done.returncode or not done.stdout.strip():
+        raise OSError(f"{' '.join(words)}: {(done.stderr or 'said nothing').strip()[-600:]}")
+    result: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def measure(records: int, rounds: int, only: tuple[str, ...], say: Callable[[str], None]) -> Measured:
+    measured = Measured({}, [])
+
+    def note(mode: str, size: int, codec: str, client: str, *words: str) -> None:
+        try:
+            result = work(broker, *words)
+        except (OSError, subprocess.SubprocessError) as error:
+            measured.trouble.append(str(error))
+            say(f"FAILED {error}")
+            return
+        for figure, value in result.items():
+            measured.figures.setdefault((mode, size, codec, client, figure), []).append(value)
+        if mode == "first":
+            say(f"first record, {client}: {result['first_s'] * 1000:.0f} ms")
+        else:
+            say(f"{mode} {size} B {codec} {client}: {result['per_s']:,.0f}/s, {result['cpu_us']:.2f} µs CPU")
+
+    with targets.workshop() as place:
+        broker = targets.kohort(
+            place / "broker", "durability=os", "group.initial.rebalance.delay.ms=0", name="kohort-os"
+        )
+        try:
+            for size in SIZES:
+                for codec in CODECS:
+                    topic = f"read-{size}-{codec}"
+                    work(broker, "produce", "confluent", topic, str(records), str(size), codec)
+                    for round_number in range(rounds):
+                        for client in CLIENTS:
+                            if only and client not in only:
+                                continue
+                            some = str(records // SLOW.get(client, 1))
+                            note("consume", size, codec, client, "consume", client, topic, some)
+                            made = f"made-{size}-{codec}-{client}-{round_number}"
+                            note(
+                                "produce",
+                                size,
+                                codec,
+                                client,
+                                "produce",
+                                client,
+                                made,
+                                some,
+                                str(size),
+                                codec,
+                            )
+            for _ in range(rounds + 2):
+                for client in CLIENTS:
+                    if not only or client in only:
+                        note("first", 100, "none", client, "consume", client, "read-100-none", "1")
+        finally:
+            broker.kill()
+    return measured
+
+
+def verdicts(measured: Measured) -> list[list[str]]:
+    rows = []
+    for mode, goals in GOALS.items():
+        for (ours, peer), goal in goals.items():
+            for size in SIZES:
+                for codec in CODECS:
+                    one, other = (measured.middle(mode, size, codec, who) for who in (ours, peer))
+                    if one is None or other is None:
+                        continue
+                    ratio = one / other
+                    what = f"{mode} {size} B {'lz4' if codec == 'lz4' else 'plain'}: {ours} / {peer}"
+                    rows.append([what, f"{ratio:.2f}×", f"≥ {goal:g}×", "met" if ratio >= goal else "MISSED"])
+    mine = measured.first_s("kohort")
+    for peer in CLIENTS[2:]:
+        theirs = measured.first_s(peer)
+        if mine is not None and theirs is not None:
+            ratio = mine / theirs
+            what = f"subscribe to first record: kohort / {peer}"
+            rows.append([what, f"{ratio:.2f}×", "≤ 1×", "met" if ratio <= 1 else "MISSED"])
+    return rows
+
+
+def table(rows: list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(row) + " |" for row in (rows[0], ["---"] * len(rows[0]), *rows[1:])]
+
+
+def write(measured: Measured, records: int, rounds: int, command: str, took_s: float, busy: float) -> None:
+    def cell(mode: str, size: int, codec: str, client: str) -> str:
+        rate = measured.middle(mode, size, codec, client)
+        cpu = measured.middle(mode, size, codec, client, "cpu_us")
+        return "–" if rate is None or cpu is None else f"{rate / 1e6:.3g} M ({cpu:.2g})"
+
+    rates = [["", *CLIENTS]]
+    rates += [
+        [
+            f"{mode} {size} B {'lz4' if codec == 'lz4' else 'plain'}",
+            *(cell(mode, size, codec, c) for c in CLIENTS),
+        ]
+        for mode in GOALS
+        for size in SIZES
+        for codec in CODECS
+    ]
+    firsts = (measured.first_s(client) for client in CLIENTS)
+    rates.append(
+        ["subscribe to first record, ms", *("–" if s is None else f"{s * 1000:.0f}" for s in firsts)]
+    )
+    body = [
+        "## Clients",
+        "",
+        f"`{command}`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {took_s:.0f} s, {rounds} rounds, medians; "
+        f"load average before the run {busy:.1f}.",
+        f"One Kohort broker (`durability=os`), {records:,} records a measurement (a fifth of it for aiokafka and "
+        "kafka-python), one partition read, each client in a process of its own. Millions of records a second, in "
+        "brackets the client's CPU in µs per record.",
+        "",
+        *table(rates),
+        "",
+        *table([["ratio", "measured", "goal", ""], *verdicts(measured)]),
+        "",
+        "- confluent-kafka reads with `consume(10000)` and a queue that never pauses; every value is touched. "
+        "kohort-arrow gives key, value, offset and timestamp as Arrow columns, and writes from batches of 50,000 rows.",
+        "- Producers are idempotent with acks=all (kafka-python: acks=all), linger 20 ms, batches of up to 1 MB, one "
+        "record at a time; time ends when all are acknowledged.",
+        "",
+        "![clients](results-clients.png)",
+        "",
+        *(f"- FAILED: {trouble}" for trouble in measured.trouble),
+    ]
+    report.replace_section("clients", body)
+    draw(measured, report.HERE / "results-clients.png")
+
+
+def draw(measured: Measured, path: Path) -> None:
+    """Records a second of every client, ours in colour."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    picture, panels = pyplot.subplots(1, 2, figsize=(10, 4.6), dpi=130, sharey=True)
+    colours = ("#2a7f62", "#61b596", "#56606b", "#8a94a0", "#c3c9d0")
+    for panel, mode in zip(panels, GOALS, strict=True):
+        groups = [(size, codec) for size in SIZES for codec in CODECS]
+        for place, client in enumerate(CLIENTS):
+            rates = [(measured.middle(mode, size, codec, client) or 0) / 1e6 for size, codec in groups]
+            at = [group + (place - 2) * 0.16 for group in range(len(groups))]
+            bars = panel.bar(at, rates, width=0.15, color=colours[place], label=client)
+            panel.bar_label(bars, [f"{rate:.2g}" for rate in rates], fontsize=6, rotation=90, padding=2)
+        panel.set_xticks(range(len(groups)), [f"{size} B {codec}" for size, codec in groups], fontsize=8)
+        panel.set_yscale("log")
+        panel.set_title(f"{mode}, millions of records a second", fontsize=9)
+        for side in ("top", "right"):
+            panel.spines[side].set_visible(False)
+    panels[1].legend(fontsize=7, frameon=False)
+    picture.tight_layout()
+    picture.savefig(path)
+    pyplot.close(picture)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.clients", description=__doc__)
+    parser.add_argument(
+        "--records", type=int, default=1_000_000, help="in one measurement (default 1,000,000)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="every figure is a median of so many (default 3)"
+    )
+    parser.add_argument("--only", nargs="*", default=(), choices=CLIENTS, help="some clients; writes nothing")
+    parser.add_argument("--quick", action="store_true", help="one short round; writes nothing")
+    options = parser.parse_args()
+    begun, busy = time.monotonic(), os.getloadavg()[0]
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - begun:4.0f} s] {text}", file=sys.stderr, flush=True)
+
+    records, rounds = (100_000, 1) if options.quick else (options.records, options.rounds)
+    measured = measure(records, rounds, tuple(options.only), say)
+    for row in verdicts(measured):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, (60, 8, 8, 7), strict=True)).rstrip())
+    if not options.quick and not options.only:
+        command = " ".join(["python -m benchmarks.clients", *sys.argv[1:]])
+        write(measured, records, rounds, command, time.monotonic() - begun, busy)
+        print(f"written: {report.HERE}/RESULTS.md, results-clients.png")
+    return 1 if measured.trouble else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
