@@ -59,6 +59,8 @@ Pieces = tuple[Buffer, Column, Column]
 class Columns:
     """The records of consecutive batches, by column. Sizes of -1 mean null; starts are positions in `data`.
 
+    `data` is the buffer that was decoded, as long as nothing in it is compressed: it must not change while
+    the columns, or records that are still to be made of them, are in use.
     `headers_start` is where the number of headers stands. `has_keys`, `has_null_values` and `has_headers`
     may say yes of a slice that has none any more, never no of one that has some.
     """
@@ -304,6 +306,7 @@ def decode_columns(
     Fetch answers them. Nothing is raised: damage ends the columns and is in `error`. At least one batch is
     read if there is one; after `max_bytes`, decompressed, no further one is begun.
     """
+    assert len(records) < 1 << 31, "positions have 32 bits, as the length of an answer has"
     loops = _way.choose(len(records))
     walk = Walk(memoryview(records), start_offset, check_crcs, aborted)
     walk.run(min(max_bytes or MAX_BYTES, _LARGEST_MAX_BYTES), loops.scanner)
