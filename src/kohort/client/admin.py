@@ -21,6 +21,7 @@ from kohort.client.engine import Engine
 from kohort.client.errors import ClosedClient
 from kohort.client.requests import Requests
 from kohort.client.steps import Steps, T
+from kohort.client.tls import SECURITY_OBJECTS, security_for
 from kohort.client.types import OffsetAndMetadata, TopicPartition, as_partition
 
 
@@ -37,8 +38,8 @@ class Admin:
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        self._config, _ = read_config(ADMIN, settings, keywords)
-        self._engine = engine = Engine(self._config)
+        self._config, objects = read_config(ADMIN, settings, keywords, SECURITY_OBJECTS)
+        self._engine = engine = Engine(self._config, security=security_for(self._config, objects))
         metadata = engine.metadata
         requests = Requests(engine.out, self._config, metadata, engine.jitter)
         engine.add(requests, "requests")

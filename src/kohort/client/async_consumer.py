@@ -18,6 +18,7 @@ from kohort.client.errors import ClosedClient, ConcurrentUse
 from kohort.client.iteration import Iteration
 from kohort.client.records import Record
 from kohort.client.steps import Steps, T
+from kohort.client.tls import security_for
 from kohort.client.types import (
     GroupMetadata,
     OffsetAndMetadata,
@@ -45,7 +46,7 @@ class AsyncConsumer:
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
         self._config, objects = read_config(CONSUMER, settings, keywords, OBJECTS)
-        self._engine = AsyncEngine(self._config)
+        self._engine = AsyncEngine(self._config, security=security_for(self._config, objects))
         self._core = build_core(self._config, objects, self._engine)
         self._calls = ConsumerCalls(self._core, self._engine.now_ms, objects.get("interceptors", ()))
         self._calls.obstacle = lambda: self._engine.network.last_error

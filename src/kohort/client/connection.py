@@ -9,7 +9,7 @@ from typing import Any
 
 from kohort.wire.compile import codec
 from kohort.wire.frame import read_response_header, request_frame
-from kohort.wire.notation import all_apis
+from kohort.wire.messages import APIS
 from kohort.wire.struct import Message
 
 
@@ -45,7 +45,7 @@ class Connection:
     def send(self, request: Message, version: int | None = None, *, answered: bool = True) -> None:
         """`answered=False` for a Produce with acks=0."""
         key = request.API_KEY
-        chosen = all_apis()[key].versions.last if version is None else version
+        chosen = APIS[key].last if version is None else version
         self._correlation_id += 1
         api_codec = codec(key, chosen)
         body = api_codec.encode_request(request)

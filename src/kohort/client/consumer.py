@@ -20,6 +20,7 @@ from kohort.client.errors import ClosedClient, ConcurrentUse
 from kohort.client.iteration import Iteration
 from kohort.client.records import Record, Records
 from kohort.client.steps import Steps, T
+from kohort.client.tls import SECURITY_OBJECTS, security_for
 from kohort.client.types import (
     GroupMetadata,
     OffsetAndMetadata,
@@ -31,7 +32,13 @@ from kohort.client.types import (
 if TYPE_CHECKING:
     import pyarrow
 
-OBJECTS = ("key.deserializer", "value.deserializer", "interceptors", "partition.assignment.strategy")
+OBJECTS = (
+    "key.deserializer",
+    "value.deserializer",
+    "interceptors",
+    "partition.assignment.strategy",
+    *SECURITY_OBJECTS,
+)
 DEFAULT_ASSIGNORS = ("range", "cooperative-sticky")
 
 Polled = dict[TopicPartition, Records]
@@ -67,7 +74,7 @@ class Consumer:
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
         self._config, objects = read_config(CONSUMER, settings, keywords, OBJECTS)
-        self._engine = Engine(self._config)
+        self._engine = Engine(self._config, security=security_for(self._config, objects))
         self._core = build_core(self._config, objects, self._engine)
         self._calls = ConsumerCalls(self._core, self._engine.now_ms, objects.get("interceptors", ()))
         self._calls.obstacle = lambda: self._engine.network.last_error

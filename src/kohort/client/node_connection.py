@@ -25,8 +25,8 @@ from kohort.client.transport import Rejected, Security, Transport
 from kohort.wire.compile import Codec, codec
 from kohort.wire.errors import BadFrame, ErrorCode
 from kohort.wire.frame import read_response_header
+from kohort.wire.messages import APIS
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kohort.wire.notation import all_apis
 from kohort.wire.struct import Message
 
 _log = logging.getLogger("kohort.client.network")
@@ -188,8 +188,7 @@ class NodeConnection:
     # --- greeting --------------------------------------------------------------------------------
 
     def _greet(self) -> Greeting:
-        versions = all_apis()[ApiVersionsRequest.API_KEY].versions
-        asked = versions.last
+        asked = APIS[ApiVersionsRequest.API_KEY].last
         while True:
             request = ApiVersionsRequest("kohort", __version__)
             response: ApiVersionsResponse = yield ApiVersionsRequest.API_KEY, asked, request
@@ -247,9 +246,11 @@ class NodeConnection:
         self._put(request, codec(send.api_key, version), message)
 
     def _no_version(self, send: Send) -> str:
-        name = all_apis()[send.api_key].name
-        ours = all_apis()[send.api_key].versions
-        return f"{self.host}:{self.port} serves no version of {name} that this client has ({ours.first}-{ours.last})"
+        ours = APIS[send.api_key]
+        return (
+            f"{self.host}:{self.port} serves no version of {ours.name} that this client has "
+            f"({ours.first}-{ours.last})"
+        )
 
     def _put(self, request: Request, with_codec: Codec, message: Message) -> None:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
@@ -381,11 +382,10 @@ class NodeConnection:
 
 def common_versions(ranges: Versions) -> Versions:
     """What both sides have."""
-    ours = {key: api.versions for key, api in all_apis().items()}
     both = {
-        key: (max(first, ours[key].first), min(last, ours[key].last))
+        key: (max(first, APIS[key].first), min(last, APIS[key].last))
         for key, (first, last) in ranges.items()
-        if key in ours
+        if key in APIS
     }
     return {key: (first, last) for key, (first, last) in both.items() if first <= last}
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from kohort.wire.decoder import decoder_source
 from kohort.wire.encoder import encoder_source
-from kohort.wire.notation import ApiSpec, all_apis, api
+from kohort.wire.messages import APIS
+from kohort.wire.notation import ApiSpec, api
 from kohort.wire.struct import Message
 
 Chunk = Any  # bytes, or a sized object that goes out as it is (a slice of a file)
@@ -59,10 +60,10 @@ class Codec:
 @cache
 def codec(api_key: int, version: int) -> Codec:
     """The codec of an API in a version. Raises KeyError for one that has no layout here."""
-    api_spec = all_apis()[api_key]
-    if version not in api_spec.versions:
+    row = APIS[api_key]
+    if not row.first <= version <= row.last:
         raise KeyError((api_key, version))
-    return Codec(api_spec, version)
+    return Codec(api(row.module), version)
 
 
 if __name__ == "__main__":

@@ -141,12 +141,29 @@ def _decompress_growing(
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     # Kafka's default level 9 means the fast compressor there, every other level the high one, whose scale
     # starts at 3 and ends at 12 in the frame library. Java refuses linked blocks.
-    frame_level = 1 if level is None or level == 9 else min(max(level, 3), 12)
-    compressor = cramjam.lz4.Compressor(level=frame_level, block_linked=False, content_checksum=False)
+    if level is None or level == 9:
+        return _compress_lz4_blocks(memoryview(data))
+    compressor = cramjam.lz4.Compressor(
+        level=min(max(level, 3), 12), block_linked=False, content_checksum=False
+    )
     compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
 
+def _compress_lz4_blocks(view: memoryview) -> bytes:
+    """The frame that Java writes, byte for byte: independent blocks of 64 KiB, no checksums but the header's."""
+    parts: list[Buffer] = [_LZ4_MAGIC, b"\x60\x40\x82"]
+    for start in range(0, len(view), _LZ4_BLOCK):
+        block = view[start : start + _LZ4_BLOCK]
+        packed: Buffer = bytes(cramjam.lz4.compress_block(block, store_size=False))
+        stored = 0
+        if len(packed) >= len(block):
+            packed, stored = block, _LZ4_STORED
+        parts += (_uint32.pack(len(packed) | stored), packed)
+    return b"".join([*parts, bytes(4)])
+
+
+_LZ4_BLOCK = 64 * 1024
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_INDEPENDENT = 0x60  # version 1, blocks that do not refer to one another
 _LZ4_BLOCK_CHECKSUM = 0x10

@@ -86,9 +86,29 @@ def module_source(api: ApiSpec) -> str:
 
 
 def init_source() -> str:
-    return (
-        '"""The classes of all messages, one module per API. Generated from schema/ by `make messages`."""\n'
-    )
+    lines = [
+        '"""The classes of all messages, one module per API; and a table of them, so that nobody has to read',
+        "all of schema/ to learn about one.",
+        "",
+        "Generated from schema/ by `make messages`; do not edit.",
+        '"""',
+        "",
+        "from typing import NamedTuple",
+        "",
+        "",
+        "class Api(NamedTuple):",
+        "    module: str",
+        "    name: str",
+        "    first: int",
+        "    last: int",
+        "",
+        "",
+        "APIS = {",
+    ]
+    for api in all_apis().values():
+        row = f'Api("{api.module}", "{api.name}", {api.versions.first}, {api.versions.last})'
+        lines.append(f"    {api.key}: {row},")
+    return "\n".join([*lines, "}"]) + "\n"
 
 
 def main() -> int:

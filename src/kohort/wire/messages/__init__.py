@@ -1,1 +1,52 @@
-"""The classes of all messages, one module per API. Generated from schema/ by `make messages`."""
+"""The classes of all messages, one module per API; and a table of them, so that nobody has to read
+all of schema/ to learn about one.
+
+Generated from schema/ by `make messages`; do not edit.
+"""
+
+from typing import NamedTuple
+
+
+class Api(NamedTuple):
+    module: str
+    name: str
+    first: int
+    last: int
+
+
+APIS = {
+    0: Api("produce", "Produce", 3, 13),
+    1: Api("fetch", "Fetch", 4, 18),
+    2: Api("list_offsets", "ListOffsets", 1, 11),
+    3: Api("metadata", "Metadata", 0, 13),
+    8: Api("offset_commit", "OffsetCommit", 2, 10),
+    9: Api("offset_fetch", "OffsetFetch", 1, 10),
+    10: Api("find_coordinator", "FindCoordinator", 0, 6),
+    11: Api("join_group", "JoinGroup", 0, 9),
+    12: Api("heartbeat", "Heartbeat", 0, 4),
+    13: Api("leave_group", "LeaveGroup", 0, 5),
+    14: Api("sync_group", "SyncGroup", 0, 5),
+    15: Api("describe_groups", "DescribeGroups", 0, 6),
+    16: Api("list_groups", "ListGroups", 0, 5),
+    17: Api("sasl_handshake", "SaslHandshake", 0, 1),
+    18: Api("api_versions", "ApiVersions", 0, 4),
+    19: Api("create_topics", "CreateTopics", 2, 7),
+    20: Api("delete_topics", "DeleteTopics", 1, 6),
+    21: Api("delete_records", "DeleteRecords", 0, 2),
+    22: Api("init_producer_id", "InitProducerId", 0, 5),
+    23: Api("offset_for_leader_epoch", "OffsetForLeaderEpoch", 2, 4),
+    32: Api("describe_configs", "DescribeConfigs", 1, 4),
+    33: Api("alter_configs", "AlterConfigs", 0, 2),
+    35: Api("describe_log_dirs", "DescribeLogDirs", 1, 5),
+    36: Api("sasl_authenticate", "SaslAuthenticate", 0, 2),
+    37: Api("create_partitions", "CreatePartitions", 0, 3),
+    42: Api("delete_groups", "DeleteGroups", 0, 2),
+    43: Api("elect_leaders", "ElectLeaders", 0, 2),
+    44: Api("incremental_alter_configs", "IncrementalAlterConfigs", 0, 1),
+    46: Api("list_partition_reassignments", "ListPartitionReassignments", 0, 0),
+    47: Api("offset_delete", "OffsetDelete", 0, 0),
+    60: Api("describe_cluster", "DescribeCluster", 0, 2),
+    61: Api("describe_producers", "DescribeProducers", 0, 0),
+    74: Api("list_config_resources", "ListConfigResources", 0, 1),
+    75: Api("describe_topic_partitions", "DescribeTopicPartitions", 0, 0),
+}
