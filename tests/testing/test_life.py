@@ -13,6 +13,9 @@ from confluent_kafka import Consumer
 from kohort.client.connection import Connection
 from kohort.settings import SettingError
 from kohort.testing import Kafka
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from kohort.wire.messages.heartbeat import HeartbeatRequest
+from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.messages.metadata import MetadataRequest
 
 Factory = Callable[..., Kafka]
@@ -50,6 +53,34 @@ def test_a_stopped_broker_refuses_and_comes_back_with_its_data(kafka: Kafka) -> 
     assert kafka.bootstrap_servers == address
     assert [record.value for record in kafka.consume_all("orders")] == [b"one"]
     assert kafka.produce("orders", ["two"]) == [1]
+
+
+@pytest.mark.parametrize("how", ["stop", "close", "restart"])
+def test_it_does_not_wait_for_those_who_wait_for_it(kafka: Kafka, how: str) -> None:
+    """A member that waits in JoinGroup for another, and requests that are to be carried out in a minute."""
+    protocol = JoinGroupRequestProtocol("range", bytes(10))
+    join = JoinGroupRequest("g", 60_000, 60_000, protocol_type="consumer", protocols=[protocol])
+    with (
+        Connection(kafka.bootstrap_servers) as one,
+        Connection(kafka.bootstrap_servers) as two,
+        kafka.delay("Metadata", ms=60_000) as metadata,
+        kafka.delay("Heartbeat", ms=60_000) as heartbeat,
+    ):
+        one.call(FindCoordinatorRequest("g"), 3)
+        assert one.call(join, 3).error_code == 0
+        two.send(join, 3)
+        one.send(MetadataRequest(None), 12)
+        with Connection(kafka.bootstrap_servers) as three:
+            three.send(HeartbeatRequest("g", 1, "m"), 4)
+            metadata.wait()
+            heartbeat.wait()
+            assert kafka.group("g").state == "PreparingRebalance"
+            began = time.perf_counter()
+            getattr(kafka, how)()
+            assert time.perf_counter() - began < 1
+            for waiting in (one, two, three):
+                with pytest.raises(ConnectionError):
+                    waiting.receive()
 
 
 def test_a_group_goes_on_after_a_restart(kafka: Kafka) -> None:

@@ -117,13 +117,13 @@ class running:
             self._loop.call_soon_threadsafe(self._end.set)
             thread.join()
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
+    def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Runs a coroutine on the broker's own loop and waits for it; for tests that look inside."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
     async def go_away(self) -> None:
-        """On the broker's loop: closes the port and all connections; the data stays for `come_back`."""
-        await self._server.stop(keep_store=True)
+        """On the broker's loop: closes the port and all connections, at once; the data stays for `come_back`."""
+        await self._server.stop(keep_store=True, patience_s=0)
 
     async def come_back(self) -> None:
         self._server: Server = await start_again(self._server)

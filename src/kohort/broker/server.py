@@ -126,7 +126,7 @@ class Server:
 
     # --- the end -----------------------------------------------------------------------------------
 
-    async def stop(self, *, keep_store: bool = False) -> None:
+    async def stop(self, *, keep_store: bool = False, patience_s: float = _LONGEST_GOODBYE_S) -> None:
         """Takes nothing new, answers what is under way, closes the store unless another server shall go on with it."""
         self.is_stopping = True
         for timer in self._timers:
@@ -135,7 +135,7 @@ class Server:
             self._listener.close()
         for connection in list(self._connections):
             connection.stop_reading()
-        deadline = self.loop.time() + _LONGEST_GOODBYE_S
+        deadline = self.loop.time() + patience_s
         while self.loop.time() < deadline and not all(c.is_idle for c in self._connections):
             await asyncio.sleep(0.005)
         for connection in list(self._connections):

@@ -179,7 +179,7 @@ class Faults:
         async def handle_async(broker: Broker, call: Call) -> Any:
             outcome = self._meet(row, broker, call)
             if outcome is not None and outcome.delay_ms:
-                await asyncio.sleep(outcome.delay_ms / 1000)
+                await _sleep(outcome.delay_ms, call)
             answer = row.handler(broker, call) if outcome is None else _carry_out(outcome, broker, call)
             return await answer if asyncio.iscoroutine(answer) else answer
 
@@ -247,6 +247,19 @@ def _carry_out(outcome: _Outcome, broker: Broker, call: Call) -> Any:
         call.connection.close_because(WHY)
         return None
     return TABLE[call.codec.api_key].handler(broker, call)
+
+
+async def _sleep(delay_ms: float, call: Call) -> None:
+    """Ends with its task when the client goes away."""
+    task = asyncio.current_task()
+    assert task is not None
+
+    def end() -> None:
+        task.cancel()
+
+    call.on_close = end
+    await asyncio.sleep(delay_ms / 1000)
+    call.on_close = None
 
 
 def _carry_out_later(outcome: _Outcome, broker: Broker, call: Call) -> None:

@@ -36,6 +36,7 @@ T = TypeVar("T")
 _DEFAULTS = {"log.retention.ms": "-1", "offsets.topic.num.partitions": "1"}
 _PORTS = range(15_000, 32_000)
 _ATTEMPTS = 50
+_LONGEST_S = 60.0  # that a call may take; TimeoutError then: the broker's thread has ended or is stuck
 
 
 class Kafka:
@@ -91,14 +92,14 @@ class Kafka:
         if self._running is None:
             self._running = self._start_somewhere()
         elif self._is_away:
-            self._running.call(self._running.come_back())
+            self._running.call(self._running.come_back(), _LONGEST_S)
         self._is_away = False
 
     def stop(self) -> None:
         """Closes the port and all connections, as a broker that is shut down; `start` brings it back."""
         if not self._is_away:
             thread = self._broker_thread()
-            thread.call(thread.go_away())
+            thread.call(thread.go_away(), _LONGEST_S)
             self._is_away = True
 
     def restart(self) -> None:
@@ -108,9 +109,10 @@ class Kafka:
 
     def close(self) -> None:
         """Throws it away."""
-        thread, self._running = self._running, None
-        if thread is not None:
-            thread.stop()
+        if self._running is not None:
+            self.stop()
+            self._running.stop()
+        self._running, self._is_away = None, False
 
     def _start_somewhere(self) -> running:
         for attempt in range(_ATTEMPTS):
@@ -143,7 +145,7 @@ class Kafka:
         async def run() -> T:
             return work(thread.server.broker)
 
-        return thread.call(run())
+        return thread.call(run(), _LONGEST_S)
 
     # --- topics and records ------------------------------------------------------------------------
 
@@ -204,7 +206,7 @@ class Kafka:
         thread = self._broker_thread()
         if self._is_away:
             raise RuntimeError("this broker is stopped: start() it first")
-        return thread.call(ask(thread.server.broker, request))
+        return thread.call(ask(thread.server.broker, request), _LONGEST_S)
 
     # --- groups ------------------------------------------------------------------------------------
     # The coordinator is loaded when a group is first asked for, as in the broker: a test without groups starts sooner.
@@ -256,7 +258,7 @@ class Kafka:
         if self._is_away:
             self._clock.shift_ms += ms
         else:
-            thread.call(stepping.advance(thread.server, ms))
+            thread.call(stepping.advance(thread.server, ms), _LONGEST_S)
 
     # --- faults ------------------------------------------------------------------------------------
 
