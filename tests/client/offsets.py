@@ -68,6 +68,7 @@ class Member:
     may_commit: bool = True
     rebalance_in_progress: bool = False
     is_stable: bool = True
+    is_fenced: bool = False
     left_because: str | None = None
     rejoins: list[str] = field(default_factory=list)
     resets: list[tuple[str, bool]] = field(default_factory=list)

@@ -77,12 +77,16 @@ def _membership_error(
     if code is ErrorCode.REBALANCE_IN_PROGRESS:
         return rebalance_in_progress(codes, group_id)
     if code is ErrorCode.FENCED_INSTANCE_ID:
-        return error_for(
-            code,
-            f"another consumer has joined group {group_id} with the same group.instance.id: nothing was committed. "
-            "Give every running consumer a group.instance.id of its own, and close this one",
-        )
+        return fenced(group_id)
     return commit_failed(code, codes, group_id, None)
+
+
+def fenced(group_id: str | None) -> KafkaError:
+    return error_for(
+        ErrorCode.FENCED_INSTANCE_ID,
+        f"another consumer has joined group {group_id} with the same group.instance.id: nothing was committed. "
+        "Give every running consumer a group.instance.id of its own, and close this one",
+    )
 
 
 def rebalance_in_progress(partitions: Iterable[TopicPartition], group_id: str | None) -> RebalanceInProgress:

@@ -17,6 +17,7 @@ from kohort.client.backoff import Backoff, Jitter
 from kohort.client.commit_errors import (
     Verdict,
     commit_failed,
+    fenced,
     judge,
     not_a_member,
     not_alone,
@@ -55,6 +56,8 @@ class Member(Protocol):
     def rebalance_in_progress(self) -> bool: ...
     @property
     def is_stable(self) -> bool: ...
+    @property
+    def is_fenced(self) -> bool: ...
     @property
     def left_because(self) -> str | None: ...
     def group_metadata(self) -> GroupMetadata: ...
@@ -199,6 +202,8 @@ class CommitQueue:
         assert self.membership is not None
         if self.membership.rebalance_in_progress:
             return rebalance_in_progress(commit.offsets, self._config.group_id)
+        if self.membership.is_fenced:
+            return fenced(self._config.group_id)
         if not self.membership.may_commit:
             return not_a_member(commit.offsets, self._config.group_id, self.membership.left_because)
         return self.membership.group_metadata()

@@ -160,7 +160,7 @@ class ConsumerCalls:
                 self.core.membership.poll_ended(self.clock())
 
     def _poll(self, deadline_ms: int, take: Callable[[int], T], empty: T) -> Steps[T]:
-        core = self.core
+        core, looked = self.core, False
         while True:
             now_ms = self.clock()
             self._polled(now_ms)
@@ -172,8 +172,9 @@ class ConsumerCalls:
                 if taken is not None and len(taken):  # type: ignore[arg-type]
                     core.tick(now_ms)  # the next fetches leave before the caller begins to work
                     return taken
-            if now_ms >= deadline_ms:
+            if looked and now_ms >= deadline_ms:
                 return empty
+            looked = True  # also with no time at all: what has arrived counts, else poll(0) would never get anywhere
             settled = not self._rebalance_due()
             soon_ms = min(deadline_ms, core.commits.next_poll_ms() or deadline_ms, now_ms + TURN_MS)
             yield Until(lambda: core.has_news or self._wants_poll(), soon_ms)

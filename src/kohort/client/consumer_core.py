@@ -14,7 +14,7 @@ from kohort.client.cluster import Cluster
 from kohort.client.commits import Commits
 from kohort.client.config import ConsumerConfig
 from kohort.client.effects import Answer, Outbox, Part
-from kohort.client.errors import DeserializationFailed
+from kohort.client.errors import DeserializationFailed, error_for
 from kohort.client.fetcher import Fetcher
 from kohort.client.group_coordinator import GroupCoordinator
 from kohort.client.membership import Membership
@@ -24,6 +24,13 @@ from kohort.client.records import Deserializer, Records, make_records
 from kohort.client.subscription import Mode, Subscription
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError
+from kohort.wire.errors import ErrorCode, KafkaError
+
+_REFUSED = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "not allowed to see {0}: this user needs READ on it",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "the broker has no topic of such a name: {0}. Letters, digits, '.', '_' and '-' "
+    "make a name, at most 249 of them",
+}
 
 
 class ConsumerCore:
@@ -62,6 +69,7 @@ class ConsumerCore:
         self.fetcher = Fetcher(self.out, config, self.subscription, self.metadata, jitter)
         self._deserializers: tuple[Deserializer | None, Deserializer | None] = (None, None)
         self._seen = -1  # the version of the cluster that was looked at last
+        self._topic_error: KafkaError | None = None
         self._parts: dict[str, Part] = {
             "coordinator": self.coordinator,
             "commits": self.commits,
@@ -110,6 +118,7 @@ class ConsumerCore:
         return (
             self.fetcher.has_data
             or self.fetcher.has_error
+            or self._topic_error is not None
             or self.positions.has_error
             or self.commits.has_callbacks
             or (membership is not None and (membership.callback is not None or membership.has_error))
@@ -119,6 +128,10 @@ class ConsumerCore:
         """The first thing that went wrong and that was not told yet; a fenced consumer is told every time."""
         if self.commits.fenced is not None:
             raise self.commits.fenced
+        if self._topic_error is not None:
+            refused, self._topic_error = self._topic_error, None
+            self.metadata.request_update("the user was told of topics that cannot be read")
+            raise refused
         for part in (self.membership, self.positions, self.fetcher):
             error = part.take_error() if part is not None else None
             if error is not None:
@@ -180,6 +193,7 @@ class ConsumerCore:
         if cluster.version == self._seen:
             return
         self._seen = cluster.version
+        self._topic_error = _refused_topics(cluster)
         if self.subscription.mode is Mode.PATTERN and cluster.version > 0:
             self.subscription.match(
                 name
@@ -187,3 +201,12 @@ class ConsumerCore:
                 if not (self.config.exclude_internal_topics and topic.is_internal)
             )
         self.positions.maybe_validate(now_ms)
+
+
+def _refused_topics(cluster: Cluster) -> KafkaError | None:
+    """Topics that asking again does not make readable: only the user can do something about them."""
+    for code, words in _REFUSED.items():
+        topics = sorted(name for name, error in cluster.errors.items() if error is code)
+        if topics:
+            return error_for(code, words.format(", ".join(topics)))
+    return None

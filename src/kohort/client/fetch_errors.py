@@ -157,7 +157,7 @@ class FetchErrors:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(partition, question)
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            words = f"not allowed to read topic {partition.topic}: this user needs Read on it"
+            words = f"not allowed to read topic {partition.topic}: this user needs READ on it"
             self._of_partitions[partition] = question, error_for(code, words)
         elif code == ErrorCode.CORRUPT_MESSAGE:
             self.stop(partition, question.state, question.offset, f"node {node_id} finds its log damaged")

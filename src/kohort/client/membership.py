@@ -141,6 +141,11 @@ class Membership:
         )
 
     @property
+    def is_fenced(self) -> bool:
+        """Another consumer has this one's place, for good."""
+        return self.fenced is not None
+
+    @property
     def left_because(self) -> str | None:
         """Why this consumer is no member of the generation it was in, to follow "the group moved on because"."""
         return self.why_left(self.now_ms)

@@ -1,0 +1,94 @@
+"""Consumers for tests that break things: quick settings, and polling until something is so."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kohort import Consumer, Record, TopicPartition
+
+QUICK: dict[str, object] = {
+    "auto.offset.reset": "earliest",
+    "heartbeat.interval.ms": 50,
+    "retry.backoff.ms": 10,
+    "retry.backoff.max.ms": 50,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 50,
+    "fetch.max.wait.ms": 50,
+}
+PATIENCE_S = 20.0
+
+
+def quick(bootstrap_servers: str, group_id: str | None = None, **settings: object) -> Consumer:
+    """A consumer that begins at the beginning and tries again soon."""
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    return Consumer({**QUICK, "bootstrap.servers": bootstrap_servers, "group.id": group_id, **given})
+
+
+def poll_until(consumer: Consumer, condition: Callable[[], object], what: str) -> list[Record]:
+    """Polls until it is so, and returns what came meanwhile."""
+    records: list[Record] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: it did not happen in {PATIENCE_S} s"
+        for some in consumer.poll(0.05).values():
+            records += some
+    return records
+
+
+def read(consumer: Consumer, count: int) -> list[bytes]:
+    """The values of the next records."""
+    values: list[bytes] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(values) < count:
+        assert time.monotonic() < deadline, f"{len(values)} of {count} records came: {values}"
+        for some in consumer.poll(0.2).values():
+            values += [record.value for record in some]
+    return values
+
+
+def joined(consumer: Consumer) -> Consumer:
+    """Polls until it has partitions."""
+    poll_until(consumer, consumer.assignment, "it is given partitions")
+    return consumer
+
+
+class Told:
+    """Callbacks for `subscribe(…, **told.callbacks)`: what they were called with, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[TopicPartition]]] = []
+
+    @property
+    def callbacks(self) -> dict[str, Any]:
+        def note(kind: str) -> Callable[[list[TopicPartition]], None]:
+            return lambda partitions: self.calls.append((kind, partitions))
+
+        return {"on_assigned": note("assigned"), "on_revoked": note("revoked"), "on_lost": note("lost")}
+
+    @property
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.calls]
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """All waits are bounded by the caller's timeout."""
+    began = time.monotonic()
+    yield
+    took = time.monotonic() - began
+    assert took < seconds, f"it took {took:.1f} s"
+
+
+def open_descriptors() -> set[str]:
+    """What this process has open: descriptor and what it is."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found.add(f"{number} {os.readlink(f'/proc/self/fd/{number}')}")
+        except FileNotFoundError:
+            pass  # the one that lists the directory
+    return found
