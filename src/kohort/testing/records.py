@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kohort.broker.history import batches_of
+from kohort.client.partitioners import murmur2
 from kohort.wire import payload
 from kohort.wire.records import encode_batch, iter_batches, iter_records
 
@@ -112,18 +113,3 @@ def records_in(partition: Partition) -> Iterator[Record]:
             for record in iter_records(data[position : position + header.size]):
                 if partition.log_start_offset <= record.offset < partition.high_watermark:
                     yield Record(partition.topic, partition.index, *record)
-
-
-def murmur2(data: bytes) -> int:
-    """The hash that Java's producer chooses a partition by."""
-    m, mask = 0x5BD1E995, 0xFFFF_FFFF
-    h = 0x9747B28C ^ len(data)
-    whole = len(data) & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * m & mask
-        k = (k ^ k >> 24) * m & mask
-        h = (h * m & mask) ^ k
-    if whole < len(data):
-        h = (h ^ int.from_bytes(data[whole:], "little")) * m & mask
-    h = (h ^ h >> 13) * m & mask
-    return h ^ h >> 15
