@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import cramjam
 import pytest
 from hypothesis import given, settings
@@ -99,3 +101,18 @@ def test_bad_frames_are_never_taken_for_good_ones(bad: bytes) -> None:
         except BadBatch:
             continue
         assert found == decompress(Compression.LZ4, bad)
+
+
+@given(content=CONTENTS | st.binary(min_size=60, max_size=300).map(lambda some: some * 400))
+@settings(max_examples=40, deadline=None)
+def test_our_own_frames_are_blocks_that_the_library_reads(content: bytes) -> None:
+    data = compress(Compression.LZ4, content)
+    assert data[:7] == b"\x04\x22\x4d\x18\x60\x40\x82"
+    assert bytes(cramjam.lz4.decompress(data)) == decompress(Compression.LZ4, data) == content
+
+
+def test_what_cannot_be_compressed_is_stored() -> None:
+    content = Random(1).randbytes(200_000)
+    data = compress(Compression.LZ4, content)
+    assert len(data) == len(content) + 7 + 4 * 4 + 4
+    assert into(Compression.LZ4, data, len(content), intact=True) == content

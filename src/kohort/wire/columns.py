@@ -9,7 +9,7 @@ call `prefer` with what KOHORT_KERNEL says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat
 from operator import add
@@ -355,7 +355,7 @@ def encode_columns(
 
     One timestamp may do for all; no keys at all and no headers at all are None.
     """
-    return bytes(_encode(keys, values, timestamps, headers, 0))
+    return _encode(keys, values, timestamps, headers, 0, bytes)
 
 
 def encode_batch_columns(
@@ -381,7 +381,9 @@ def encode_batch_columns(
         0, 0, -1, 2, 0, compression | (TRANSACTIONAL if transactional else 0), len(values) - 1,
         base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(values),
     )  # fmt: skip
-    return finish_batch(header, _encode(keys, values, timestamps, headers, HEADER_SIZE), level)
+    return _encode(
+        keys, values, timestamps, headers, HEADER_SIZE, lambda batch: finish_batch(header, batch, level)
+    )
 
 
 def finish_batch(header: BatchHeader, batch: Any, level: int | None = None) -> bytes:
@@ -401,11 +403,13 @@ def _encode(
     timestamps: Sequence[int] | int,
     headers: Sequence[RecordHeaders | None] | None,
     before: int,
-) -> Any:
+    finish: Callable[[Any], bytes],
+) -> bytes:
     from kohort.wire import columns_python
 
     encoded = None
     if headers is not None and any(headers):
         encoded = [columns_python.encode_headers(each) if each else b"\0" for each in headers]
     loops = _way.choose(_RECORD_WORTH * len(values)) if len(values) >= _WORTH_A_KERNEL else columns_python
-    return loops.encode(keys, values, timestamps, encoded, before)
+    made: bytes = loops.encode(keys, values, timestamps, encoded, before, finish)
+    return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from struct import Struct
 from typing import Any
@@ -225,10 +225,12 @@ def encode(
     timestamps: Sequence[int] | int,
     headers: Sequence[Buffer] | None,
     before: int,
-) -> bytearray:
+    finish: Callable[[Any], bytes],
+) -> bytes:
     """`before` free bytes, then a record per value: offsets from 0 on, times relative to the first.
 
-    `headers` are encoded already, each with their number.
+    `headers` are encoded already, each with their number. What `finish` makes of it is returned: the memory
+    itself may be used again.
     """
     short, known = _SHORT_VARINTS, len(_SHORT_VARINTS)
     parts: list[Buffer] = [bytes(before)]
@@ -256,7 +258,7 @@ def encode(
             size += len(key_size) + length
             size_bytes = short[size] if size < known else varint(size)
             parts += (size_bytes, b"\0", time, at, key_size, key, value_size, value, tail)
-    return bytearray().join(parts)
+    return finish(bytearray().join(parts))
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:

@@ -151,7 +151,7 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
 
 
 def _compress_lz4_blocks(view: memoryview) -> bytes:
-    """The frame that Java writes, byte for byte: independent blocks of 64 KiB, no checksums but the header's."""
+    """A frame as Java writes it: independent blocks of 64 KiB, no checksum but the header's."""
     parts: list[Buffer] = [_LZ4_MAGIC, b"\x60\x40\x82"]
     for start in range(0, len(view), _LZ4_BLOCK):
         block = view[start : start + _LZ4_BLOCK]

@@ -140,18 +140,30 @@ def _in_one(blobs: Sequence[Buffer | None] | None) -> Blobs:
     return np.frombuffer(data, np.uint8), _NO_LONGS, read_only(sizes)
 
 
+# Fresh memory costs more than writing to it; appending and popping is safe between threads.
+_spare: list[Any] = []
+_MOST_SPARES = 2
+_LARGEST_SPARE = 1 << 24
+
+
 def encode_blobs(
     keys: Blobs, values: Blobs, headers: Blobs, timestamps: Any, base_timestamp: int, count: int, before: int,
-    total: int,
-) -> Any:  # fmt: skip
-    """An array of `before` free bytes and the encoded records, whose blobs have `total` bytes together."""
-    out = np.empty(before + total + MOST_OVERHEAD * count, np.uint8)
+    total: int, finish: Callable[[Any], bytes],
+) -> bytes:  # fmt: skip
+    """What `finish` makes of `before` free bytes and the encoded records, whose blobs have `total` bytes."""
+    need = before + total + MOST_OVERHEAD * count
+    out = _spare.pop() if _spare else None
+    if out is None or len(out) < need:
+        out = np.empty(max(need, 1 << 16), np.uint8)
     end = encode_rows(
         keys[0], keys[1], keys[2], values[0], values[1], values[2], headers[0], headers[1], headers[2],
         timestamps, base_timestamp, count, out, before,
     )  # fmt: skip
     assert end >= 0, "a piece lies outside its buffer"
-    return out[:end]
+    made = finish(out[:end])
+    if len(out) <= _LARGEST_SPARE and len(_spare) < _MOST_SPARES:
+        _spare.append(out)
+    return made
 
 
 def encode(
@@ -160,7 +172,8 @@ def encode(
     timestamps: Sequence[int] | int,
     headers: Sequence[Buffer] | None,
     before: int,
-) -> Any:
+    finish: Callable[[Any], bytes],
+) -> bytes:
     """As `columns_python.encode`."""
     times = _NO_LONGS
     if isinstance(timestamps, int):
@@ -169,7 +182,7 @@ def encode(
         times, base_timestamp = read_only(np.fromiter(timestamps, np.int64, len(values))), timestamps[0]
     columns = _in_one(keys), _in_one(values), _in_one(headers)
     total = len(columns[0][0]) + len(columns[1][0]) + len(columns[2][0])
-    return encode_blobs(*columns, times, base_timestamp, len(values), before, total)
+    return encode_blobs(*columns, times, base_timestamp, len(values), before, total, finish)
 
 
 # --- from Arrow -----------------------------------------------------------------------------------
@@ -292,8 +305,10 @@ class OutgoingColumns:
             base_sequence, count,
         )  # fmt: skip
         columns = self.keys, self.values, self.headers
-        records = encode_blobs(*columns, times, base_timestamp, count, HEADER_SIZE, self.total)
-        return finish_batch(header, records, level)
+        return encode_blobs(
+            *columns, times, base_timestamp, count, HEADER_SIZE, self.total,
+            lambda batch: finish_batch(header, batch, level),
+        )  # fmt: skip
 
 
 def _rows_of(blobs: Blobs, rows: Any) -> Blobs:
