@@ -15,7 +15,7 @@ from kohort.client.config import CONSUMER, ConsumerConfig, read_config
 from kohort.client.consumer_calls import ConsumerCalls, Listener, Offsets, RebalanceCallback
 from kohort.client.consumer_core import ConsumerCore
 from kohort.client.driving import deadline_after, run_steps
-from kohort.client.engine import Engine, Pump
+from kohort.client.engine import Engine
 from kohort.client.errors import ClosedClient, ConcurrentUse
 from kohort.client.iteration import Iteration
 from kohort.client.records import Record, Records
@@ -32,6 +32,8 @@ from kohort.client.types import (
 if TYPE_CHECKING:
     import pyarrow
 
+    from kohort.client.async_engine import AsyncEngine
+
 OBJECTS = (
     "key.deserializer",
     "value.deserializer",
@@ -45,15 +47,19 @@ Polled = dict[TopicPartition, Records]
 OffsetMap = Mapping[tuple[str, int], int | OffsetAndMetadata]
 
 
-def build_core(config: ConsumerConfig, objects: Mapping[str, Any], engine: Pump) -> ConsumerCore:
-    """The parts put together and handed to the engine; what both consumers begin with."""
+def build_core(
+    config: ConsumerConfig, objects: Mapping[str, Any], engine: Engine | AsyncEngine
+) -> ConsumerCore:
+    """The parts put together and handed to the engine, which is closed if they do not fit; both consumers begin so."""
     strategy = objects.get("partition.assignment.strategy", DEFAULT_ASSIGNORS)
-    if isinstance(strategy, str):
-        strategy = [name.strip() for name in strategy.split(",")]
-    elif not isinstance(strategy, (list, tuple)):
+    if not isinstance(strategy, (str, list, tuple)):
         strategy = [strategy]
-    core = ConsumerCore(config, engine.jitter, load_assignors(strategy), engine.out, engine.metadata)
-    core.deserialize_with(objects.get("key.deserializer"), objects.get("value.deserializer"))
+    try:
+        core = ConsumerCore(config, engine.jitter, load_assignors(strategy), engine.out, engine.metadata)
+        core.deserialize_with(objects.get("key.deserializer"), objects.get("value.deserializer"))
+    except BaseException:
+        engine.close()
+        raise
     engine.add(core, *core.prefixes)
     return core
 
