@@ -23,8 +23,9 @@ MAY_IMPORT = {
     "coordinator": {"wire", "settings"},
     "broker": {"kohort", "wire", "log", "coordinator", "settings"},
     "client": {"kohort", "wire", "settings"},
+    "spark": {"kohort", "wire", "client", "settings"},
     "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings"},
-    "cli": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "sim"},
+    "cli": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "sim", "spark"},
     "sim": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "cli"},
 }
 

@@ -1,0 +1,28 @@
+"""Spark reads and writes topics as a real consumer group: `format("kohort")`.
+
+    spark.readStream.format("kohort").option("kafka.bootstrap.servers", "127.0.0.1:9092") \\
+        .option("subscribe", "orders").option("kafka.group.id", "orders-etl").load()
+
+Spark finds the format by itself when Kohort is installed (`pyspark_kohort`). What can be set is in `source`.
+`lag(query)` says how far a running query is behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kohort.spark.lag import lag as lag
+    from kohort.spark.source import KohortDataSource as KohortDataSource
+
+_HOME = {"KohortDataSource": "kohort.spark.source", "lag": "kohort.spark.lag"}
+
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'kohort.spark' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

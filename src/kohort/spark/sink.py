@@ -1,0 +1,345 @@
+"""`df.write.format("kohort")` and `df.writeStream.format("kohort")`: rows to records, through the idempotent producer.
+
+    df.selectExpr("id AS key", "to_json(struct(*)) AS value").write.format("kohort").mode("append") \\
+        .option("kafka.bootstrap.servers", "127.0.0.1:9092").option("topic", "orders").save()
+
+Columns, as in Spark's Kafka connector: `value` (string or binary), and if they are there `key` (string or binary),
+`headers` (array<struct<key:string,value:binary>>), `partition` (int) and `topic` (string); others are left alone. The
+option `topic` wins over the column. A null partition is chosen by the key, as every Kafka client does.
+
+A task tells Spark that it is done when every one of its rows is acknowledged by all in-sync replicas. Within one
+attempt no row is written twice; an attempt that failed may have written some rows, and the next one writes all of them
+again: at least once, as with every Kafka sink that is not a transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+)
+
+from kohort.client.config import PRODUCER, read_config
+from kohort.client.producer import ArrowDelivery, Producer
+from kohort.settings import SettingError, nearest
+from kohort.spark.options import OptionError, kafka_settings
+from kohort.wire.errors import ErrorCode, KafkaError, KohortError
+from kohort.wire.records import HEADER_SIZE
+
+log = logging.getLogger("kohort.spark.sink")
+
+COLUMNS = ("topic", "key", "value", "headers", "partition")
+# What Spark itself adds to the options of a writer.
+_OF_SPARK = ("topic", "path", "checkpointlocation", "queryname", "outputmode", "includeheaders")
+_NOT_SUPPORTED = {
+    "key.serializer": " as keys are serialized with ByteArraySerializer.",
+    "value.serializer": " as value are serialized with ByteArraySerializer.",
+    "transactional.id": ": the sink writes at least once, without transactions",
+    "interceptor.classes": "",
+}
+_RECORD_OVERHEAD = 36  # what a record takes besides key, value and headers, at most
+
+
+# --- options and columns ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """All of them, checked. Travels to executors."""
+
+    topic: str | None
+    kafka: dict[str, str] = field(default_factory=dict)
+    """The settings of the producer, that were given with `kafka.`, without it."""
+    largest: int = 0
+    """No record is larger than so many bytes."""
+
+
+def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Checks everything that can be checked without a broker; OptionError says what is wrong."""
+    options = {name.lower(): value for name, value in given.items()}
+    kafka = kafka_settings(options, _NOT_SUPPORTED)
+    for name in options:
+        if not name.startswith("kafka.") and name not in _OF_SPARK:
+            if name in PRODUCER.settings:
+                raise OptionError(f"unknown option {name}: settings of Kafka are written as kafka.{name}")
+            raise OptionError(f"unknown option {name} for the kohort sink{nearest(name, _OF_SPARK)}")
+    if not kafka.get("bootstrap.servers", "").strip():
+        raise OptionError(
+            "Kafka option bootstrap.servers is not set. Please make sure it is set and retry. "
+            "(option 'kafka.bootstrap.servers')"
+        )
+    try:
+        config, _ = read_config(PRODUCER, kafka, {})
+    except SettingError as error:
+        raise OptionError(f"kafka.{error}") from None
+    return SinkOptions(options.get("topic"), kafka, min(config.max_request_size, config.buffer_memory))
+
+
+_TEXT_OR_BYTES = "string or binary"
+_TYPES = {
+    "topic": "string",
+    "key": _TEXT_OR_BYTES,
+    "value": _TEXT_OR_BYTES,
+    "headers": "array<struct<key:string,value:binary>>",
+    "partition": "int",
+}
+
+
+def check_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
+    """The columns that are written, in this order; OptionError with the connector's words if they do not do."""
+    types = {each.name: each.dataType for each in schema.fields}
+    if topic is None and "topic" not in types:
+        raise OptionError(
+            "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
+        )
+    if "value" not in types:
+        raise OptionError("Required attribute 'value' not found")
+    for name in COLUMNS:
+        kind = types.get(name)
+        if kind is not None and not _fits(name, kind):
+            raise OptionError(
+                f"{name} attribute unsupported type {kind.simpleString()}. {name} must be a(n) {_TYPES[name]}"
+            )
+    return tuple(name for name in COLUMNS if name in types and not (name == "topic" and topic is not None))
+
+
+def _fits(name: str, kind: DataType) -> bool:
+    if name == "partition":
+        return isinstance(kind, IntegerType)
+    if name == "headers":
+        return (
+            isinstance(kind, ArrayType)
+            and isinstance(kind.elementType, StructType)
+            and kind.elementType.names == ["key", "value"]
+            and isinstance(kind.elementType["key"].dataType, StringType)
+            and isinstance(kind.elementType["value"].dataType, BinaryType)
+        )
+    return isinstance(kind, StringType) or (name != "topic" and isinstance(kind, BinaryType))
+
+
+# --- writers ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What one task wrote, all of it acknowledged."""
+
+    task: int
+    rows: int
+
+
+class RowsNotWritten(KohortError):
+    """Rows of a task that were not, or not surely, written; the text says which and why."""
+
+
+class _Writing:
+    """What the batch and the stream writer have in common. Travels to executors."""
+
+    def __init__(self, options: SinkOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        task, attempt = _task()
+        return Written(
+            task, write_rows(self.options, self.columns, iterator, f"task {task}, attempt {attempt}")
+        )
+
+
+class BatchWriter(_Writing, DataSourceArrowWriter):
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        log.info("%d rows written by %d tasks", _rows(messages), len(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        log.warning(
+            "the write failed; %d rows of its other tasks were written before and stay", _rows(messages)
+        )
+
+
+class StreamWriter(_Writing, DataSourceStreamArrowWriter):
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        log.info("batch %d: %d rows written by %d tasks", batchId, _rows(messages), len(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        log.warning(
+            "batch %d failed; %d rows of its other tasks were written before and will be again when it is repeated",
+            batchId, _rows(messages),
+        )  # fmt: skip
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+    """For `df.write`; refuses what cannot be written before any row is looked at."""
+    if overwrite:
+        raise OptionError(
+            "Save mode Overwrite not allowed for Kafka. Allowed save modes are Append and ErrorIfExists (default). "
+            'Here Spark takes only Append: write .mode("append")'
+        )
+    read = read_sink_options(options)
+    return BatchWriter(read, check_columns(schema, read.topic))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+    """For `df.writeStream`, in every output mode: a topic is only ever appended to."""
+    read = read_sink_options(options)
+    return StreamWriter(read, check_columns(schema, read.topic))
+
+
+def _rows(messages: list[WriterCommitMessage | None]) -> int:
+    return sum(message.rows for message in messages if isinstance(message, Written))
+
+
+def _task() -> tuple[int, int]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return (context.partitionId(), context.attemptNumber()) if context is not None else (0, 0)
+
+
+# --- in a task ----------------------------------------------------------------------------------------
+
+# Kept for the next task of this worker process, which runs one at a time; one that failed is thrown away.
+_producers: dict[tuple[tuple[str, str], ...], Producer] = {}
+
+
+def write_rows(
+    options: SinkOptions, columns: tuple[str, ...], batches: Iterator[pa.RecordBatch], who: str
+) -> int:
+    """Writes all rows and waits until each is acknowledged; returns how many. RowsNotWritten says which were not."""
+    settings = tuple(sorted(options.kafka.items()))
+    producer = _producers.pop(settings, None)
+    if producer is None:
+        producer = Producer({"client.id": "kohort-spark-sink", **options.kafka})
+    try:
+        rows = _Task(producer, options, columns, who).run(batches)
+    except BaseException:
+        # What is still waiting must not be sent behind the back of a task that says that it failed.
+        producer.close(0)
+        raise
+    _producers[settings] = producer
+    return rows
+
+
+class _Task:
+    """One attempt to write the rows of one partition."""
+
+    def __init__(self, producer: Producer, options: SinkOptions, columns: tuple[str, ...], who: str) -> None:
+        self._producer = producer
+        self._options = options
+        self._columns = columns
+        self._who = who
+        self._sent = 0  # rows handed to the producer
+        self._acknowledged = 0
+        self._under_way: deque[tuple[ArrowDelivery, int, int]] = deque()
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> int:
+        for batch in batches:
+            if batch.num_rows:
+                self._send(batch.select(list(self._columns)))
+            while self._under_way and self._under_way[0][0].done():
+                self._settle()
+        while self._under_way:
+            self._settle()
+        assert self._acknowledged == self._sent, "every row is accounted for"
+        return self._sent
+
+    def _send(self, rows: pa.RecordBatch) -> None:
+        """Looks at all rows before the first is sent: most of what can be wrong with them leaves no half batch."""
+        self._check_topics(rows)
+        self._check_sizes(rows)
+        self._check_partitions(rows)
+        first, last = self._sent, self._sent + rows.num_rows - 1
+        try:
+            delivery = self._producer.send_arrow(self._options.topic, rows)
+        except (KohortError, ValueError, TypeError) as error:
+            self._fail(f"rows {first} to {last}", error)
+        self._under_way.append((delivery, first, last))
+        self._sent += rows.num_rows
+
+    def _settle(self) -> None:
+        delivery, first, last = self._under_way.popleft()
+        try:
+            written = delivery.result()
+        except KohortError as error:
+            self._fail(f"some or all of the rows {first} to {last}", error)
+        self._acknowledged += sum(each.record_count for each in written)
+
+    def _fail(self, rows: str, error: Exception) -> NoReturn:
+        code = error.code.name if isinstance(error, KafkaError) else type(error).__name__
+        topic = f" to topic {self._options.topic}" if self._options.topic is not None else ""
+        raise RowsNotWritten(
+            f"{rows} of {self._who} were not written{topic}: {code}: {error}. "
+            f"{self._acknowledged} rows before them are written; a retry writes these again."
+        ) from error
+
+    # --- what can be wrong with rows --------------------------------------------------------------
+
+    def _check_topics(self, rows: pa.RecordBatch) -> None:
+        if self._options.topic is None and rows.column("topic").null_count:
+            raise RowsNotWritten(
+                "The Kafka message data sent to the producer contains a null topic. Use the ``topic`` option for "
+                f"setting a default topic. It is in {self._named(pc.is_null(rows.column('topic')))}."
+            )
+
+    def _check_sizes(self, rows: pa.RecordBatch) -> None:
+        room = self._options.largest - HEADER_SIZE - _RECORD_OVERHEAD
+        if rows.nbytes <= room:
+            return
+        sizes = _lengths(rows, "value")
+        if "key" in self._columns:
+            sizes = pc.add(sizes, _lengths(rows, "key"))
+        too_large = pc.greater(sizes, room)
+        if pc.any(too_large).as_py():
+            raise RowsNotWritten(
+                f"{ErrorCode.MESSAGE_TOO_LARGE.name}: {self._named(too_large)} would be a record of "
+                f"{pc.max(sizes).as_py()} bytes, more than max.request.size or buffer.memory allows "
+                f"({self._options.largest}). Set the option kafka.max.request.size (and max.message.bytes of the "
+                "topic), or write smaller records."
+            )
+
+    def _check_partitions(self, rows: pa.RecordBatch) -> None:
+        if "partition" not in self._columns or rows.column("partition").null_count == rows.num_rows:
+            return
+        partitions = rows.column("partition")
+        named = {self._options.topic: None} if self._options.topic is not None else {}
+        topics = named or dict.fromkeys(pc.unique(rows.column("topic")).to_pylist())
+        for topic in topics:
+            try:
+                count = len(self._producer.partitions_for(topic))
+            except KohortError as error:
+                self._fail(f"rows {self._sent} to {self._sent + rows.num_rows - 1}", error)
+            wrong = pc.or_(pc.less(partitions, 0), pc.greater_equal(partitions, count)).fill_null(False)
+            if self._options.topic is None:
+                wrong = pc.and_(wrong, pc.equal(rows.column("topic"), topic))
+            if pc.any(wrong).as_py():
+                partition = partitions.filter(wrong)[0].as_py()
+                raise RowsNotWritten(
+                    f"Partition {partition} of topic {topic} with partition count {count} is not present in metadata. "
+                    f"It is in {self._named(wrong)}."
+                )
+
+    def _named(self, mask: pa.BooleanArray) -> str:
+        """The rows where the mask is true, counted from the first row of the task: `row 7 (and 3 more) of task 0`."""
+        found = pc.indices_nonzero(mask)
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        return f"row {self._sent + found[0].as_py()}{more} of {self._who}"
+
+
+def _lengths(rows: pa.RecordBatch, name: str) -> Any:
+    """The size of each value in bytes; null has none."""
+    column = rows.column(name)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    return pc.binary_length(column).cast(pa.int64()).fill_null(0)

@@ -1,0 +1,169 @@
+"""`format("kohort")`: the data source that Spark finds, and its batch reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kohort.spark.cluster import Cluster, Leader, settings_without_group
+from kohort.spark.offsets import Offsets
+from kohort.spark.options import AtOffsets, OptionError, SourceOptions, read_source_options
+from kohort.spark.planning import OffsetRange, batch_ranges, split
+
+TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+}
+
+
+class KohortDataSource(DataSource):
+    """Reads and writes topics of Kafka or Kohort, as a member of a consumer group; no jar is needed.
+
+    orders = (
+        spark.readStream.format("kohort")
+        .option("kafka.bootstrap.servers", "127.0.0.1:9092")
+        .option("subscribe", "orders")
+        .option("kafka.group.id", "orders-etl")
+        .load()
+    )
+
+    Columns: key, value (binary), topic, partition, offset, timestamp, timestampType, and headers with `includeHeaders`;
+    `.schema("value binary, offset bigint")` leaves columns out, and they are not decoded then.
+
+    Which records: `subscribe` (topics, with commas), `subscribePattern` (searched in names) or `assign`
+    (`{"orders":[0,1]}`); `startingOffsets`, `endingOffsets` (earliest, latest or `{"orders":{"0":23,"1":-2}}`),
+    `startingTimestamp`, `endingTimestamp`, `startingOffsetsByTimestamp`, `endingOffsetsByTimestamp`,
+    `startingOffsetsByTimestampStrategy` (error, latest).
+    How much at once: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger`, `maxTriggerDelay`; `minPartitions`,
+    `maxRecordsPerPartition` divide it into tasks.
+    The group: `kafka.group.id`, `groupMode` (member, assign, shared), `failOnCommitError`.
+    `failOnDataLoss` (true), `includeHeaders` (false), and any setting of the consumer as `kafka.NAME`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "kohort"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(dict(options.items()))
+
+    def schema(self) -> StructType:
+        wanted = str(self.options.get("includeheaders", "false")).strip().lower() == "true"
+        names = [name for name in TYPES if wanted or name != "headers"]
+        return StructType([StructField(name, TYPES[name]) for name in names])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = read_source_options(self.options, streaming=False)
+        return KohortReader(options, columns_of(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from kohort.spark.stream import KohortStreamReader
+
+        options = read_source_options(self.options, streaming=True)
+        return KohortStreamReader(options, columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from kohort.spark import sink
+
+        made: DataSourceWriter = sink.writer(self.options, schema, overwrite)
+        return made
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from kohort.spark import sink
+
+        made: DataSourceStreamWriter = sink.stream_writer(self.options, schema, overwrite)
+        return made
+
+
+def columns_of(schema: StructType) -> tuple[str, ...]:
+    """The columns that are wanted, by name; OptionError if one is not what records have."""
+    for field in schema.fields:
+        kind = TYPES.get(field.name)
+        if kind is None:
+            raise OptionError(f"records have no column '{field.name}'; they have {', '.join(TYPES)}")
+        if field.dataType.simpleString() != kind.simpleString():
+            raise OptionError(
+                f"the column '{field.name}' of records is {kind.simpleString()}, not {field.dataType.simpleString()}: "
+                "read it as it is and cast it"
+            )
+    return tuple(schema.fieldNames())
+
+
+class RangePartition(InputPartition):
+    """One task: a range of offsets and where it is read."""
+
+    def __init__(self, wanted: OffsetRange, leader: Leader) -> None:
+        super().__init__((wanted, leader))
+        self.wanted, self.leader = wanted, leader
+
+
+class RangesReader:
+    """What executors do, for batches and streams alike. Travels to them: nothing here is open."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self.options, self.columns = options, columns
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        from kohort.spark.fetch import read_range
+
+        if not isinstance(partition, RangePartition):
+            return iter(())  # Spark's stand-in for "there is nothing to read"
+        return read_range(partition.wanted, partition.leader, self.options, self.columns)
+
+
+class KohortReader(RangesReader, DataSourceReader):
+    """A batch: the offsets are looked up when Spark plans it."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self.options
+        cluster = Cluster(settings_without_group(options.kafka), options)
+        try:
+            leaders = cluster.partitions(options.strategy)
+            start = cluster.at(options.starting, leaders)
+            end = cluster.at(options.ending, leaders, ending=True)
+        finally:
+            cluster.close()
+        _check_specified(options, start, end)
+        ranges = batch_ranges(start, end)
+        if options.max_records_per_partition is not None or (options.min_partitions or 0) > len(ranges):
+            ranges = split(ranges, options.min_partitions, options.max_records_per_partition)
+        return [RangePartition(each, leaders[each.partition]) for each in ranges]
+
+
+def _check_specified(options: SourceOptions, start: Offsets, end: Offsets) -> None:
+    """Offsets that the user wrote are compared with each other before they are with the log."""
+    if not isinstance(options.starting, AtOffsets) or not isinstance(options.ending, AtOffsets):
+        return
+    for partition, first in sorted(options.starting.offsets.items()):
+        last = options.ending.offsets.get(partition, -1)
+        if last >= 0 and first > last:
+            raise ValueError(
+                f"The specified start offset {first} is greater than the end offset {last} for topic "
+                f"{partition.topic} partition {partition.partition}."
+            )

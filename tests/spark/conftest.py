@@ -1,0 +1,107 @@
+"""One Spark and one broker for all tests of this folder: a JVM takes some seconds to start."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort import Admin, Producer
+from kohort.spark.java import use_java
+from tests.clients.process import BrokerProcess, fixed_port, show_broker_log
+
+pytest_runtest_makereport = show_broker_log
+
+LOOPBACK = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "OFF",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    use_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("kohort tests")
+    for name, value in LOOPBACK.items():
+        builder = builder.config(name, value)
+    folder = tmp_path_factory.mktemp("spark")
+    session = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    folder = tmp_path_factory.mktemp("broker")
+    settings = ("durability=os", "group.initial.rebalance.delay.ms=0", "log.retention.check.interval.ms=1000")
+    with BrokerProcess(folder, *settings, port=fixed_port()) as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def admin(broker: BrokerProcess) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as client:
+        yield client
+
+
+@pytest.fixture
+def new_name() -> Callable[[str], str]:
+    stem, counter = uuid.uuid4().hex[:8], itertools.count()
+    return lambda what: f"{what}-{stem}-{next(counter)}"
+
+
+@pytest.fixture
+def new_topic(admin: Admin, new_name: Callable[[str], str]) -> Callable[..., str]:
+    def make(partitions: int = 1, name: str | None = None, **configs: Any) -> str:
+        topic = name or new_name("topic")
+        given = {"retention_ms": -1, **configs}
+        admin.create_topic(topic, partitions, configs={k.replace("_", "."): v for k, v in given.items()})
+        return topic
+
+    return make
+
+
+@pytest.fixture
+def produce(broker: BrokerProcess) -> Callable[..., None]:
+    """`produce(topic, range(10), partition=0)` writes the numbers as values; more keywords go to `send`."""
+
+    def write(topic: str, numbers: Any, **keywords: Any) -> None:
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for number in numbers:
+                producer.send(topic, value=b"%d" % number, **keywords)
+            producer.flush()
+
+    return write
+
+
+@pytest.fixture
+def read(spark: Any, broker: BrokerProcess) -> Callable[..., Any]:
+    """`read(subscribe=topic, …)`: a frame of `format("kohort")`."""
+
+    def load(schema: str | None = None, **options: Any) -> Any:
+        reader = spark.read.format("kohort").option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        for name, value in options.items():
+            reader = reader.option(name.replace("__", "."), value)
+        return (reader.schema(schema) if schema else reader).load()
+
+    return load
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")
