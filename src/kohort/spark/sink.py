@@ -180,7 +180,7 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         )  # fmt: skip
 
 
-def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
     """For `df.write`; refuses what cannot be written before any row is looked at."""
     if overwrite:
         raise OptionError(
