@@ -9,9 +9,11 @@ from typing import Any
 from kohort.client.accumulator import Accumulator, NoRoom
 from kohort.client.batch import Placed
 from kohort.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
-from kohort.client.config import PRODUCER, ProducerConfig, read_config
+from kohort.client.config import ProducerConfig
 from kohort.client.effects import Answer, Failure, FailureKind, Outbox, Send
+from kohort.client.fast_send import fast_send
 from kohort.client.metadata import Metadata
+from kohort.client.outgoing import Outgoing
 from kohort.client.partitioners import STICKY
 from kohort.client.sender import Sender
 from kohort.wire.errors import ErrorCode
@@ -62,7 +64,8 @@ class Core:
         **settings: object,
     ) -> None:
         given = {"bootstrap_servers": "127.0.0.1:9092", "linger_ms": 0, **settings}
-        self.config: ProducerConfig = read_config(PRODUCER, None, given)[0]
+        self.outgoing = Outgoing(None, given, jitter)
+        self.config: ProducerConfig = self.outgoing.config
         self.now_ms = 1_000_000
         self.out: Outbox = []
         self.woken = 0
@@ -92,10 +95,14 @@ class Core:
         self.sender._learn(self.now_ms)
         topic = self.accumulator.topics["orders"]
         timestamp, headers, callback = rest.get("timestamp", 77), rest.get("headers"), rest.get("callback")
-        placed = self.accumulator.append(topic, partition, key, value, timestamp, headers, callback)
-        return placed or self.accumulator.append_new(
-            topic, partition, key, value, timestamp, headers, callback, self.now_ms
-        )
+
+        def slowly(*record: Any) -> Placed | NoRoom:
+            return self.accumulator.append(
+                topic, partition, key, value, timestamp, headers, callback, self.now_ms
+            )
+
+        fast = fast_send(self.accumulator, self.outgoing, lambda: 0, slowly)
+        return fast("orders", value, key, headers, partition, timestamp, callback)  # type: ignore[no-any-return]
 
     def tick(self, after_ms: int = 0) -> list[Send]:
         """The new requests, without metadata's."""

@@ -46,7 +46,7 @@ def test_no_batch_is_larger_than_batch_size_unless_one_record_is() -> None:
     core.accumulator.flush()
     got: list[bytes | None] = []
     while not core.sender.is_idle:
-        for send in core.tick():
+        for send in core.tick(after_ms=1):
             header, several = produced(send)
             assert header.size <= 1000 or len(several) == 1
             got += several
@@ -150,7 +150,7 @@ def test_an_unused_topic_is_forgotten_and_a_send_looks_it_up_again() -> None:
     core.metadata.cluster = cluster(version=2)
     core.tick(after_ms=6_000)
     assert "orders" not in core.accumulator.topics
-    answer = core.accumulator.append_new(topic, 0, None, b"late", 1, None, None, core.now_ms)
+    answer = core.accumulator.append(topic, 0, None, b"late", 1, None, None, core.now_ms)
     assert answer is NoRoom.FORGOTTEN
 
 

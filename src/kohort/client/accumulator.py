@@ -1,10 +1,10 @@
 """Where records wait until they are sent: per partition one open batch and a queue of closed ones.
 
-`append` is called by any thread, for every record, and takes about a microsecond; all else is called per batch.
+Most records go the way of `fast_send`: a comparison and three appends. What is here is called per batch.
 The lock protects the open batches, the memory count and who is ready; a closed batch belongs to the sender.
 
 Memory is counted in steps: a batch asks for GROWTH bytes of buffer.memory whenever it has filled the last ones, so
-`append` itself only compares a size with the batch's limit.
+`fast_send` only compares a size with the batch's limit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PartitionQueue:
     """The batches of one partition, and what the sender knows of it."""
 
     __slots__ = (
-        "topic", "index", "topic_queues", "open", "closed", "in_flight", "sent", "producer_id", "producer_epoch",
+        "topic", "index", "topic_queues", "closed", "in_flight", "sent", "producer_id", "producer_epoch",
         "next_sequence", "last_acked_sequence", "last_acked_offset", "unresolved", "leader_id", "leader_epoch",
     )  # fmt: skip
 
@@ -58,7 +58,6 @@ class PartitionQueue:
         self.topic = topic.name
         self.index = index
         self.topic_queues = topic
-        self.open = topic.full
         self.closed: deque[Batch] = deque()
         self.in_flight: list[Batch] = []  # sent at least once and not done, in the order of first sending
         self.sent = 0  # batches so far
@@ -71,6 +70,11 @@ class PartitionQueue:
         self.leader_id = NO_NODE
         self.leader_epoch = -1
 
+    @property
+    def open(self) -> Batch:
+        """The batch that takes records; `full` of the topic if there is none."""
+        return self.topic_queues.open[self.index]
+
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
 
@@ -82,6 +86,7 @@ class TopicQueues:
         "name",
         "topic_id",
         "queues",
+        "open",
         "available",
         "sticky",
         "sticky_bytes",
@@ -94,18 +99,19 @@ class TopicQueues:
         self.name = name
         self.topic_id = bytes(16)
         self.queues: list[PartitionQueue] = []
+        self.open: list[Batch] = []  # of each partition
         self.available: list[int] = []  # partitions that have a leader
         self.sticky = 0
         self.sticky_bytes = 0
         self.used_ms = 0
         self.forgotten = False
-        # Stands for the open batch where there is none: it has no room, so `append` looks no further.
+        # Stands for the open batch where there is none: it has no room, so `fast_send` looks no further.
         self.full: Batch = Batch(None, 0)  # type: ignore[arg-type]
         self.full.limit = -1
 
 
 class Accumulator(Generic[P]):
-    """`placed` is the class of the deliveries that `append` returns; `wake` is called when the sender is needed."""
+    """`placed` is the class of the deliveries; `wake` is called when the sender is needed."""
 
     def __init__(
         self,
@@ -130,8 +136,8 @@ class Accumulator(Generic[P]):
         """A batch was closed since the sender looked."""
         self.closed = False
         self.linger_ms = linger_ms
-        self._placed = placed
-        self._lock = lock
+        self.placed = placed
+        self.lock = lock
         self._jitter = jitter
         self._wake = wake
         self._batch_size = max(1, batch_size)
@@ -147,54 +153,16 @@ class Accumulator(Generic[P]):
         key: bytes | None,
         value: bytes | None,
         timestamp: int,
-        headers: Headers | None = None,
-        callback: OnDelivery | None = None,
-    ) -> P | None:
-        """The record's place in the open batch of a partition (STICKY: the topic's current one).
-
-        None if that batch has no room, or for records with headers: `append_new` is for these.
-        """
-        if headers:
-            return None
-        key_size = len(key) if key is not None else -1
-        value_size = len(value) if value is not None else -1
-        size = RECORD_OVERHEAD + 2 + key_size + value_size
-        with self._lock:
-            batch = topic.queues[topic.sticky if partition == STICKY else partition].open
-            size += batch.size
-            if size > batch.limit:
-                return None
-            batch.size = size
-            values = batch.values
-            index = len(values)
-            if batch.keys is not None:
-                batch.keys.append(key)
-            elif key is not None:
-                batch.keys = [None] * index
-                batch.keys.append(key)
-            values.append(value)
-            batch.timestamps.append(timestamp)
-            placed: P = _new_tuple(self._placed, (batch, index, timestamp, key_size, value_size))
-            if callback is not None:
-                if batch.callbacks is None:
-                    batch.callbacks = []
-                batch.callbacks.append((placed, callback))
-        return placed
-
-    def append_new(
-        self,
-        topic: TopicQueues,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
         headers: Headers | None,
         callback: OnDelivery | None,
         now_ms: int,
     ) -> P | NoRoom:
-        """As `append`, but gives the open batch more memory, or closes it and begins another."""
+        """The record's place in the open batch of a partition (STICKY: the topic's current one).
+
+        Gives that batch more memory, or closes it and begins another, where that is needed.
+        """
         size = record_size(key, value, headers)
-        with self._lock:
+        with self.lock:
             no_room = self._refusal(topic)
             if no_room is not None:
                 return no_room
@@ -217,7 +185,7 @@ class Accumulator(Generic[P]):
             if wanted > batch.charge and not self._charge(batch, wanted):
                 return NoRoom.MEMORY
             if not batch.values:
-                batch.queue.open = batch
+                topic.open[batch.queue.index] = batch
                 topic.used_ms = now_ms
                 self.incomplete[batch] = None
                 self._lingering.append(batch)
@@ -229,7 +197,7 @@ class Accumulator(Generic[P]):
         self, queue: PartitionQueue, columns: Any, count: int, size: int, now_ms: int
     ) -> Batch | NoRoom:
         """A closed batch of its own for records that are columns already; `size` is what they may take, encoded."""
-        with self._lock:
+        with self.lock:
             no_room = self._refusal(queue.topic_queues)
             if no_room is not None:
                 return no_room
@@ -261,7 +229,7 @@ class Accumulator(Generic[P]):
         callback: OnDelivery | None,
         size: int,
     ) -> P:
-        """The one way of records into a batch besides `append`, which spells it out for speed."""
+        """The one way of records into a batch besides `fast_send`, which spells it out."""
         batch.size = size
         index = len(batch.values)
         if batch.keys is None and key is not None:
@@ -271,7 +239,7 @@ class Accumulator(Generic[P]):
         batch.values.append(value)
         batch.timestamps.append(timestamp)
         sizes = (len(key) if key is not None else -1, len(value) if value is not None else -1)
-        placed: P = _new_tuple(self._placed, (batch, index, timestamp, *sizes))
+        placed: P = _new_tuple(self.placed, (batch, index, timestamp, *sizes))
         if headers:
             batch.headers = batch.headers or {}
             batch.headers[index] = headers
@@ -302,7 +270,7 @@ class Accumulator(Generic[P]):
         self.used_bytes -= batch.charge - batch.size
         batch.charge = batch.size
         if queue.open is batch:
-            queue.open = topic.full
+            topic.open[queue.index] = topic.full
         queue.closed.append(batch)
         self.ready[queue] = None
         if queue.index == topic.sticky:
@@ -321,7 +289,7 @@ class Accumulator(Generic[P]):
     def close_due(self, now_ms: int) -> None:
         """Closes the open batches that have lingered; all of them while callers wait for memory, or at the end."""
         at_once = self.closed or self.waiting_for_memory > 0
-        with self._lock:
+        with self.lock:
             lingering = self._lingering
             while lingering:
                 batch = lingering[0]
@@ -333,12 +301,12 @@ class Accumulator(Generic[P]):
 
     def next_linger_ms(self) -> int | None:
         """When the oldest open batch has lingered. May be early, if it was closed since."""
-        with self._lock:
+        with self.lock:
             return self._lingering[0].created_ms + self.linger_ms if self._lingering else None
 
     def wait_for_memory(self, more: int) -> None:
         """A caller begins (1) or ends (-1) to wait for memory."""
-        with self._lock:
+        with self.lock:
             self.waiting_for_memory += more
             self.fresh = True
 
@@ -347,12 +315,12 @@ class Accumulator(Generic[P]):
 
     def oldest(self) -> Batch | None:
         """The first of the batches that are not done."""
-        with self._lock:
+        with self.lock:
             return next(iter(self.incomplete), None)
 
     def flush(self) -> list[Batch]:
         """Closes all open batches; what must be done before all records sent so far are."""
-        with self._lock:
+        with self.lock:
             for batch in self._lingering:
                 if batch.limit >= 0:
                     self._close(batch)
@@ -361,7 +329,7 @@ class Accumulator(Generic[P]):
 
     def take_first(self, queue: PartitionQueue) -> Batch:
         """The first closed batch of a partition, out of its queue."""
-        with self._lock:
+        with self.lock:
             batch = queue.closed.popleft()
             if not queue.closed:
                 self.ready.pop(queue, None)
@@ -370,7 +338,7 @@ class Accumulator(Generic[P]):
     def put_back(self, batch: Batch) -> None:
         """A batch that was sent and must be sent again: before all that were sent after it, or never."""
         queue = batch.queue
-        with self._lock:
+        with self.lock:
             at = 0
             for other in queue.closed:
                 if not other.order or other.order > batch.order:
@@ -381,7 +349,7 @@ class Accumulator(Generic[P]):
 
     def drop(self, batch: Batch) -> None:
         """Takes a batch out of its queue, if it waits there."""
-        with self._lock:
+        with self.lock:
             if batch.limit >= 0:
                 self._close(batch)
             if batch in batch.queue.closed:
@@ -391,7 +359,7 @@ class Accumulator(Generic[P]):
 
     def replace(self, batch: Batch, parts: list[Batch]) -> None:
         """The parts take the place of a batch that was split, and its memory."""
-        with self._lock:
+        with self.lock:
             self.incomplete.pop(batch, None)
             for part in parts:
                 self.incomplete[part] = None
@@ -399,18 +367,18 @@ class Accumulator(Generic[P]):
 
     def release(self, batch: Batch) -> None:
         """The batch is done: its memory is free."""
-        with self._lock:
+        with self.lock:
             self.used_bytes -= batch.charge
             batch.charge = 0
             self.incomplete.pop(batch, None)
 
     def shut(self) -> None:
         """No more records."""
-        with self._lock:
+        with self.lock:
             self.closed = True
             for topic in self.topics.values():
                 for queue in topic.queues:
-                    # The fast way of `append` is closed as well: an open batch has no room from now on.
+                    # `fast_send` finds no room from now on either.
                     if queue.open.limit >= 0:
                         self._close(queue.open)
 
@@ -426,9 +394,10 @@ class Accumulator(Generic[P]):
             if topic is None:
                 topic = TopicQueues(name)
                 topic.used_ms = now_ms
-            with self._lock:
+            with self.lock:
                 topic.topic_id = info.topic_id
                 for index in range(len(topic.queues), max(info.partitions) + 1):
+                    topic.open.append(topic.full)
                     topic.queues.append(PartitionQueue(topic, index))
                 for index, partition in info.partitions.items():
                     queue = topic.queues[index]
@@ -441,7 +410,7 @@ class Accumulator(Generic[P]):
     def forget_idle(self, idle_ms: int, now_ms: int) -> list[str]:
         """Lets go of the topics that had no records for so long; their names."""
         gone = []
-        with self._lock:
+        with self.lock:
             for name, topic in list(self.topics.items()):
                 unused = topic.used_ms + idle_ms <= now_ms
                 if unused and not any(q.open.limit >= 0 or q.closed or q.in_flight for q in topic.queues):

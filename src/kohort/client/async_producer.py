@@ -15,9 +15,8 @@ from kohort.client.async_engine import AsyncEngine
 from kohort.client.batch import Batch, Headers, OnDelivery, Placed
 from kohort.client.engine import FAR_MS
 from kohort.client.errors import ClosedClient
+from kohort.client.fast_send import fast_send
 from kohort.client.outgoing import Outgoing, ProducerRecord
-from kohort.client.partitioners import STICKY
-from kohort.client.producer import forget_topics_after_fork
 from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
 from kohort.client.steps import Steps, T, Until
@@ -134,11 +133,7 @@ class AsyncProducer:
         engine.add(self._calls.sender, "sender")
         self._is_closed = False
         self._is_turning = False
-        self._topics = self._accumulator.topics if outgoing.is_plain else {}
-        self._append = self._accumulator.append
-        self._partitioner = outgoing.partitioner
-        self._null_keys_stick = outgoing.null_keys_stick
-        forget_topics_after_fork(self)
+        self._fast = fast_send(self._accumulator, outgoing, time.time_ns, _not) if outgoing.is_plain else None
         self._turn_soon()
 
     async def __aenter__(self) -> AsyncProducer:
@@ -165,23 +160,12 @@ class AsyncProducer:
 
         TimedOut if the topic is not known or there is no room in buffer.memory within max.block.ms.
         """
-        queues = self._topics.get(topic)
-        if queues is not None and headers is None:
-            if type(value) is str:
-                value = value.encode()
-            if type(key) is str:
-                key = key.encode()
-            if type(value) is bytes and (key is None or type(key) is bytes) and partition is None:
-                at = STICKY
-                if key is not None or not self._null_keys_stick:
-                    at = self._partitioner(topic, key, len(queues.queues))
-                if timestamp_ms is None:
-                    timestamp_ms = _time_ns() // _NS_PER_MS
-                if timestamp_ms >= 0:
-                    placed = self._append(queues, at, key, value, timestamp_ms, None, on_delivery)
-                    if placed is not None:
-                        return placed
-                    partition = at if at >= 0 else None
+        if self._fast is not None:
+            placed: AsyncDelivery | None = self._fast(
+                topic, value, key, headers, partition, timestamp_ms, on_delivery
+            )
+            if placed is not None:
+                return placed
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
         made = await self._run(self._calls.send(record, on_delivery))
         # A batch was begun: a chance for the loop, so that a caller who only sends does not keep it from writing.
@@ -218,7 +202,7 @@ class AsyncProducer:
         if self._is_closed:
             return
         self._is_closed = True
-        self._topics = {}
+        self._fast = None
         try:
             await self._run(self._calls.close(self._deadline(timeout)))
         except ClosedClient:
@@ -272,4 +256,5 @@ def _wall_ms() -> int:
     return time.time_ns() // _NS_PER_MS
 
 
-_time_ns = time.time_ns
+def _not(*record: Any) -> None:
+    """The fast way does not take it."""

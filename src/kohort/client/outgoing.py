@@ -11,7 +11,7 @@ from kohort.client.backoff import Jitter
 from kohort.client.batch import Headers, OnDelivery
 from kohort.client.config import PRODUCER, ProducerConfig, read_config
 from kohort.client.errors import SerializationFailed, error_for
-from kohort.client.partitioners import make_partitioner
+from kohort.client.partitioners import STICKY, make_partitioner
 from kohort.client.types import RecordMetadata
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode
@@ -112,7 +112,7 @@ class Outgoing:
 
     def partition_for(self, queues: TopicQueues, partition: int | None, key: bytes | None) -> int:
         count = len(queues.queues)
-        if partition is None:
+        if partition is None or partition == STICKY:
             return self.partitioner(queues.name, key, count)
         if 0 <= partition < count:
             return partition

@@ -15,8 +15,8 @@ from kohort.client.accumulator import Accumulator
 from kohort.client.batch import Batch, Headers, OnDelivery, Placed
 from kohort.client.engine import FAR_MS, Engine
 from kohort.client.errors import ClosedClient, IllegalState, TimedOut
+from kohort.client.fast_send import fast_send
 from kohort.client.outgoing import Outgoing, ProducerRecord
-from kohort.client.partitioners import STICKY
 from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
 from kohort.client.steps import Steps, T, Until
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 _NS_PER_MS = 1_000_000
-_NO_PARTITION = -2
 
 
 class Delivery(Placed):
@@ -160,12 +159,11 @@ class Producer:
         self._changed = threading.Condition()
         self._waiting = 0
         self._is_closed = False
-        # What `send` looks at, close at hand.
-        self._topics = self._accumulator.topics if outgoing.is_plain else {}
-        self._append = self._accumulator.append
-        self._partitioner = outgoing.partitioner
-        self._null_keys_stick = outgoing.null_keys_stick
-        forget_topics_after_fork(self)
+        if outgoing.is_plain and type(self).send is Producer.send:
+            # Found before the method: it saves a call for every record, and calls the method where it cannot help.
+            fast = fast_send(self._accumulator, outgoing, time.time_ns, self.send)
+            self.send = fast  # type: ignore[method-assign]
+        send_slowly_after_fork(self)
         engine.start_background(f"kohort-producer-{config.client_id}", everything=True)
         self._thread_id = engine._thread.ident if engine._thread is not None else None
 
@@ -192,29 +190,6 @@ class Producer:
         Waits only if the topic is not known yet or buffer.memory is used up, for at most max.block.ms: then TimedOut.
         `on_delivery(metadata, error)` is called on the producer's thread when the record is written, or will not be.
         """
-        queues = self._topics.get(topic)
-        if queues is not None and headers is None:
-            if type(value) is str:
-                value = value.encode()
-            if type(key) is str:
-                key = key.encode()
-            if type(value) is bytes and (key is None or type(key) is bytes):
-                if timestamp_ms is None:
-                    timestamp_ms = _time_ns() // _NS_PER_MS
-                if partition is None:
-                    if key is None and self._null_keys_stick:
-                        at = STICKY
-                    else:
-                        at = self._partitioner(topic, key, len(queues.queues))
-                elif 0 <= partition < len(queues.queues):
-                    at = partition
-                else:
-                    at = _NO_PARTITION
-                if at != _NO_PARTITION and timestamp_ms >= 0:
-                    placed = self._append(queues, at, key, value, timestamp_ms, None, on_delivery)
-                    if placed is not None:
-                        return placed
-                    partition = at if at >= 0 else None
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
         return self._run(self._calls.send(record, on_delivery))
 
@@ -251,7 +226,7 @@ class Producer:
         if self._is_closed:
             return
         self._is_closed = True
-        self._topics = {}
+        self.__dict__.pop("send", None)
         try:
             if _is_usable(self._engine):
                 on_own_thread = threading.get_ident() == self._thread_id
@@ -324,18 +299,17 @@ def _wall_ms() -> int:
     return time.time_ns() // _NS_PER_MS
 
 
-_time_ns = time.time_ns
 _producers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def forget_topics_after_fork(producer: Any) -> None:
-    """In a child `send` must find no topics, so that it goes the way on which the engine says why it cannot."""
+def send_slowly_after_fork(producer: Any) -> None:
+    """In a child the fast way must be closed: the slow one says why the producer cannot be used."""
     _producers.add(producer)
 
 
 def _after_fork() -> None:
     for producer in list(_producers):
-        producer._topics = {}
+        producer.__dict__.pop("send", None)
 
 
 os.register_at_fork(after_in_child=_after_fork)

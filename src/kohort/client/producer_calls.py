@@ -75,17 +75,12 @@ class ProducerCalls(Generic[P]):
         while True:
             queues = yield from self.topic(name, deadline_ms)
             partition = outgoing.partition_for(queues, record.partition, key)
-            placed = self.accumulator.append(queues, partition, key, value, timestamp, headers, callback)
-            if placed is None:
-                answer = self.accumulator.append_new(
-                    queues, partition, key, value, timestamp, headers, callback, self.now_ms()
-                )
-                if isinstance(answer, NoRoom):
-                    size = HEADER_SIZE + record_size(key, value, headers)
-                    yield from self.after(answer, size, deadline_ms)
-                    continue
-                placed = answer
-            return placed
+            placed = self.accumulator.append(
+                queues, partition, key, value, timestamp, headers, callback, self.now_ms()
+            )
+            if not isinstance(placed, NoRoom):
+                return placed
+            yield from self.after(placed, HEADER_SIZE + record_size(key, value, headers), deadline_ms)
 
     def after(self, refusal: NoRoom, size: int, deadline_ms: int) -> Steps[None]:
         """Waits until it is worth trying again; raises if it never will be, or not in time."""

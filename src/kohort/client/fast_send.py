@@ -1,0 +1,91 @@
+"""The way of most records: bytes, to a topic that is known, into an open batch that has room. About 0.7 µs.
+
+One function, spelled out, with everything that it needs in its closure: a call, a look-up or a check more is felt here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kohort.client.accumulator import Accumulator, P
+from kohort.client.batch import RECORD_OVERHEAD, OnDelivery
+from kohort.client.outgoing import Outgoing
+from kohort.client.partitioners import STICKY
+
+_new_tuple = tuple.__new__
+_SIZE_BESIDE = RECORD_OVERHEAD + 1  # a record without a key adds -1 for it
+
+
+def fast_send(
+    accumulator: Accumulator[P], outgoing: Outgoing, time_ns: Callable[[], int], slowly: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The `send` of a producer whose records need no serializer; calls `slowly` for whatever is not simple."""
+    find, lock, placed_class = accumulator.topics.get, accumulator.lock, accumulator.placed
+    partitioner, null_keys_stick = outgoing.partitioner, outgoing.null_keys_stick
+
+    def send(
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Any:
+        queues = find(topic)
+        if queues is None or headers is not None:
+            return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if type(value) is not bytes:
+            if type(value) is not str:
+                return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            value = value.encode()
+        at = partition
+        if key is None:
+            key_size = -1
+            if at is None and not null_keys_stick:
+                at = partitioner(topic, None, len(queues.queues))
+        else:
+            if type(key) is not bytes:
+                if type(key) is not str:
+                    return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+                key = key.encode()
+            key_size = len(key)
+            if at is None:
+                at = partitioner(topic, key, len(queues.queues))
+        if at is None or at == STICKY:
+            at = queues.sticky
+        elif 0 <= at < len(queues.queues):
+            partition = at  # chosen: if there is no room, it is not chosen again
+        else:
+            return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if timestamp_ms is None:
+            timestamp_ms = time_ns() // 1_000_000
+        elif timestamp_ms < 0:
+            return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        value_size = len(value)
+        with lock:
+            batch = queues.open[at]
+            size = batch.size + key_size + value_size + _SIZE_BESIDE
+            if size <= batch.limit:
+                batch.size = size
+                values = batch.values
+                index = len(values)
+                if key is not None:
+                    if batch.keys is None:
+                        batch.keys = [None] * index
+                    batch.keys.append(key)
+                elif batch.keys is not None:
+                    batch.keys.append(None)
+                values.append(value)
+                batch.timestamps.append(timestamp_ms)
+                placed = _new_tuple(placed_class, (batch, index, timestamp_ms, key_size, value_size))
+                if on_delivery is None:
+                    return placed
+                if batch.callbacks is None:
+                    batch.callbacks = []
+                batch.callbacks.append((placed, on_delivery))
+                return placed
+        return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    return send
