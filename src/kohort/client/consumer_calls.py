@@ -416,6 +416,10 @@ class ConsumerCalls:
         yield Until(lambda: operation.done, deadline_ms)
         if not operation.done:
             operation.fail(self._timed_out(what))
+        elif isinstance(operation.error, TimedOut):
+            obstacle = self.obstacle()
+            if obstacle and obstacle not in str(operation.error):
+                raise TimedOut(f"{operation.error}; {obstacle}")
         return operation.value()
 
     def _timed_out(self, what: str) -> TimedOut:

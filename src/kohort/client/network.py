@@ -177,6 +177,8 @@ class Network:
         self.changes += 1
         peer = self._peer((connection.host, connection.port))
         peer.failures, peer.retry_ms, peer.error = 0, 0, ""
+        if self.last_error.startswith(f"{peer}:"):
+            self.last_error = ""
         peer.versions = connection.versions
         self._send_waiting(peer, connection.lane, self._reactor.now_ms())
 
