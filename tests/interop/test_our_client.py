@@ -38,10 +38,10 @@ def test_the_clients_own_tests_pass_against_apache_kafka(apache_kafka: ApacheKaf
     assert re.search(r"\d{3,} passed", done.stdout), "the tests were there"
 
 
-def unsecured_token() -> str:
+def unsecured_token(lifetime_s: int = 3600) -> str:
     """A JSON web token without a signature, which Kafka takes where nothing else is configured."""
     now = int(time.time())
-    parts = {"alg": "none"}, {"sub": USER, "iat": now, "exp": now + 3600}
+    parts = {"alg": "none"}, {"sub": USER, "iat": now + min(lifetime_s - 1, 0), "exp": now + lifetime_s}
     coded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
     return ".".join([*coded, ""])
 
@@ -102,7 +102,11 @@ WRONG = [
     pytest.param("SASL", "SCRAM-SHA-256", {"sasl.password": "no"}, "invalid credentials", id="SCRAM-SHA-256"),
     pytest.param("SASLTLS", "SCRAM-SHA-512", {"sasl.username": "bob"}, "invalid credentials", id="no user"),
     pytest.param(
-        "SASL", "OAUTHBEARER", {"sasl.oauthbearer.token": lambda: "e30.e30."}, "refused", id="token"
+        "SASL",
+        "OAUTHBEARER",
+        {"sasl.oauthbearer.token": lambda: unsecured_token(-60)},
+        "invalid_token",
+        id="token",
     ),
     pytest.param("TLS", "", {"ssl.ca.location": ""}, "certificate was not accepted", id="unknown authority"),
     pytest.param("MUTUAL", "", {"ssl.certificate.location": ""}, "TLS", id="no certificate of ours"),
