@@ -12,13 +12,12 @@ from tests.clients.confluent import Confluent
 from tests.clients.kafka_python import KafkaPython
 from tests.clients.ours import Kohort
 
-CLIENTS: tuple[type[Any], ...] = (Confluent, AioKafka, KafkaPython)
-MEMBERS: tuple[type[Any], ...] = (*CLIENTS, Kohort)  # who can be in a group
+CLIENTS: tuple[type[Any], ...] = (Confluent, AioKafka, KafkaPython, Kohort)
 
 
 def each_client(*methods: str) -> pytest.MarkDecorator:
     """Runs a test once per client that has these methods, as `client`."""
-    chosen = able(MEMBERS if "member" in methods else CLIENTS, *methods)
+    chosen = able(CLIENTS, *methods)
     return pytest.mark.parametrize("client", chosen, indirect=True, ids=[client.name for client in chosen])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.clients.clients import MEMBERS
+from tests.clients.clients import CLIENTS
 
 LONGEST_LIFE_S = 120.0
 SESSION_TIMEOUT_MS = 6000
@@ -16,7 +16,7 @@ SESSION_TIMEOUT_MS = 6000
 
 def main() -> None:
     name, servers, group, topic = sys.argv[1:]
-    (client,) = [client for client in MEMBERS if client.name == name]
+    (client,) = [client for client in CLIENTS if client.name == name]
     member = client(servers).member(group, [topic], f"crashing-{name}", session_timeout_ms=SESSION_TIMEOUT_MS)
     told = 0
     deadline = time.monotonic() + LONGEST_LIFE_S

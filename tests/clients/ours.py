@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from kohort import Admin, Consumer, KafkaError, PartlyFailed, Record, TopicPartition
+from kohort import Admin, Consumer, KafkaError, PartlyFailed, Producer, Record, TopicPartition
 from tests.clients.client import (
     Client,
     GroupMember,
@@ -17,6 +17,7 @@ from tests.clients.client import (
     Partition,
     Received,
     Refused,
+    Sent,
     may_commit_later,
     next_offsets,
 )
@@ -54,6 +55,32 @@ class Kohort(Client):
         self._admin.close()
 
     # records
+    def send(
+        self,
+        records: Sequence[tuple[Partition, Sent]],
+        *,
+        compression: str = "none",
+        acks: str = "all",
+        idempotent: bool = False,
+    ) -> list[int]:
+        settings: dict[str, object] = {
+            "bootstrap.servers": self._servers,
+            "acks": acks,
+            "compression.type": compression,
+            "enable.idempotence": idempotent,
+            "linger.ms": 50,
+            "max.request.size": 8 << 20,
+        }
+        with Producer(settings) as producer:
+            deliveries = [
+                producer.send(
+                    topic, sent.value, sent.key, sent.headers, partition=index, timestamp_ms=sent.timestamp_ms
+                )
+                for (topic, index), sent in records
+            ]
+            producer.flush(TIMEOUT_S)
+            return [told(lambda d=delivery: d.result(TIMEOUT_S)).offset for delivery in deliveries]  # type: ignore[misc]
+
     def read(
         self,
         offsets: dict[Partition, int],

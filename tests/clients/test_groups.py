@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.clients.client import GroupMember, Member, Received
-from tests.clients.clients import CLIENTS, MEMBERS, each_client
+from tests.clients.clients import CLIENTS, each_client
 from tests.clients.confluent import Confluent
 from tests.clients.conftest import Connect
 from tests.clients.crashing_member import SESSION_TIMEOUT_MS
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 BY_ASSIGNOR = [
     pytest.param(client, assignor, id=f"{client.name}-{assignor}")
-    for client in MEMBERS
+    for client in CLIENTS
     for assignor in client.assignors
 ]
 
@@ -59,16 +59,16 @@ def test_a_group_grows_to_eight_and_shrinks_to_one(
 def test_crashed_members_lose_their_partitions_after_the_session_timeout(
     broker: BrokerProcess, connect: Connect, name: str
 ) -> None:
-    with team_of(connect, name, partitions=2 * (1 + len(MEMBERS))) as team:
+    with team_of(connect, name, partitions=2 * (1 + len(CLIENTS))) as team:
         survivor = team.join(connect(Confluent), session_timeout_ms=SESSION_TIMEOUT_MS)[0]
         team.settle()
-        programs = [crashing_member(client.name, broker, name, f"{name}-0") for client in MEMBERS]
+        programs = [crashing_member(client.name, broker, name, f"{name}-0") for client in CLIENTS]
         try:
-            team.settle(others=len(MEMBERS))
+            team.settle(others=len(CLIENTS))
             assert len(survivor.assignment) == 2
             team.produce(connect(Confluent))
             told = {int(program.stdout.readline().split()[0]) for program in programs}  # all of them consume
-            assert len(told) == len(MEMBERS)
+            assert len(told) == len(CLIENTS)
         finally:
             for program in programs:
                 program.kill()
@@ -193,5 +193,5 @@ def offsets_of(received: list[Received]) -> dict[int, range]:
 
 
 def test_no_thread_of_a_member_is_left_behind() -> None:
-    names = {client.name for client in MEMBERS}
+    names = {client.name for client in CLIENTS}
     assert not [t.name for t in threading.enumerate() if any(t.name.startswith(name) for name in names)]

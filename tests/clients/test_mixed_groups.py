@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.clients import MEMBERS
+from tests.clients.clients import CLIENTS
 from tests.clients.confluent import Confluent
 from tests.clients.conftest import Connect
 from tests.clients.kafka_python import KafkaPython
@@ -22,7 +22,7 @@ from tests.clients.team import Team, leader_of, new_team
 SETTINGS = ("group.initial.rebalance.delay.ms=0",)
 
 ASSIGNORS = {
-    name: [client for client in MEMBERS if name in client.assignors]
+    name: [client for client in CLIENTS if name in client.assignors]
     for name in ("range", "roundrobin", "sticky", "cooperative-sticky")
 }
 LEADERS = [
@@ -92,12 +92,12 @@ def test_static_members_of_all_libraries(connect: Connect, name: str) -> None:
         team.join(connect(client), group_instance_id=instance, client_id=client.name)
 
     with new_team(connect(Confluent), name, partitions=8) as team:
-        for client in MEMBERS:
+        for client in CLIENTS:
             start(client)
         before = {member.group_instance_id: member.assignment for member in team.settle().members}
         assert {len(assignment) for assignment in before.values()} == {2}
         team.each_once(connect(Confluent))
-        for client in MEMBERS:  # each is restarted as a process is, with a new member id
+        for client in CLIENTS:  # each is restarted as a process is, with a new member id
             team.leave(next(member for member in team.members if member.client_id == client.name))
             start(client)
             after = {member.group_instance_id: member.assignment for member in team.settle().members}
