@@ -29,6 +29,7 @@ from kohort.client.metadata import Metadata
 from kohort.client.network import Network
 from kohort.client.reactor import Events, Reactor, SelectorReactor
 from kohort.client.transport import Security
+from kohort.wire import columns
 
 _log = logging.getLogger("kohort.client.engine")
 
@@ -70,6 +71,8 @@ class Pump:
         self._background_parts: list[BackgroundPart] = []
         self._answers: deque[Answer] = deque()
         self.add(self.metadata, "metadata")
+        if kernel := os.environ.get("KOHORT_KERNEL"):
+            columns.prefer(kernel)  # python or numba: how record batches are read and written
 
     def add(self, part: Part, *prefixes: str) -> None:
         """From now on the part is ticked and gets the Answers whose purpose starts with a prefix of these and a dot."""
