@@ -3,8 +3,8 @@
 Most records go the way of `fast_send`: a comparison and three appends. What is here is called per batch.
 The lock protects the open batches, the memory count and who is ready; a closed batch belongs to the sender.
 
-Memory is counted in steps: a batch asks for GROWTH bytes of buffer.memory whenever it has filled the last ones, so
-`fast_send` only compares a size with the batch's limit.
+Memory is counted in steps: a batch asks for more of buffer.memory whenever it has filled what it has, so `fast_send`
+only compares a size with the batch's limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kohort.client.partitioners import STICKY
 from kohort.wire.records import HEADER_SIZE
 
 GROWTH = 16_384
-"""Bytes of buffer.memory that a batch asks for at a time."""
+"""Bytes of buffer.memory that a batch asks for first; then it doubles them."""
 
 
 class NoRoom(Enum):
@@ -253,7 +253,7 @@ class Accumulator(Generic[P]):
         free = self._buffer_memory - self.used_bytes
         if wanted - batch.charge > free:
             return False
-        comfortable = max(wanted, min(batch.charge + GROWTH, self._batch_size))
+        comfortable = max(wanted, min(batch.charge + max(GROWTH, batch.charge), self._batch_size))
         granted = min(comfortable - batch.charge, free)
         self.used_bytes += granted
         batch.charge += granted
