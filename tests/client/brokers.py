@@ -1,6 +1,6 @@
 """Scripted brokers that hold logs: what one Kohort cannot show. Leaders move, logs are cut back, replicas are near.
 
-with log_cluster({("t", 0): Log([b"a", b"b"])}, nodes=2) as cluster:
+with log_cluster({TopicPartition("t", 0): Log([b"a", b"b"])}, nodes=2) as cluster:
     cluster.move_leader("t", 0, to=2)
 
 They answer Fetch (with sessions, leader epochs and preferred replicas), ListOffsets and OffsetForLeaderEpoch as a
@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from kohort import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.fetch import (
     AbortedTransaction,
@@ -41,7 +42,6 @@ from kohort.wire.payload import Record
 from kohort.wire.records import HEADER_SIZE, encode_batch, read_header
 from tests.client.scripted import Received, ScriptedCluster, Versions
 
-Partition = tuple[str, int]
 EARLIEST = -2
 
 
@@ -126,7 +126,7 @@ class Session:
 class LogCluster(ScriptedCluster):
     def __init__(
         self,
-        logs: Mapping[Partition, Log],
+        logs: Mapping[TopicPartition, Log],
         nodes: int = 1,
         versions: Versions | None = None,
         *,
@@ -134,7 +134,7 @@ class LogCluster(ScriptedCluster):
     ) -> None:
         super().__init__(nodes, versions=versions)
         self.logs = dict(logs)
-        self.preferred: dict[Partition, int] = {}
+        self.preferred: dict[TopicPartition, int] = {}
         """Where a client with a rack is sent to read (KIP-392); that node then answers though it does not lead."""
         self.tells_leader = True
         """Whether NOT_LEADER_OR_FOLLOWER names the new leader (KIP-951)."""
@@ -147,6 +147,10 @@ class LogCluster(ScriptedCluster):
             node.on(FetchRequest.API_KEY, lambda request, me=node.node_id: self._fetch(me, request))  # type: ignore[misc]
             node.on(ListOffsetsRequest.API_KEY, self._list_offsets)
             node.on(OffsetForLeaderEpochRequest.API_KEY, self._epochs)
+
+    def __enter__(self) -> LogCluster:
+        super().__enter__()
+        return self
 
     @property
     def sessions(self) -> int:
@@ -201,12 +205,12 @@ class LogCluster(ScriptedCluster):
             if topic is None:
                 data = PartitionData(index, ErrorCode.UNKNOWN_TOPIC_ID)
             else:
-                data = self._read(me, version, asked, (topic, index), part)
+                data = self._read(me, version, asked, TopicPartition(topic, index), part)
             found.append(((name, topic_id), data))
         return found
 
     def _read(
-        self, me: int, version: int, asked: FetchRequest, partition: Partition, part: FetchPartition
+        self, me: int, version: int, asked: FetchRequest, partition: TopicPartition, part: FetchPartition
     ) -> PartitionData:
         topic, index = partition
         leader, epoch = self.topics[topic][index]
@@ -244,7 +248,7 @@ class LogCluster(ScriptedCluster):
         for topic in asked.topics:
             parts = []
             for p in topic.partitions:
-                log = self.logs[topic.name, p.partition_index]
+                log = self.logs[TopicPartition(topic.name, p.partition_index)]
                 end = log.last_stable_offset if asked.isolation_level and log.last_stable_offset else log.end
                 offset = log.start if p.timestamp == EARLIEST else end
                 parts.append(ListOffsetsPartitionResponse(p.partition_index, 0, -1, offset))
@@ -257,14 +261,14 @@ class LogCluster(ScriptedCluster):
         for topic in asked.topics:
             parts = []
             for p in topic.partitions:
-                epoch, end = self.logs[topic.topic, p.partition].end_of_epoch(p.leader_epoch)
+                epoch, end = self.logs[TopicPartition(topic.topic, p.partition)].end_of_epoch(p.leader_epoch)
                 parts.append(EpochEndOffset(0, p.partition, epoch, end))
             topics.append(OffsetForLeaderTopicResult(topic.topic, parts))
         return OffsetForLeaderEpochResponse(0, topics)
 
 
 def log_cluster(
-    logs: Mapping[Partition, Log], nodes: int = 1, versions: Versions | None = None, *, epoch: int = 0
+    logs: Mapping[TopicPartition, Log], nodes: int = 1, versions: Versions | None = None, *, epoch: int = 0
 ) -> LogCluster:
     """Node 1 leads everything at first."""
     return LogCluster(logs, nodes, versions, epoch=epoch)

@@ -17,7 +17,7 @@ from kohort.client.cluster import NO_NODE, PartitionInfo
 from kohort.client.committed import Committed
 from kohort.client.config import ConsumerConfig
 from kohort.client.effects import Answer, Lane, Outbox
-from kohort.client.errors import NoOffsetForPartition, error_for_failure
+from kohort.client.errors import NoOffsetForPartition, OffsetOutOfRange, error_for_failure
 from kohort.client.offset_lookup import Found, OffsetLookup, Topics, list_offsets_send, not_allowed
 from kohort.client.offset_requests import listed_offsets, names
 from kohort.client.operation import Operation
@@ -79,6 +79,7 @@ class Positions:
         self._committed_for: dict[TopicPartition, _Asked] = {}
         self._fallbacks: dict[TopicPartition, _Asked] = {}
         self._error: Exception | None = None
+        self._error_about: dict[TopicPartition, _Asked] = {}
         self._seen_version = 0
 
     # --- commands -------------------------------------------------------------------------------------
@@ -99,10 +100,14 @@ class Positions:
 
     @property
     def has_error(self) -> bool:
+        if self._error is not None and not all(self._is_current(p, a) for p, a in self._error_about.items()):
+            self._error = None  # the user sought, or gave the partition up, before he was told
         return self._error is not None
 
     def take_error(self) -> Exception | None:
         """Told once. What caused it is looked at again afterwards, and told again if it is still so."""
+        if not self.has_error:
+            return None
         error, self._error = self._error, None
         return error
 
@@ -120,7 +125,7 @@ class Positions:
         self._take_committed()
         if self._subscription.has_all_positions:
             return
-        if self._error is None:  # the user is told first; then all is looked at again
+        if not self.has_error:  # the user is told first; then all is looked at again
             self._ask_committed(now_ms)
             self._ask_resets(now_ms)
             self._validation.tick(now_ms)
@@ -142,8 +147,10 @@ class Positions:
         return min((ms for ms in times if ms is not None), default=None)
 
     def _fail(self, error: Exception) -> None:
-        if self._error is None:
-            self._error = error
+        if not self.has_error:
+            self._error, states = error, self._subscription.partitions
+            about = error.partitions if isinstance(error, (NoOffsetForPartition, OffsetOutOfRange)) else ()
+            self._error_about = {p: _Asked(states[p], states[p].seeks) for p in about if p in states}
         else:
             log.warning("another error of positions, while one waits to be raised: %s", error)
 
@@ -202,10 +209,13 @@ class Positions:
             self._fail(self._no_offset(missing))
 
     def _no_offset(self, partitions: list[TopicPartition]) -> NoOffsetForPartition:
-        group = f"group {self._config.group_id}" if self._config.group_id is not None else "no group"
+        which, group_id = names(partitions), self._config.group_id
+        why = f"group {group_id} has no committed offset for {which}"
+        if group_id is None:
+            why = f"nothing is committed for {which}, since there is no group.id"
         return NoOffsetForPartition(
-            f"{group} has no committed offset for {names(partitions)}, and auto.offset.reset is none: seek() to where "
-            "reading should begin, commit an offset, or set auto.offset.reset to earliest or latest",
+            f"{why}, and auto.offset.reset is none: seek() to where reading should begin, commit an offset, or set "
+            "auto.offset.reset to earliest or latest",
             tuple(sorted(partitions)),
         )
 
