@@ -26,7 +26,7 @@ FETCH, EPOCHS = FetchRequest.API_KEY, OffsetForLeaderEpochRequest.API_KEY
 
 
 def reader(cluster: LogCluster, *partitions: TopicPartition, **settings: object) -> Consumer:
-    consumer = quick(cluster.bootstrap_servers, **settings)
+    consumer = quick(cluster.bootstrap_servers, None, **settings)
     consumer.assign(partitions or [T0])
     return consumer
 

@@ -22,7 +22,7 @@ from kohort.client.errors import ClosedClient
 from kohort.client.requests import Requests
 from kohort.client.steps import Steps, T
 from kohort.client.tls import SECURITY_OBJECTS, security_for
-from kohort.client.types import OffsetAndMetadata, TopicPartition, as_partition
+from kohort.client.types import ByPartition, OffsetAndMetadata, TopicPartition, as_partition
 
 
 class Admin:
@@ -133,7 +133,7 @@ class Admin:
     # --- records --------------------------------------------------------------------------------------
 
     def delete_records(
-        self, before: Mapping[tuple[str, int], int], *, timeout: float | None = None
+        self, before: ByPartition[int], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Deletes what lies before these offsets (-1: all there is); returns the first offsets that are left."""
         offsets = {as_partition(partition): offset for partition, offset in before.items()}
@@ -176,7 +176,7 @@ class Admin:
     def alter_group_offsets(
         self,
         group_id: str,
-        offsets: Mapping[tuple[str, int], int | OffsetAndMetadata],
+        offsets: ByPartition[int | OffsetAndMetadata],
         *,
         timeout: float | None = None,
     ) -> None:

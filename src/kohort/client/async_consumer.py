@@ -20,6 +20,7 @@ from kohort.client.records import Record
 from kohort.client.steps import Steps, T
 from kohort.client.tls import security_for
 from kohort.client.types import (
+    ByPartition,
     GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -183,7 +184,7 @@ class AsyncConsumer:
     # --- looking things up ----------------------------------------------------------------------------
 
     async def offsets_for_times(
-        self, times: Mapping[tuple[str, int], int], timeout: float | None = None
+        self, times: ByPartition[int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """For each partition the first record at or after a time (ms since 1970); None if there is none."""
         return await self._run(self._calls.offsets_for_times(times, self._deadline(timeout)))

@@ -22,6 +22,7 @@ from kohort.client.records import Record, Records
 from kohort.client.steps import Steps, T
 from kohort.client.tls import SECURITY_OBJECTS, security_for
 from kohort.client.types import (
+    ByPartition,
     GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -44,7 +45,7 @@ OBJECTS = (
 DEFAULT_ASSIGNORS = ("range", "cooperative-sticky")
 
 Polled = dict[TopicPartition, Records]
-OffsetMap = Mapping[tuple[str, int], int | OffsetAndMetadata]
+OffsetMap = ByPartition[int | OffsetAndMetadata]
 
 
 def build_core(
@@ -224,7 +225,7 @@ class Consumer:
     # --- looking things up ----------------------------------------------------------------------------
 
     def offsets_for_times(
-        self, times: Mapping[tuple[str, int], int], timeout: float | None = None
+        self, times: ByPartition[int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """For each partition the first record at or after a time (ms since 1970); None if there is none."""
         return self._run(self._calls.offsets_for_times(times, self._deadline(timeout)))

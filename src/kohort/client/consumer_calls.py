@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from kohort.client.subscription import (
     Reset,
 )
 from kohort.client.types import (
+    ByPartition,
     GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -279,7 +280,7 @@ class ConsumerCalls:
 
     # --- commits --------------------------------------------------------------------------------------
 
-    def offsets_to_commit(self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None) -> Offsets:
+    def offsets_to_commit(self, offsets: ByPartition[int | OffsetAndMetadata] | None) -> Offsets:
         """As given, or the positions of all records that were returned."""
         if offsets is None:
             return self.core.subscription.consumed()
@@ -291,9 +292,7 @@ class ConsumerCalls:
             chosen[as_partition(partition)] = where
         return chosen
 
-    def commit(
-        self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None, deadline_ms: int
-    ) -> Steps[None]:
+    def commit(self, offsets: ByPartition[int | OffsetAndMetadata] | None, deadline_ms: int) -> Steps[None]:
         self._need_group("commit")
         chosen = self.offsets_to_commit(offsets)
         operation = self.core.commits.commit(chosen, self.clock(), deadline_ms, retry=True)
@@ -305,7 +304,7 @@ class ConsumerCalls:
 
     def commit_async(
         self,
-        offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None,
+        offsets: ByPartition[int | OffsetAndMetadata] | None,
         callback: Callable[[Offsets, Exception | None], Any] | None,
     ) -> Steps[None]:
         self._need_group("commit")
@@ -324,7 +323,7 @@ class ConsumerCalls:
     # --- looking things up ----------------------------------------------------------------------------
 
     def offsets_for_times(
-        self, times: Mapping[tuple[str, int], int], deadline_ms: int
+        self, times: ByPartition[int], deadline_ms: int
     ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
         wanted = {as_partition(partition): time for partition, time in times.items()}
         for partition, time in wanted.items():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
+
+V = TypeVar("V")
 
 
 class TopicPartition(NamedTuple):
@@ -13,6 +16,10 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+# A mapping is not covariant in its keys: what a consumer returns must be accepted as well as what a user writes.
+ByPartition = Mapping[TopicPartition, V] | Mapping[tuple[str, int], V]
 
 
 def as_partition(given: object) -> TopicPartition:
