@@ -66,6 +66,7 @@ class SimConsumer:
             "auto.commit.interval.ms": 2_000,
             "auto.offset.reset": "earliest",
             "metadata.max.age.ms": 15_000,
+            "fetch.max.wait.ms": 1_500,
             "request.timeout.ms": 5_000,
             "default.api.timeout.ms": 10_000,
         }
@@ -86,7 +87,11 @@ class SimConsumer:
         self.revoking_now: frozenset[TopicPartition] = frozenset()
         self.left_poll_ms = clock.now_ms
         self.longest_pause_ms = 0
+        self.in_poll = False
+        self.last_member_id = ""
         self._told: object = None
+        self._was_member = True
+        self._joined = (-1, 0)
         self.driver.on_step = self._look
 
     @property
@@ -111,9 +116,11 @@ class SimConsumer:
         nothing: dict[TopicPartition, Records] = {}
         take = self.core.fetcher.take
         steps = self.calls.poll(now_ms + timeout_ms, lambda at_ms: take(limit, at_ms), nothing)
+        self.in_poll = True
         try:
             polled = yield from self.bounded(steps, timeout_ms, "poll")
         finally:
+            self.in_poll = False
             self.left_poll_ms = self.clock.now_ms
         self._check_polled(polled)
         return polled
@@ -160,15 +167,20 @@ class SimConsumer:
             )
 
     def _look(self) -> None:
-        """After every round: what is about to be told to the user."""
+        """After every round: what is about to be told to the user, and whether it is still a member by right."""
+        self.last_member_id = self.membership.member_id or self.last_member_id
+        if self.membership.generation_id != self._joined[0]:  # the clocks begin again with a join, as in Kafka
+            self._joined = (self.membership.generation_id, self.clock.now_ms)
+        since_ms = max(self.left_poll_ms, self._joined[1])
+        overdue_ms = self.clock.now_ms - since_ms - self.core.config.max_poll_interval_ms
+        if not self.in_poll and overdue_ms > SLACK_MS and self.membership.state is State.STABLE:
+            raise Broken(f"{self}: has not polled for too long by {overdue_ms} ms, and did not leave")
         callback = self.membership.callback
         if callback is not None and callback is not self._told and callback.kind is CallbackKind.REVOKED:
             if not self._was_member:
                 raise Broken(f"{self}: {callback}, though ownership is gone already")
         self._told = callback
         self._was_member = self.membership.generation_id >= 0
-
-    _was_member = True
 
     def processed(self, partition: TopicPartition, offsets: list[int]) -> None:
         self.witness.processed(self, partition, offsets)
@@ -228,5 +240,19 @@ class SimConsumer:
         others = set(partitions) - set(self.owned)
         self.require(not others, f"{what}: {sorted(others)}, which it did not own")
 
-    def handed_over(self, positions: dict[TopicPartition, int]) -> None:
-        self.witness.handed_over(self, positions)
+    def gives(self, positions: dict[TopicPartition, int], clean: bool) -> None:
+        """The work on these is done, and committed if `clean`; if nothing fails it is, whoever commits before it goes.
+
+        A consumer that commits by itself does so before it joins. With the cooperative protocol it goes on reading
+        after that, here as in Kafka: what it reads then is read again by the next owner.
+        """
+        if self.place.style == "auto":
+            eager = self.membership.protocol is RebalanceProtocol.EAGER
+            clean = eager and all(self.witness.committed(p) == at for p, at in positions.items())
+            expected = eager
+        else:
+            expected = self.place.style != "async"
+        if clean:
+            self.witness.handed_over(self, positions)
+        elif expected and self.witness.is_settled(self.clock.now_ms):
+            raise Broken(f"{self}: gave {positions} away without a commit, though nothing fails")

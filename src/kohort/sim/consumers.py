@@ -24,9 +24,11 @@ from kohort.sim.witness import Witness
 BROKERS = [0, 1]
 TOPICS = {"orders": 3, "payments": 2}
 MOST_PARTITIONS = 6
-CALM_MS = 150_000
-SETTLED_MS = 60_000
-"""After so much calm nothing may be lost any more."""
+CALM_MS = 110_000
+SETTLED_MS = 40_000
+"""After so much calm nothing may be lost any more, and every commit succeeds."""
+SHAKE_MS = 65_000
+"""Then everybody rebalances once more, without any fault."""
 STRATEGIES = (
     ["range"],
     ["roundrobin"],
@@ -150,7 +152,7 @@ class ConsumerSimulation(Simulation):
         self.disk.faults = self.network.faults = self.faults
         end_ms = int(self.minutes * 60_000)
         self.clock.after(1_000, lambda: self._trouble(end_ms))
-        self._produce(end_ms + CALM_MS - SETTLED_MS)
+        self._produce(end_ms + SHAKE_MS + 15_000)
         self.clock.run_until(end_ms)
         self._calm_down()
         self.clock.run_until(end_ms + CALM_MS)
@@ -169,7 +171,7 @@ class ConsumerSimulation(Simulation):
         if self.clock.now_ms >= until_ms:
             return
         self.data.write(self.random.choice(self.data.all_partitions()), self.random.randint(1, 6))
-        self.clock.after(self.random.randint(1, 600), lambda: self._produce(until_ms))
+        self.clock.after(self.random.randint(1, 1_200), lambda: self._produce(until_ms))
 
     def _trouble(self, end_ms: int) -> None:
         """Once per virtual second."""
@@ -255,16 +257,36 @@ class ConsumerSimulation(Simulation):
                 self.node.load(partition, 0)
         for witness in self.witnesses.values():
             witness.calm_since_ms = self.clock.now_ms + SETTLED_MS
+        for name in TOPICS:
+            self.data.grow(name, 1)
         for consumer in self.consumers:
             consumer.user.calm = True
             consumer.place.topics = list(TOPICS)
             consumer.user.topics = list(TOPICS)
-        self.clock.after(CALM_MS // 2, self._one_naps)
+        self.clock.after(SETTLED_MS, self._all_nap)
+        self.clock.after(SHAKE_MS, self._shake)
 
-    def _one_naps(self) -> None:
+    def _all_nap(self) -> None:
         """In the calm, longer than a session and shorter than `max.poll.interval.ms`: nobody may lose anything."""
         for consumer in self.consumers:
             consumer.user.nap_ms = MAX_POLL_INTERVAL_MS - 6_000
+
+    def _shake(self) -> None:
+        """One of each group goes and comes back, another one wants a rebalance: nothing may be read twice."""
+        for witness in self.witnesses.values():
+            alive = [consumer for consumer in witness.consumers if consumer.alive]
+            first, second = alive[0], alive[-1]
+            second.user.rebalance = True
+            first.user.stopping = True
+            self.clock.after(9_000, lambda gone=first: self._come_back(gone))  # type: ignore[misc]
+
+    def _come_back(self, gone: SimConsumer) -> None:
+        gone.require(not gone.alive, "did not end though it was closed")
+        partition = self.node.partition_of(gone.place.group_id)
+        group = self.node.runtime.shards[partition].groups[gone.place.group_id]
+        stays = gone.place.group_instance_id is not None
+        gone.require(stays or gone.last_member_id not in group.members, "was closed but did not leave")
+        self._come(gone.place)
 
     # ---- what is checked
 

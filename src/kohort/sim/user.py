@@ -120,12 +120,11 @@ class User:
 
     def _on_revoked(self, partitions: list[TopicPartition]) -> Program[None]:
         self.consumer.revoking(partitions)
-        clean = False
+        positions = self.consumer.positions(partitions)
+        clean = self.style == "auto"
         if self.style in ("revoke", "sync"):
-            positions = self.consumer.positions(partitions)
             clean = yield from self._commit()
-            if clean:
-                self.consumer.handed_over(positions)
+        self.consumer.gives(positions, clean)
         try:
             yield from self._distracted()
         finally:

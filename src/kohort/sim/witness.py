@@ -75,9 +75,10 @@ class Witness:
                 self.handovers[partition] = (consumer.place.name, offset)
 
     def check_sole_owner(self, consumer: SimConsumer, partition: TopicPartition) -> None:
+        """But for a static member that another process replaces: it keeps its generation until it hears of it."""
         for other in self.consumers:
             if (
-                other is not consumer
+                other.place is not consumer.place
                 and other.alive
                 and other.generation_id == consumer.generation_id
                 and other.membership.generation_id == consumer.membership.generation_id
@@ -109,11 +110,18 @@ class Witness:
             f"a commit of {offset} for {partition} succeeded, but the coordinator never wrote it",
         )
 
+    def committed(self, partition: TopicPartition) -> int:
+        return self._commits(partition)[-1]
+
     # ---- callbacks
+
+    def is_settled(self, now_ms: int) -> bool:
+        """Whether it is so long calm that nothing can go wrong any more."""
+        return self.calm_since_ms is not None and now_ms >= self.calm_since_ms
 
     def check_lost(self, consumer: SimConsumer, partitions: list[TopicPartition]) -> None:
         """When nothing fails, only who does not poll in time loses anything."""
-        if self.calm_since_ms is None or consumer.clock.now_ms < self.calm_since_ms:
+        if not self.is_settled(consumer.clock.now_ms):
             return
         limit_ms = consumer.core.config.max_poll_interval_ms
         consumer.require(
