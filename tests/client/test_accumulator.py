@@ -8,9 +8,10 @@ import threading
 import pytest
 
 from kohort.client.accumulator import GROWTH, NoRoom
-from kohort.client.batch import Placed
+from kohort.client.batch import BatchMemberFailed, Placed
 from kohort.wire.errors import ErrorCode
-from tests.client.producing import Core, cluster, parts, produced, values
+from kohort.wire.messages.produce import BatchIndexAndErrorMessage
+from tests.client.producing import Core, cluster, outcome, parts, produced, values
 
 
 def plain(**settings: object) -> Core:
@@ -45,14 +46,10 @@ def test_no_batch_is_larger_than_batch_size_unless_one_record_is() -> None:
         core.send(value)
     core.accumulator.flush()
     got: list[bytes | None] = []
-    while not core.sender.is_idle:
-        for send in core.tick(after_ms=1):
-            header, several = produced(send)
-            assert header.size <= 1000 or len(several) == 1
-            got += several
-            core.written(send)
+    for batch in core.accumulator.topics["orders"].queues[0].closed:
+        assert batch.size <= 1000 or batch.count == 1
+        got += batch.values
     assert got == sent
-    assert core.accumulator.used_bytes == 0
 
 
 def test_the_sender_is_woken_for_the_first_open_batch_and_for_every_closed_one() -> None:
@@ -200,3 +197,79 @@ def test_without_idempotence_a_batch_that_comes_back_goes_before_newer_ones(code
     core.accumulator.flush()
     sends = core.tick(after_ms=2000)
     assert [values(send) for send in sends] == [[b"a"], [b"b"]]
+
+
+# --- batches that wait travel together -------------------------------------------------------------------
+
+
+def queued_behind_one(**settings: object) -> tuple[Core, list[Placed]]:
+    """One request under way, and five batches of two records each behind it."""
+    core = Core(max_in_flight_requests_per_connection=1, batch_size=1000, **settings)  # type: ignore[arg-type]
+    core.start()
+    core.send(b"first")
+    core.tick()
+    placed = [core.send(b"%d" % n * 400, key=b"k" if n % 3 else None, timestamp=n) for n in range(10)]
+    core.accumulator.flush()
+    return core, placed
+
+
+def test_batches_that_had_to_wait_are_sent_as_one_and_each_record_knows_its_offset() -> None:
+    core, placed = queued_behind_one()
+    core.written(core.under_way[0], 0)
+    (send,) = core.tick()
+    header, got = produced(send)
+    assert (header.record_count, header.base_sequence) == (10, 1)
+    assert got == [b"%d" % n * 400 for n in range(10)]
+    core.written(send, 1)
+    assert [outcome(p).offset for p in placed] == list(range(1, 11))
+    assert core.take_completed() == 6
+    assert core.sender.is_idle
+    assert core.accumulator.used_bytes == 0
+    core.send(b"next")
+    assert produced(core.tick()[0])[0].base_sequence == 11
+
+
+def test_a_carrier_that_is_lost_is_sent_again_as_it_was() -> None:
+    core, placed = queued_behind_one()
+    core.written(core.under_way[0], 0)
+    (send,) = core.tick()
+    core.lose(send)
+    (again,) = core.tick(after_ms=2000)
+    assert parts(again) == parts(send)
+    core.written(again, 1)
+    assert outcome(placed[-1]).offset == 10
+
+
+def test_a_carrier_that_is_too_large_is_sent_batch_by_batch_from_then_on() -> None:
+    core, placed = queued_behind_one()
+    core.written(core.under_way[0], 0)
+    (send,) = core.tick()
+    core.reply(send, ErrorCode.MESSAGE_TOO_LARGE)
+    for first in range(0, 10, 2):
+        (part,) = core.tick()
+        header, got = produced(part)
+        assert (header.base_sequence, len(got)) == (1 + first, 2)
+        core.written(part, 1 + first)
+    assert [outcome(p).offset for p in placed] == list(range(1, 11))
+    core.take_completed()
+    assert core.sender.is_idle
+
+
+def test_a_carrier_expires_with_all_its_records() -> None:
+    core, placed = queued_behind_one(delivery_timeout_ms=40_000)
+    core.written(core.under_way[0], 0)
+    core.tick()
+    core.tick(after_ms=40_000)
+    assert all(isinstance(outcome(p), Exception) for p in placed)
+    assert core.accumulator.used_bytes == 0
+    assert core.sender.is_idle
+
+
+def test_a_bad_record_in_a_carrier_is_found_in_its_own_batch() -> None:
+    core, placed = queued_behind_one()
+    core.written(core.under_way[0], 0)
+    (send,) = core.tick()
+    bad = [BatchIndexAndErrorMessage(7, "a compacted topic needs keys")]
+    core.reply(send, ErrorCode.INVALID_RECORD, record_errors=bad)
+    assert "needs keys" in str(outcome(placed[7]))
+    assert all(isinstance(outcome(p), BatchMemberFailed) for n, p in enumerate(placed) if n != 7)

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from kohort.client.backoff import Jitter
 from kohort.client.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, Batch, Headers, OnDelivery, Placed
 from kohort.client.cluster import NO_NODE, Cluster
+from kohort.client.merging import MOST_BYTES, carrier_of, may_ride
 from kohort.client.partitioners import STICKY
 from kohort.wire.records import HEADER_SIZE
 
@@ -93,6 +94,7 @@ class TopicQueues:
         "used_ms",
         "full",
         "forgotten",
+        "merge_bytes",
     )
 
     def __init__(self, name: str) -> None:
@@ -105,6 +107,7 @@ class TopicQueues:
         self.sticky_bytes = 0
         self.used_ms = 0
         self.forgotten = False
+        self.merge_bytes = MOST_BYTES  # 0 once a broker found that too large
         # Stands for the open batch where there is none: it has no room, so `fast_send` looks no further.
         self.full: Batch = Batch(None, 0)  # type: ignore[arg-type]
         self.full.limit = -1
@@ -327,13 +330,22 @@ class Accumulator(Generic[P]):
             self._lingering.clear()
             return list(self.incomplete)
 
-    def take_first(self, queue: PartitionQueue) -> Batch:
-        """The first closed batch of a partition, out of its queue."""
+    def take_first(self, queue: PartitionQueue, most_bytes: int) -> Batch:
+        """The first closed batch of a partition, out of its queue; with those that may ride with it."""
         with self.lock:
             batch = queue.closed.popleft()
-            if not queue.closed:
-                self.ready.pop(queue, None)
-            return batch
+            together = [batch]
+            if may_ride(batch):
+                size = batch.size
+                while queue.closed and may_ride(queue.closed[0]):
+                    size += queue.closed[0].size
+                    if size > most_bytes:
+                        break
+                    together.append(queue.closed.popleft())
+            self.ready.pop(queue, None)
+            if queue.closed:
+                self.ready[queue] = None  # behind the others
+        return batch if len(together) == 1 else carrier_of(together)
 
     def put_back(self, batch: Batch) -> None:
         """A batch that was sent and must be sent again: before all that were sent after it, or never."""

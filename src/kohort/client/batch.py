@@ -50,7 +50,7 @@ class Placed(tuple[Any, ...]):
         batch, index = self._place
         assert batch.done, "the record is still on its way"
         if batch.error is not None:
-            return batch.record_errors.get(index, batch.error) if batch.record_errors else batch.error
+            return batch.error if batch.record_errors is None else batch.record_errors.get(index, batch.error)
         queue = batch.queue
         offset = batch.base_offset + index if batch.base_offset >= 0 else NO_OFFSET
         timestamp = batch.append_time_ms if batch.append_time_ms >= 0 else self[2]
@@ -69,6 +69,7 @@ class Batch:
         "callbacks", "columns", "encoded", "producer_id", "producer_epoch", "sequence", "order", "was_reset",
         "attempts", "retry_at_ms", "leader_epoch", "on_the_wire", "is_split", "done", "base_offset",
         "append_time_ms", "error", "record_errors", "parts", "waiters", "told",
+        "riders", "carrier",
     )  # fmt: skip
 
     def __init__(self, queue: PartitionQueue, created_ms: int) -> None:
@@ -104,6 +105,8 @@ class Batch:
         self.parts: list[tuple[int, Batch]] | None = None
         self.waiters: list[Callable[[], None]] = []
         self.told = False  # the callbacks have returned
+        self.riders: list[tuple[int, Batch]] | None = None  # see `merging`
+        self.carrier: Batch | None = None
 
     @property
     def partition(self) -> TopicPartition:
@@ -116,12 +119,20 @@ class Batch:
     def succeed(self, base_offset: int, append_time_ms: int) -> None:
         self.base_offset = base_offset
         self.append_time_ms = append_time_ms
+        for first, rider in self.riders or ():
+            rider.succeed(base_offset + first if base_offset >= 0 else NO_OFFSET, append_time_ms)
         self._end()
 
     def fail(self, error: Exception, record_errors: dict[int, Exception] | None = None) -> None:
         self.error = error
         self.record_errors = record_errors
+        for first, rider in self.riders or ():
+            rider.fail(error, None if record_errors is None else _Shifted(record_errors, first))
         self._end()
+
+    def members(self) -> list[Batch]:
+        """The batches that `send` filled: itself, or those that ride in it."""
+        return [self] if self.riders is None else [rider for _, rider in self.riders]
 
     def _end(self) -> None:
         """Lets go of the records: a delivery that somebody keeps must not keep them all."""
@@ -152,6 +163,17 @@ class Batch:
                 waiter()
             except Exception as error:
                 on_error(error)
+
+
+class _Shifted(dict[int, Exception]):
+    """The errors of records of a carrier, by their index in one of its riders."""
+
+    def __init__(self, errors: dict[int, Exception], first: int) -> None:
+        super().__init__()
+        self._errors, self._first = errors, first
+
+    def get(self, index: int, default: Exception | None = None) -> Exception:  # type: ignore[override]
+        return self._errors.get(index + self._first, default)  # type: ignore[return-value]
 
 
 class BatchMemberFailed(KohortError):

@@ -19,6 +19,7 @@ from kohort.client.effects import Answer, FailureKind, Outbox, Send
 from kohort.client.encoding import encode, renumbered, split
 from kohort.client.errors import AuthenticationFailed, ClosedClient, TimedOut, error_for
 from kohort.client.idempotence import Idempotence
+from kohort.client.merging import MOST_BYTES, get_off
 from kohort.client.metadata import Metadata
 from kohort.client.produce_errors import (
     FATAL,
@@ -89,6 +90,8 @@ class Sender:
         self._cluster: Cluster | None = None
         self._due_ms: int | None = None
         self._burst_ms = self._burst = 0
+        # A batch.size of 0 means that nobody wants batches.
+        self._merge_bytes = MOST_BYTES if config.batch_size > 0 else 0
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -179,9 +182,11 @@ class Sender:
                 taken, size = requests.get(queue.leader_id, ([], 0))
                 if taken and size + batch.size > self._config.max_request_size - REQUEST_OVERHEAD:
                     continue
+                room = self._config.max_request_size - REQUEST_OVERHEAD - size
+                most_bytes = min(room, self._merge_bytes, queue.topic_queues.merge_bytes)
+                batch = self._accumulator.take_first(queue, most_bytes)
                 taken.append(batch)
                 requests[queue.leader_id] = (taken, size + batch.size)
-                self._accumulator.take_first(queue)
             if not requests:
                 return
             self._burst += len(requests)
@@ -311,6 +316,10 @@ class Sender:
 
     def _split(self, batch: Batch, outcome: Outcome) -> None:
         """Smaller batches take the place of one that the broker finds too large."""
+        if batch.riders is not None:
+            batch.queue.topic_queues.merge_bytes = 0
+            self._put_parts(batch, get_off(batch))
+            return
         most_bytes = self._config.batch_size
         if batch.is_split or batch.size <= most_bytes:
             most_bytes = batch.size // 2
@@ -319,12 +328,15 @@ class Sender:
             "%s: the broker finds a batch of %d records and %d bytes too large; sending it as %d. Lower batch.size, or "
             "raise the topic's max.message.bytes", batch.queue, batch.count, batch.size, len(parts),
         )  # fmt: skip
+        self._accumulator.replace(batch, parts)
+        self._put_parts(batch, parts)
+        self.completed.append(batch)  # for those who wait: they go on to wait for the parts
+
+    def _put_parts(self, batch: Batch, parts: list[Batch]) -> None:
         at = batch.queue.in_flight.index(batch)
         batch.queue.in_flight[at : at + 1] = parts if self._idempotence is not None else []
-        self._accumulator.replace(batch, parts)
         for part in parts:
             self._accumulator.put_back(part)
-        self.completed.append(batch)  # for those who wait: they go on to wait for the parts
 
     def _fail(self, batch: Batch, outcome: Outcome) -> None:
         code = outcome.code
@@ -345,8 +357,9 @@ class Sender:
     def _end(self, batch: Batch) -> None:
         if batch in batch.queue.in_flight:
             batch.queue.in_flight.remove(batch)
-        self._accumulator.release(batch)
-        self.completed.append(batch)
+        for member in batch.members():
+            self._accumulator.release(member)
+            self.completed.append(member)
 
     # --- time and the end -------------------------------------------------------------------------
 
@@ -358,7 +371,9 @@ class Sender:
         oldest = self._accumulator.oldest()
         if oldest is None or not self._is_expired(oldest, now_ms):
             return
-        for batch in [b for b in list(incomplete) if self._is_expired(b, now_ms)]:
+        for batch in [b.carrier or b for b in list(incomplete) if self._is_expired(b, now_ms)]:
+            if batch.done:
+                continue
             was_sent = bool(batch.order)
             self._accumulator.drop(batch)
             why = (
@@ -385,7 +400,9 @@ class Sender:
 
     def abort_all(self, error: Exception) -> None:
         """Ends whatever is not done with this error."""
-        for batch in list(self._accumulator.incomplete):
+        for batch in [b.carrier or b for b in list(self._accumulator.incomplete)]:
+            if batch.done:
+                continue
             self._accumulator.drop(batch)
             batch.fail(error)
             if self._idempotence is not None:
