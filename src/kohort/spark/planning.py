@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kohort.client.cluster import Node
 from kohort.client.types import TopicPartition
 from kohort.spark.offsets import Offsets
 
@@ -43,6 +44,15 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.partition} [{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Where a partition is read, so that a worker need not ask; and which topic it is, should the name be used anew."""
+
+    topic_id: bytes
+    node: Node | None
+    leader_epoch: int
 
 
 # --- pieces -------------------------------------------------------------------------------------------

@@ -25,10 +25,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kohort.spark.cluster import Cluster, Leader, settings_without_group
 from kohort.spark.offsets import Offsets
 from kohort.spark.options import AtOffsets, OptionError, SourceOptions, read_source_options
-from kohort.spark.planning import OffsetRange, batch_ranges, split
+from kohort.spark.planning import Leader, OffsetRange, batch_ranges, split
 
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -141,6 +140,8 @@ class KohortReader(RangesReader, DataSourceReader):
     """A batch: the offsets are looked up when Spark plans it."""
 
     def partitions(self) -> Sequence[InputPartition]:
+        from kohort.spark.cluster import Cluster, settings_without_group
+
         options = self.options
         cluster = Cluster(settings_without_group(options.kafka), options)
         try:
