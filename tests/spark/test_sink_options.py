@@ -134,7 +134,7 @@ def test_option_names_ignore_case_and_kafka_settings_reach_the_producer() -> Non
             {**BOOTSTRAP, "linger.ms": "5"},
             "unknown option linger.ms: settings of Kafka are written as kafka.linger.ms",
         ),
-        ({**BOOTSTRAP, "kafka.linger.m": "5"}, "kafka.unknown setting linger.m"),
+        ({**BOOTSTRAP, "kafka.linger.m": "5"}, "settings of the producer: unknown setting linger.m"),
         ({**BOOTSTRAP, "kafka.acks": "1"}, "enable.idempotence needs acks=all"),
     ],
 )

@@ -84,7 +84,7 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     try:
         config, _ = read_config(PRODUCER, kafka, {})
     except SettingError as error:
-        raise OptionError(f"kafka.{error}") from None
+        raise OptionError(f"options with kafka. are settings of the producer: {error}") from None
     return SinkOptions(options.get("topic"), kafka, min(config.max_request_size, config.buffer_memory))
 
 
