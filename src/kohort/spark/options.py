@@ -203,7 +203,8 @@ def check_kafka_settings(settings: Mapping[str, str]) -> None:
     try:
         read_config(CONSUMER, settings, {})
     except SettingError as error:
-        raise OptionError(f"kafka.{error}") from None
+        text = f"kafka.{error}".replace("kafka.unknown setting ", "unknown option kafka.")
+        raise OptionError(text.replace("did you mean ", "did you mean kafka.")) from None
 
 
 def _check_names(options: Mapping[str, str]) -> None:
