@@ -16,7 +16,12 @@ from kohort.client.config import ADMIN, CONSUMER, PRODUCER, ClientConfig
 from kohort.settings import Table, as_text
 
 _COMMON = Table(ClientConfig, "client")
-_TABLES: dict[str, Table[Any]] = {"client": _COMMON, "consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
+_TABLES: dict[str, Table[Any]] = {
+    "client": _COMMON,
+    "consumer": CONSUMER,
+    "producer": PRODUCER,
+    "admin": ADMIN,
+}
 _PLACE = re.compile(r"(<!-- settings: (\w+)( but client)? -->\n).*?(<!-- end of settings -->)", re.DOTALL)
 
 
