@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-import kafka
+import kafka  # type: ignore[import-untyped]
 import pytest
 
 from kohort import ClosedClient, KafkaError, RecordMetadata, SerializationFailed, TimedOut
@@ -133,7 +133,7 @@ def test_others_read_every_codec(broker: str, topic: str, codec: str) -> None:
     consumer = confluent_kafka.Consumer({"bootstrap.servers": broker, "group.id": topic})
     try:
         consumer.assign([confluent_kafka.TopicPartition(topic, 1, 0)])
-        got = []
+        got: list[Any] = []
         deadline = time.monotonic() + 20
         while len(got) < 500 and time.monotonic() < deadline:
             got += consumer.consume(500, 1.0)
@@ -154,7 +154,7 @@ def test_keys_have_the_partitions_that_librdkafka_gives_them(
     broker: str, topic: str, ours: str, theirs: str
 ) -> None:
     keys = [b"k%d" % n * (n % 5 + 1) for n in range(60)]
-    told: dict[bytes, int] = {}
+    told: dict[Any, Any] = {}
     other = confluent_kafka.Producer({"bootstrap.servers": broker, "partitioner": theirs})
     for key in keys:
         other.produce(topic, b"", key, on_delivery=lambda error, m: told.__setitem__(m.key(), m.partition()))
@@ -176,12 +176,14 @@ def test_a_partitioner_of_ones_own(broker: str, topic: str) -> None:
 
 def test_callbacks_run_on_the_producers_thread_in_order(broker: str, topic: str) -> None:
     told: list[tuple[int, str]] = []
+
+    def on_delivery(metadata: RecordMetadata | None, error: Exception | None) -> None:
+        assert metadata is not None, error
+        told.append((metadata.offset, threading.current_thread().name))
+
     with Producer(bootstrap_servers=broker, linger_ms=5) as producer:
         for n in range(300):
-            producer.send(
-                topic, b"%d" % n, partition=0,
-                on_delivery=lambda m, e: told.append((m.offset, threading.current_thread().name)),
-            )  # fmt: skip
+            producer.send(topic, b"%d" % n, partition=0, on_delivery=on_delivery)
         producer.flush(20)
         assert told == [(n, "kohort-producer-kohort") for n in range(300)]
         later: list[Delivery] = []
@@ -199,6 +201,17 @@ def test_a_callback_that_raises_harms_nobody(
         producer.flush(10)
         producer.send(topic, b"b").result(10)
     assert "a delivery callback failed" in caplog.text
+
+
+def test_a_subclass_may_have_a_send_of_its_own(broker: str, topic: str) -> None:
+    class Loud(Producer):
+        def send(self, topic: str, value: Any = None, *rest: Any, **more: Any) -> Delivery:
+            return super().send(topic, value.upper(), *rest, **more)
+
+    with Loud(bootstrap_servers=broker) as producer:
+        producer.send(topic, b"a").result(10)
+        producer.send(topic, "b").result(10)
+    assert sorted(r.value for r in read(broker, topic, 2)) == [b"A", b"B"]
 
 
 def test_interceptors_see_every_record_and_its_end(broker: str, topic: str) -> None:
@@ -435,7 +448,7 @@ def test_kill_and_restart_every_acknowledged_record_once_and_in_order(tmp_path: 
             stop.set()
             thread.join()
             producer.flush(60)
-            placed = {}
+            placed: dict[bytes, list[Any]] = {}
             for key, turn, delivery in deliveries:
                 metadata = delivery.result(0)
                 placed.setdefault(key, []).append((metadata.partition, metadata.offset, turn))

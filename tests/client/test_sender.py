@@ -5,15 +5,20 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.batch import BatchMemberFailed
-from kohort.client.cluster import Cluster
-from kohort.client.effects import FailureKind
+from kohort.client.cluster import Cluster, PartitionInfo, TopicInfo
+from kohort.client.effects import FailureKind, Send
 from kohort.client.errors import AuthenticationFailed, AuthorizationFailed, ClosedClient, TimedOut
 from kohort.client.types import RecordMetadata
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.init_producer_id import InitProducerIdResponse
-from kohort.wire.messages.produce import BatchIndexAndErrorMessage, NodeEndpoint
-from kohort.wire.records import iter_records
-from tests.client.producing import Core, cluster, numbers, outcome, parts, produced, request, values
+from kohort.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    NodeEndpoint,
+    PartitionProduceData,
+    ProduceResponse,
+)
+from kohort.wire.records import iter_records, read_header
+from tests.client.producing import TOPIC_ID, Core, cluster, numbers, outcome, parts, produced, request, values
 
 
 def started(**settings: object) -> Core:
@@ -22,8 +27,8 @@ def started(**settings: object) -> Core:
     return core
 
 
-def five_in_flight(core: Core) -> list:  # type: ignore[type-arg]
-    sends = []
+def five_in_flight(core: Core) -> list[Send]:
+    sends: list[Send] = []
     for number in range(5):
         core.send(b"%d" % number)
         sends += core.tick()
@@ -97,9 +102,8 @@ def test_sequence_numbers_go_on_with_the_records_of_each_partition() -> None:
     assert firsts == [2, 1]
 
 
-def _numbers_of(data) -> tuple[int, int, int]:  # type: ignore[no-untyped-def]
-    from kohort.wire.records import read_header
-
+def _numbers_of(data: PartitionProduceData) -> tuple[int, int, int]:
+    assert isinstance(data.records, bytes)
     header = read_header(data.records)
     return header.producer_id, header.producer_epoch, header.base_sequence
 
@@ -225,10 +229,7 @@ def test_a_partition_without_a_leader_waits_and_asks_for_metadata() -> None:
     assert len(core.tick()) == 1
 
 
-def _leaderless():  # type: ignore[no-untyped-def]
-    from kohort.client.cluster import PartitionInfo, TopicInfo
-    from tests.client.producing import TOPIC_ID
-
+def _leaderless() -> TopicInfo:
     return TopicInfo("orders", TOPIC_ID, {0: PartitionInfo()})
 
 
@@ -349,8 +350,7 @@ def test_a_batch_too_large_for_the_broker_is_split_and_keeps_order_numbers_and_d
     core = started(batch_size=100_000, linger_ms=5)
     told: list[int] = []
     placed = [
-        core.send(b"%03d" % n * 300, callback=lambda said, error, n=n: told.append(n))  # type: ignore[misc]
-        for n in range(8)
+        core.send(b"%03d" % n * 300, callback=lambda said, error, n=n: told.append(n)) for n in range(8)
     ]
     (send,) = core.tick(after_ms=5)
     core.reply(send, ErrorCode.MESSAGE_TOO_LARGE)
@@ -485,8 +485,6 @@ def test_closing_at_once_fails_what_is_not_written() -> None:
 
 
 def test_an_answer_that_leaves_a_partition_out_is_an_error() -> None:
-    from kohort.wire.messages.produce import ProduceResponse
-
     core = started()
     placed = core.send(b"a")
     core.answer(core.tick()[0], ProduceResponse())

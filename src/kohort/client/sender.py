@@ -360,6 +360,8 @@ class Sender:
         for member in batch.members():
             self._accumulator.release(member)
             self.completed.append(member)
+            member.carrier = None
+        batch.riders = None
 
     # --- time and the end -------------------------------------------------------------------------
 
