@@ -294,7 +294,10 @@ HEAVY = (
     ("statement", "spared"),
     [
         ("import kohort", HEAVY),
-        ("from kohort import Consumer", ("numba", "llvmlite", "pyarrow", "pyspark", "uvloop", "pytest")),
+        (
+            "from kohort import Consumer",
+            ("numba", "llvmlite", "pyarrow", "pyspark", "asyncio", "uvloop", "pytest"),
+        ),
         (
             "from kohort import Consumer, AsyncConsumer, Producer, AsyncProducer, Admin",
             ("numba", "pyarrow", "pyspark"),

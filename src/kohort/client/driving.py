@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kohort.client.async_engine import AsyncEngine
 from kohort.client.config import ClientConfig
 from kohort.client.engine import Engine
 from kohort.client.steps import Steps, T, Until
+
+if TYPE_CHECKING:
+    from kohort.client.async_engine import AsyncEngine  # who does not use asyncio does not load it
 
 
 def deadline_after(engine: Engine | AsyncEngine, config: ClientConfig, timeout: float | None) -> int:
