@@ -149,19 +149,12 @@ def test_order_is_kept_when_five_requests_in_flight_are_lost(order: list[int]) -
     for index in order:
         core.lose(sends[index])
     core.send(b"5")
-    for expected in range(4):
+    for expected in range(6):
         (send,) = core.tick(after_ms=2000)  # one at a time, the next only after the answer
         assert values(send) == [b"%d" % expected]
         assert numbers(send) == (7, 0, expected)
         assert core.tick() == []
         core.written(send, offset=expected)
-    last, new = core.tick(after_ms=2000)  # nothing is being retried behind the last one: new ones follow it
-    assert [(values(send), numbers(send)) for send in (last, new)] == [
-        ([b"4"], (7, 0, 4)),
-        ([b"5"], (7, 0, 5)),
-    ]
-    core.written(last, offset=4)
-    core.written(new, offset=5)
     assert core.sender.is_idle
 
 

@@ -92,8 +92,12 @@ class Idempotence:
         if batch.sequence != NO_SEQUENCE:
             # A retry: only the next one in line, so that a partition in trouble has one batch under way.
             return batch is queue.in_flight[0]
+        if queue.unresolved is not None:
+            return False
         stale = (queue.producer_id, queue.producer_epoch) != (self.producer_id, self.epoch)
-        return not (stale and queue.in_flight) and queue.unresolved is None
+        # Nothing new while something is being retried: the broker remembers five batches, and one that was written
+        # before its answer was lost must stay among them.
+        return not queue.in_flight or not (stale or any(other.attempts for other in queue.in_flight))
 
     def assign(self, batch: Batch) -> None:
         """Gives a batch that is sent for the first time its numbers."""
