@@ -11,8 +11,9 @@ from tests.clients.client import able
 from tests.clients.confluent import Confluent
 from tests.clients.kafka_python import KafkaPython
 from tests.clients.ours import Kohort
+from tests.clients.ours_async import KohortAsync
 
-CLIENTS: tuple[type[Any], ...] = (Confluent, AioKafka, KafkaPython, Kohort)
+CLIENTS: tuple[type[Any], ...] = (Confluent, AioKafka, KafkaPython, Kohort, KohortAsync)
 
 
 def each_client(*methods: str) -> pytest.MarkDecorator:

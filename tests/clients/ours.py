@@ -55,6 +55,16 @@ class Kohort(Client):
         self._admin.close()
 
     # records
+    def _producer_settings(self, compression: str, acks: str, idempotent: bool) -> dict[str, object]:
+        return {
+            "bootstrap.servers": self._servers,
+            "acks": acks,
+            "compression.type": compression,
+            "enable.idempotence": idempotent,
+            "linger.ms": 50,
+            "max.request.size": 8 << 20,
+        }
+
     def send(
         self,
         records: Sequence[tuple[Partition, Sent]],
@@ -63,15 +73,7 @@ class Kohort(Client):
         acks: str = "all",
         idempotent: bool = False,
     ) -> list[int]:
-        settings: dict[str, object] = {
-            "bootstrap.servers": self._servers,
-            "acks": acks,
-            "compression.type": compression,
-            "enable.idempotence": idempotent,
-            "linger.ms": 50,
-            "max.request.size": 8 << 20,
-        }
-        with Producer(settings) as producer:
+        with Producer(self._producer_settings(compression, acks, idempotent)) as producer:
             deliveries = [
                 producer.send(
                     topic, sent.value, sent.key, sent.headers, partition=index, timestamp_ms=sent.timestamp_ms
@@ -178,8 +180,8 @@ class KohortMember(Member):
         self, servers: str, group: str, topics: list[str] | str, client_id: str, options: dict[str, Any]
     ) -> None:
         super().__init__(group, client_id, patient=options.get("patient", False))
-        self._topics = re.compile(topics) if isinstance(topics, str) else topics
-        self._settings: dict[str, object] = {
+        self.topics = re.compile(topics) if isinstance(topics, str) else topics
+        self.settings: dict[str, object] = {
             "bootstrap.servers": servers,
             "group.id": group,
             "client.id": client_id,
@@ -192,11 +194,11 @@ class KohortMember(Member):
             "metadata.max.age.ms": 500,
         }
         if "group_instance_id" in options:
-            self._settings["group.instance.id"] = options["group_instance_id"]
+            self.settings["group.instance.id"] = options["group_instance_id"]
 
     def run(self) -> None:
-        with Consumer(self._settings) as consumer:
-            consumer.subscribe(self._topics)
+        with Consumer(self.settings) as consumer:
+            consumer.subscribe(self.topics)
             while not self.leaving.is_set():
                 self.polling.wait()
                 polled = consumer.poll(0.1, max_records=100)

@@ -15,9 +15,9 @@ WHAT_IS_LEFT_OUT = {
         "set_topic_config",
     },
     "kafka-python": {"group_names", "replace_topic_config"},
-    "kohort": {
-        "replace_topic_config"
-    },  # AlterConfigs is what Kafka 4 advises against: it undoes what is not named
+    # What it would send, AlterConfigs, undoes what is not named: Kafka advises against it.
+    "kohort": {"replace_topic_config"},
+    "asyncio-kohort": {"replace_topic_config"},
 }
 
 

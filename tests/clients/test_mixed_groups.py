@@ -91,7 +91,7 @@ def test_static_members_of_all_libraries(connect: Connect, name: str) -> None:
         instance = f"{client.name}-instance"
         team.join(connect(client), group_instance_id=instance, client_id=client.name)
 
-    with new_team(connect(Confluent), name, partitions=8) as team:
+    with new_team(connect(Confluent), name, partitions=2 * len(CLIENTS)) as team:
         for client in CLIENTS:
             start(client)
         before = {member.group_instance_id: member.assignment for member in team.settle().members}
