@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kohort import __version__
+from kohort.cli.pipeline_arguments import add_pipeline
 from kohort.settings import SettingError
 from kohort.wire.errors import KohortError
 
@@ -70,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     verify.add_argument("directory", metavar="DIR")
     _add_groups(commands)
     _add_sim(commands)
+    add_pipeline(commands)
     return top
 
 
@@ -134,6 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from kohort.cli.sim import sim
 
             return sim(options)
+        if options.command == "pipeline":
+            from kohort.cli.pipeline import pipeline
+
+            return pipeline(options)
         from kohort.cli.demo import demo
 
         return demo()

@@ -1,0 +1,198 @@
+"""`kohort pipeline`: run, list, status, stop."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from kohort.settings import SettingError
+from kohort.spark.definition import PipelineError
+from kohort.spark.pipeline_state import (
+    DIED,
+    FAILED,
+    PipelineState,
+    Status,
+    known_pipelines,
+    state_directory,
+)
+
+_COLUMNS = ("PIPELINE", "STATE", "PID", "BATCH", "ROWS", "ROWS/S", "LAG", "GROUPS", "ORIGIN")
+
+
+def pipeline(options: argparse.Namespace) -> int:
+    root = state_directory(options.state)
+    if options.action == "run":
+        return _run(options, root)
+    if options.action == "list":
+        return _list(root, options.json)
+    state = PipelineState(root, Path(options.pipeline).stem)
+    return _stop(state, options.seconds) if options.action == "stop" else _status(state, options.json)
+
+
+# --- run ----------------------------------------------------------------------------------------------
+
+
+def _run(options: argparse.Namespace, root: Path) -> int:
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise PipelineError('pipelines run on Spark: pip install "kohort[spark]"') from None
+    from kohort.spark.pipeline import DEFAULT_BOOTSTRAP, Run, find_pipeline, run_pipeline, sort_settings
+    from kohort.spark.progress import Terminal
+
+    found = find_pipeline(options.pipeline)
+    given = _pairs(options.settings)
+    if options.out is not None:
+        if "out" not in found.parameters:
+            raise PipelineError(f"{found.name} has no parameter out; --out is for pipelines that have one")
+        given["out"] = options.out
+    source, parameters, spark = sort_settings(found, given)
+    out = parameters.get("out", found.parameters.get("out", ""))
+    # What group-history has read is in its tables: the checkpoint belongs to them.
+    beside = str(Path(out) / "_checkpoint") if found.origin == "built in" else None
+    run = Run(
+        PipelineState(root, options.name or found.name),
+        options.bootstrap or found.bootstrap or DEFAULT_BOOTSTRAP,
+        read_properties(Path(options.config)) if options.config else {},
+        options.master,
+        options.once,
+        options.checkpoint or beside,
+        options.metrics,
+        source,
+        parameters,
+        spark,
+    )
+    return run_pipeline(found, run, Terminal())
+
+
+def _pairs(given: list[str]) -> dict[str, str]:
+    found = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise SettingError(f"--set {pair}: write it as NAME=VALUE")
+        found[name.strip()] = value
+    return found
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """NAME=VALUE lines, as Kafka's own tools read them; # and ! begin comments."""
+    found = {}
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        text = line.strip()
+        if not text or text[0] in "#!":
+            continue
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise SettingError(f"{path} line {number}: write it as NAME=VALUE")
+        found[name.strip()] = value.strip()
+    return found
+
+
+# --- list, status, stop -------------------------------------------------------------------------------
+
+
+def _list(root: Path, as_json: bool) -> int:
+    from kohort.spark.pipeline import BUILT_IN
+
+    known = known_pipelines(root)
+    if as_json:
+        built_in = [{"name": name, "description": text} for name, text in BUILT_IN.items()]
+        print(json.dumps({"built_in": built_in, "pipelines": [asdict(each) for each in known]}, indent=2))
+        return 0
+    for name, text in BUILT_IN.items():
+        print(f"built in: {name}: {text}")
+    print()
+    rows = [_COLUMNS, *(_row(each) for each in known)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if not known:
+        print(f"(none was started with {root})")
+    return 0
+
+
+def _row(status: Status) -> tuple[str, ...]:
+    groups = ", ".join(f"{group} {seen['state']}" for group, seen in status.groups.items())
+    lag = "–" if status.total_lag is None else f"{status.total_lag}"
+    batch = "–" if status.batch is None else str(status.batch)
+    pid = str(status.pid) if status.stopped_ms is None and status.state != DIED else "–"
+    return (
+        status.name, status.state, pid, batch, str(status.rows), f"{status.rows_per_second:.0f}", lag, groups or "–",
+        status.origin,
+    )  # fmt: skip
+
+
+def _status(state: PipelineState, as_json: bool) -> int:
+    status = _known(state)
+    if as_json:
+        print(json.dumps(asdict(status), indent=2, ensure_ascii=False))
+        return 0
+    print(f"{status.name}: {status.state} ({status.origin})")
+    lines = [
+        ("process", str(status.pid)),
+        ("started", _clock(status.started_ms)),
+        ("stopped", _clock(status.stopped_ms) if status.stopped_ms is not None else ""),
+        ("master", status.master),
+        ("brokers", status.bootstrap),
+        ("checkpoint", status.checkpoint),
+        ("rows", f"{status.rows:,} in {status.batches} batches since the start"),
+        ("last batch", _last_batch(status)),
+        ("lag", "" if status.total_lag is None else f"{status.total_lag:,}"),
+        ("metrics", status.metrics or ""),
+        ("error", status.error or ""),
+    ]
+    lines += [
+        ("group", f"{group}: {seen['state']}, {seen['members']} members")
+        for group, seen in status.groups.items()
+    ]
+    for name, text in lines:
+        if text:
+            print(f"  {name:<11}{text}")
+    if status.state == DIED:
+        print("  it was killed; `kohort pipeline run` goes on from its checkpoint")
+    return 1 if status.state in (DIED, FAILED) else 0
+
+
+def _last_batch(status: Status) -> str:
+    if not status.batches:
+        return ""
+    seconds = status.batch_duration_ms / 1000
+    return f"{status.batch_rows:,} rows in {seconds:.2f} s, {status.rows_per_second:,.0f} rows/s"
+
+
+def _stop(state: PipelineState, seconds: float) -> int:
+    status = _known(state)
+    pid = state.pid()
+    if not state.is_running() or pid is None:
+        raise PipelineError(f"the pipeline {state.name} does not run; it is {status.state}")
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    while state.is_running():
+        if time.monotonic() >= deadline:
+            raise PipelineError(
+                f"the pipeline {state.name} (process {pid}) was told to stop, but still runs after {seconds:g} s: a "
+                "batch may take longer than that; wait, or end the process"
+            )
+        time.sleep(0.1)
+    last = _known(state)
+    print(f"{state.name}: {last.state}")
+    return 1 if last.state == FAILED else 0
+
+
+def _known(state: PipelineState) -> Status:
+    status = state.read()
+    if status is None:
+        raise PipelineError(
+            f"no pipeline {state.name} was started with {state.folder.parent}; see `kohort pipeline list`, --state"
+        )
+    return status
+
+
+def _clock(at_ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1000))
