@@ -105,3 +105,8 @@ def read(spark: Any, broker: BrokerProcess) -> Callable[..., Any]:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
     return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def fresh_port() -> Callable[[], int]:
+    return fixed_port

@@ -42,6 +42,8 @@ LARGEST_PIECE = 32 << 20
 FIRST_BYTES_PER_OFFSET = 1024
 SMALLEST_FETCH = 64 << 10
 LONGEST_PAUSE_MS = 1_000
+MOST_CLUSTERS = 8
+"""So many sets of connections are kept in a process."""
 
 
 class Fetches:
@@ -96,10 +98,17 @@ def worker_for(options: SourceOptions) -> Worker:
     key = (os.getpid(), *sorted(settings.items()))
     worker = _workers.get(key)
     if worker is None:
-        for old in [old for old in _workers if old[0] != key[0]]:
-            del _workers[old]
+        if len(_workers) >= MOST_CLUSTERS or any(old[0] != key[0] for old in _workers):
+            close_workers()
         worker = _workers[key] = Worker(settings, options)
     return worker
+
+
+def close_workers() -> None:
+    """Closes the connections of this process; the next task makes new ones."""
+    while _workers:
+        _, worker = _workers.popitem()
+        worker.cluster.close()
 
 
 def read_range(

@@ -11,10 +11,8 @@ The checkpoint decides what is read, the group mirrors it: what is committed is 
 from __future__ import annotations
 
 import logging
-import re
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from kohort.client.admin_groups import GroupCalls
 from kohort.client.errors import CommitFailed, FencedInstanceId, RebalanceInProgress
@@ -34,13 +32,6 @@ STOP_TIMEOUT_S = 5.0
 
 class GroupTaken(RuntimeError):
     """Another query, or other consumers, are in the group; the text says what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    offset: int
-    topic_id: bytes | None
-    """Of the topic that it was committed for, if a query of ours did it."""
 
 
 def join_group(options: SourceOptions) -> Group:
@@ -77,14 +68,14 @@ class Group:
         """What the group lets this query read; None: everything."""
         return None
 
-    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+    def committed(self, partitions: Collection[TopicPartition]) -> Offsets:
         """Where the group has been, for those partitions where it has."""
         return {}
 
-    def commit(self, offsets: Offsets, topic_ids: Mapping[str, bytes], *, wait: bool) -> None:
+    def commit(self, offsets: Offsets, *, wait: bool) -> None:
         """Mirrors what is durable. Without `wait` it goes on by itself."""
 
-    def commit_start(self, offsets: Offsets, topic_ids: Mapping[str, bytes]) -> None:
+    def commit_start(self, offsets: Offsets) -> None:
         """Returns when the group holds these offsets, where it had none before; raises if that cannot be."""
 
     def close(self) -> None:
@@ -100,8 +91,8 @@ class CommittingGroup(Group):
         assert options.group_id is not None
         self.group_id = options.group_id
         self._pending: Operation[dict[TopicPartition, OffsetAndMetadata]] | None = None
-        self._wanted: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._done: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._wanted: Offsets = {}
+        self._done: Offsets = {}
         engine = self.cluster.engine
         requests = Requests(engine.out, self.cluster.config, engine.metadata, engine.jitter)
         engine.add(requests, "requests")
@@ -111,22 +102,15 @@ class CommittingGroup(Group):
     def _settings(self, options: SourceOptions) -> dict[str, str]:
         return {**super()._settings(options), "group.id": str(options.group_id)}
 
-    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+    def committed(self, partitions: Collection[TopicPartition]) -> Offsets:
         if not partitions:
             return {}
         calls = self.cluster.calls
         found = self.cluster.run(calls.committed(partitions, self.cluster.deadline()))
-        return {
-            partition: Committed(at.offset, topic_id_in(at.metadata))
-            for partition, at in found.items()
-            if at is not None
-        }
+        return {partition: at.offset for partition, at in found.items() if at is not None}
 
-    def commit(self, offsets: Offsets, topic_ids: Mapping[str, bytes], *, wait: bool) -> None:
-        wanted = {
-            partition: OffsetAndMetadata(offset, metadata_for(topic_ids.get(partition.topic)))
-            for partition, offset in offsets.items()
-        }
+    def commit(self, offsets: Offsets, *, wait: bool) -> None:
+        wanted = dict(offsets)
         wait = wait or self.options.fail_on_commit_error
         self._settle(wait=wait)
         self._wanted = wanted
@@ -135,16 +119,13 @@ class CommittingGroup(Group):
         self._begin()
         self._settle(wait=wait)
 
-    def commit_start(self, offsets: Offsets, topic_ids: Mapping[str, bytes]) -> None:
+    def commit_start(self, offsets: Offsets) -> None:
         if offsets:
-            self.commit_now(offsets, topic_ids, self.cluster.deadline())
+            self.commit_now(offsets, self.cluster.deadline())
 
-    def commit_now(self, offsets: Offsets, topic_ids: Mapping[str, bytes], deadline_ms: int) -> None:
+    def commit_now(self, offsets: Offsets, deadline_ms: int) -> None:
         """Waits until it is done; a rebalance in the middle is waited for too."""
-        wanted: dict[tuple[str, int], int | OffsetAndMetadata] = {
-            partition: OffsetAndMetadata(offset, metadata_for(topic_ids.get(partition.topic)))
-            for partition, offset in offsets.items()
-        }
+        wanted: dict[tuple[str, int], int | OffsetAndMetadata] = dict(offsets.items())
         while True:
             try:
                 self.cluster.run(self.cluster.calls.commit(wanted, deadline_ms), wakeable=False)
@@ -160,13 +141,15 @@ class CommittingGroup(Group):
         engine = self.cluster.engine
         with engine.shielded():
             self._pending = self.cluster.core.commits.commit(
-                self._wanted, engine.now_ms(), self.cluster.deadline()
+                {partition: OffsetAndMetadata(at) for partition, at in self._wanted.items()},
+                engine.now_ms(),
+                self.cluster.deadline(),
             )
             sent = self._wanted
             self._pending.on_done(lambda operation: self._note(operation.error, sent))
         engine.nudge()
 
-    def _note(self, error: Exception | None, sent: dict[TopicPartition, OffsetAndMetadata]) -> None:
+    def _note(self, error: Exception | None, sent: Offsets) -> None:
         if error is None:
             self._done = sent
 
@@ -212,12 +195,3 @@ def taken_over(group_id: str) -> GroupTaken:
         f"another query has taken over the group {group_id!r}, so this one ends: give each query its own "
         "kafka.group.id, or set groupMode=shared in both to share the partitions"
     )
-
-
-def metadata_for(topic_id: bytes | None) -> str:
-    return f"kohort-spark topic_id={topic_id.hex()}" if topic_id and any(topic_id) else ""
-
-
-def topic_id_in(metadata: str) -> bytes | None:
-    found = re.search(r"\bkohort-spark topic_id=([0-9a-f]{32})\b", metadata or "")
-    return bytes.fromhex(found[1]) if found else None

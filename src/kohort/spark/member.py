@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from kohort.client.admin_types import MemberDescription
 from kohort.client.consumer_calls import Listener
@@ -181,7 +181,6 @@ class SharedGroup(MemberGroup):
         self._planned: Offsets = {}
         self._durable: Offsets = {}
         self._gained: set[TopicPartition] = set()
-        self._topic_ids: Mapping[str, bytes] = {}
 
     def _settings(self, options: SourceOptions) -> dict[str, str]:
         settings = super()._settings(options)
@@ -212,14 +211,14 @@ class SharedGroup(MemberGroup):
             self._planned = {partition: at for partition, at in end.items() if partition in owned}
             return dict(self._planned)
 
-    def is_durable(self, offsets: Offsets, topic_ids: Mapping[str, bytes]) -> None:
+    def is_durable(self, offsets: Offsets) -> None:
         with self._changed:
-            self._durable, self._topic_ids = dict(offsets), topic_ids
+            self._durable = dict(offsets)
             self._changed.notify_all()
 
-    def commit(self, offsets: Offsets, topic_ids: Mapping[str, bytes], *, wait: bool) -> None:
+    def commit(self, offsets: Offsets, *, wait: bool) -> None:
         owned = self.owned() or frozenset()
-        super().commit({p: at for p, at in offsets.items() if p in owned}, topic_ids, wait=wait)
+        super().commit({p: at for p, at in offsets.items() if p in owned}, wait=wait)
 
     def _on_assigned(self, partitions: list[TopicPartition]) -> None:
         with self._changed:
@@ -246,7 +245,7 @@ class SharedGroup(MemberGroup):
 
     def _hand_over(self, offsets: Offsets) -> None:
         try:
-            self.commit_now(offsets, self._topic_ids, self.cluster.deadline(STOP_TIMEOUT_S))
+            self.commit_now(offsets, self.cluster.deadline(STOP_TIMEOUT_S))
         except KohortError as error:
             log.warning("group %s: %s go without their last commit: %s", self.group_id, list(offsets), error)
 

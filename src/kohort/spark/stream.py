@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -135,37 +135,33 @@ class Driver:
         self.ends: Offsets = {}
         """The true ends of the logs, as they were last seen."""
         self._leaders: dict[TopicPartition, Leader] = {}
-        self._topic_ids: dict[str, bytes] | None = None
+        self._topic_ids: dict[str, bytes] = {}
         self._anew: dict[
             str, Offsets
         ] = {}  # topics made anew under us, with the offsets at which that was seen
         self._target: Offsets | None = None
+        self._closed = False
         self._delay: Delay | None = None
         if options.min_offsets_per_trigger is not None:
             self._delay = Delay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
 
     def close(self) -> None:
-        self.group.close()
+        """Also a second time."""
+        if not self._closed:
+            self._closed = True
+            self.group.close()
 
     # --- where it starts --------------------------------------------------------------------------
 
     def initial(self) -> Offsets:
         """The group's offsets, else those of the options. Committed before they are used, so that they stay."""
         self._look()
-        committed = self.group.committed(self._leaders)
-        self._topic_ids = {partition.topic: leader.topic_id for partition, leader in self._leaders.items()}
-        start: Offsets = {}
-        for partition, at in committed.items():
-            if at.topic_id in (None, ZERO_UUID, self._leaders[partition].topic_id):
-                start[partition] = at.offset
-            else:
-                self._lose(f"the topic {partition.topic} was deleted and made anew since the group read it")
-                start[partition] = 0
+        start = self.group.committed(self._leaders)
         missing = [partition for partition in self._leaders if partition not in start]
         if missing:
             chosen = self.cluster.at(self.options.starting, self._leaders)
             start |= {partition: chosen[partition] for partition in missing}
-        self.group.commit_start({partition: start[partition] for partition in missing}, self._topic_ids)
+        self.group.commit_start({partition: start[partition] for partition in missing})
         if self.shared is not None:
             return self._begin_shared(start)
         return start
@@ -210,13 +206,9 @@ class Driver:
         return end
 
     def _mirror(self, durable: Offsets, *, wait: bool) -> None:
-        assert self._topic_ids is not None
-        known = {
-            topic: self._topic_ids[topic] for topic in {p.topic for p in durable} if topic in self._topic_ids
-        }
         if self.shared is not None:
-            self.shared.is_durable(durable, known)
-        self.group.commit(durable, known, wait=wait)
+            self.shared.is_durable(durable)
+        self.group.commit(durable, wait=wait)
 
     def _admitted(self, begin: Offsets, start: Offsets, end: Offsets) -> Offsets:
         """No more than was asked for, and not before there is enough."""
@@ -249,7 +241,7 @@ class Driver:
         missing = self.cluster.earliest([partition for partition in gained if partition not in committed])
         ours = {partition: at for partition, at in end.items() if partition in owned and partition in start}
         for partition in gained:
-            at = committed[partition].offset if partition in committed else missing[partition]
+            at = committed[partition] if partition in committed else missing[partition]
             if partition not in start:
                 ours[partition] = at
                 self.shared.began([partition])
@@ -261,25 +253,18 @@ class Driver:
 
     # --- what became of the topics ----------------------------------------------------------------
 
-    def _look(self, start: Mapping[TopicPartition, int] | None = None) -> None:
+    def _look(self, start: Offsets | None = None) -> None:
         """Asks which partitions there are, and notices topics that were deleted and made again."""
         self.group.check()
         self._leaders = self.cluster.partitions(self.options.strategy)
         self.group.enter({partition.topic for partition in self._leaders})
-        if start is None:
-            return
-        if self._topic_ids is None:
-            committed = self.group.committed([p for p in start if p in self._leaders])
-            self._topic_ids = {
-                partition.topic: at.topic_id for partition, at in committed.items() if at.topic_id is not None
-            }
         for topic, leader in {p.topic: leader for p, leader in self._leaders.items()}.items():
             before = self._topic_ids.setdefault(topic, leader.topic_id)
-            of_topic = {p: at for p, at in start.items() if p.topic == topic}
+            of_topic = {p: at for p, at in (start or {}).items() if p.topic == topic}
             if topic in self._anew and of_topic != self._anew[topic]:
                 del self._anew[topic]
                 before = self._topic_ids[topic] = leader.topic_id
-            if ZERO_UUID in (before, leader.topic_id) or before == leader.topic_id:
+            if start is None or ZERO_UUID in (before, leader.topic_id) or before == leader.topic_id:
                 continue
             if topic not in self._anew:
                 self._lose(
@@ -313,7 +298,7 @@ class Driver:
         """What executors do for one micro-batch; also of one that was planned before the driver died."""
         if start == end:
             return []
-        if self._topic_ids is None or any(partition not in self._leaders for partition in end):
+        if any(partition not in self._leaders for partition in end):
             self._look(start)
         if self.shared is not None:
             both = set(start) & set(end)
