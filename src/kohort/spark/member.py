@@ -217,8 +217,9 @@ class SharedGroup(MemberGroup):
             self._changed.notify_all()
 
     def commit(self, offsets: Offsets, *, wait: bool) -> None:
-        owned = self.owned() or frozenset()
-        super().commit({p: at for p, at in offsets.items() if p in owned}, wait=wait)
+        """Only of what this query has begun: elsewhere the group may be further than an old checkpoint."""
+        begun = (self.owned() or frozenset()) - self.gained()
+        super().commit({p: at for p, at in offsets.items() if p in begun}, wait=wait)
 
     def _on_assigned(self, partitions: list[TopicPartition]) -> None:
         with self._changed:
