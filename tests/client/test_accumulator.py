@@ -273,3 +273,20 @@ def test_a_bad_record_in_a_carrier_is_found_in_its_own_batch() -> None:
     core.reply(send, ErrorCode.INVALID_RECORD, record_errors=bad)
     assert "needs keys" in str(outcome(placed[7]))
     assert all(isinstance(outcome(p), BatchMemberFailed) for n, p in enumerate(placed) if n != 7)
+
+
+def test_an_interrupt_between_two_columns_leaves_neither_longer() -> None:
+    class Interrupted(list[int]):
+        def append(self, timestamp: int) -> None:
+            raise KeyboardInterrupt
+
+    core = plain(linger_ms=5)
+    core.send(b"a", key=b"1")
+    batch = core.accumulator.topics["orders"].open[0]
+    good, batch.timestamps = batch.timestamps, Interrupted(batch.timestamps)
+    with pytest.raises(KeyboardInterrupt):
+        core.send(b"lost", key=b"2")
+    batch.timestamps = good
+    core.send(b"b")
+    (send,) = core.tick(after_ms=5)
+    assert values(send) == [b"a", b"b"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -408,6 +409,43 @@ def test_a_forked_child_is_told_that_the_producer_is_not_its_own(broker: str, to
                 os._exit(code)
         assert os.waitpid(child, 0)[1] == 0
         assert producer.send(topic, b"b", partition=0).result(10).offset == 1
+
+
+def test_ctrl_c_in_the_middle_of_sending_loses_no_record_that_send_returned(broker: str, topic: str) -> None:
+    taken: list[tuple[int, Delivery]] = []
+    interrupts, turn = 0, 0
+    stop = threading.Event()
+
+    def press() -> None:
+        while not stop.wait(0.0005):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with Producer(bootstrap_servers=broker, batch_size=3000, linger_ms=1) as producer:
+        producer.partitions_for(topic)
+        thread = threading.Thread(target=press)
+        thread.start()
+        while interrupts < 60:
+            try:
+                while True:
+                    turn += 1
+                    key = b"k" if turn % 2 else None
+                    delivery = producer.send(topic, b"%d" % turn, key=key, partition=0)
+                    taken.append((turn, delivery))
+            except KeyboardInterrupt:
+                interrupts += 1
+                if interrupts == 60:
+                    stop.set()
+        while thread.is_alive():
+            try:
+                thread.join()
+            except KeyboardInterrupt:
+                pass
+        producer.flush(30)
+        placed = {delivery.result(0).offset: turn for turn, delivery in taken}
+    written = {record.offset: int(record.value) for record in read(broker, topic, len(taken))}
+    assert len(placed) == len(taken)
+    assert placed.items() <= written.items()
+    assert list(written.values()) == sorted(written.values())
 
 
 # --- a broker that is killed --------------------------------------------------------------------------

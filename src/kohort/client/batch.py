@@ -130,6 +130,14 @@ class Batch:
             rider.fail(error, None if record_errors is None else _Shifted(record_errors, first))
         self._end()
 
+    def even_out(self) -> None:
+        """Drops the last record if it is not in all columns."""
+        count = min(len(self.values), len(self.timestamps))
+        if self.keys is not None:
+            count = min(count, len(self.keys))
+            del self.keys[count:]
+        del self.values[count:], self.timestamps[count:]
+
     def members(self) -> list[Batch]:
         """The batches that `send` filled: itself, or those that ride in it."""
         return [self] if self.riders is None else [rider for _, rider in self.riders]

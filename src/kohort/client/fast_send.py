@@ -68,24 +68,28 @@ def fast_send(
             batch = queues.open[at]
             size = batch.size + key_size + value_size + _SIZE_BESIDE
             if size <= batch.limit:
-                batch.size = size
-                values = batch.values
-                index = len(values)
-                if key is not None:
-                    if batch.keys is None:
-                        batch.keys = [None] * index
-                    batch.keys.append(key)
-                elif batch.keys is not None:
-                    batch.keys.append(None)
-                values.append(value)
-                batch.timestamps.append(timestamp_ms)
-                placed = _new_tuple(placed_class, (batch, index, timestamp_ms, key_size, value_size))
-                if on_delivery is None:
+                try:
+                    batch.size = size
+                    values = batch.values
+                    index = len(values)
+                    if key is not None:
+                        if batch.keys is None:
+                            batch.keys = [None] * index
+                        batch.keys.append(key)
+                    elif batch.keys is not None:
+                        batch.keys.append(None)
+                    values.append(value)
+                    batch.timestamps.append(timestamp_ms)
+                    placed = _new_tuple(placed_class, (batch, index, timestamp_ms, key_size, value_size))
+                    if on_delivery is None:
+                        return placed
+                    if batch.callbacks is None:
+                        batch.callbacks = []
+                    batch.callbacks.append((placed, on_delivery))
                     return placed
-                if batch.callbacks is None:
-                    batch.callbacks = []
-                batch.callbacks.append((placed, on_delivery))
-                return placed
+                except BaseException:  # Ctrl-C strikes anywhere: no column may be longer than the others
+                    batch.even_out()
+                    raise
         return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     return send

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kohort.client.accumulator import Accumulator
@@ -90,6 +91,31 @@ class Delivery(Placed):
     def __repr__(self) -> str:
         batch, _ = self._place
         return f"<Delivery to {batch.queue}: {self._outcome if batch.done else 'on its way'}>"
+
+
+class _NoInterrupt:
+    """Inside, a Ctrl-C is noted; KeyboardInterrupt is raised at the end. Python has them on the main thread only."""
+
+    __slots__ = ("_before", "_noted")
+
+    def __enter__(self) -> None:
+        self._noted = False
+        self._before = None
+        if threading.get_ident() == threading.main_thread().ident:
+            before = signal.getsignal(signal.SIGINT)
+            # Another handler than Python's own is the user's affair: it need not raise.
+            if before is signal.default_int_handler:
+                self._before = before
+                signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._noted = True
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+        if self._noted:
+            raise KeyboardInterrupt
 
 
 class ArrowDelivery:
@@ -257,7 +283,8 @@ class Producer:
         in_time: bool | None = None
         while True:
             try:
-                step = steps.send(in_time)
+                with _NoInterrupt():
+                    step = steps.send(in_time)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             assert isinstance(step, Until)
