@@ -200,6 +200,11 @@ def test_a_rebalance_is_a_new_generation_with_what_it_changed() -> None:
     assert (third.generation, third.sync_ms, third.members, third.went) == (3, None, 0, ("one", "two"))
 
 
+def test_a_group_that_is_just_made_has_not_rebalanced() -> None:
+    made = Generation(500, 0, None, None, 500, ())
+    assert [each.generation for each in rebalances([made, ONE, DELETED, made, ONE])] == [1, 1]
+
+
 def test_lag_is_the_end_of_the_log_then_less_what_was_committed_then() -> None:
     commits = commits_by_partition(
         [

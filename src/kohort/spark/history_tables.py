@@ -297,11 +297,14 @@ class _Open:
 
 
 def rebalances(generations: Sequence[Generation]) -> list[Rebalance]:
-    """Each generation that differs from the one before; a record that only repeats one is none."""
+    """Each generation that differs from the one before; a record that only repeats one, or a group without members
+    that is just made, is none."""
     found: list[Rebalance] = []
     before: Generation | None = None
     for each in generations:
-        if each.generation is not None and (before is None or each.generation != before.generation):
+        last = None if before is None else before.generation
+        is_another = each.generation != last if last is not None else bool(each.members)
+        if each.generation is not None and is_another:
             found.append(_rebalance(before, each))
         before = each
     return found
