@@ -195,16 +195,18 @@ class KohortMember(Member):
         }
         if "group_instance_id" in options:
             self.settings["group.instance.id"] = options["group_instance_id"]
+        self.commits_when_revoked = options.get("commits_when_revoked", False)  # and not after each poll
 
     def run(self) -> None:
         with Consumer(self.settings) as consumer:
-            consumer.subscribe(self.topics)
+            on_revoked = (lambda partitions: consumer.commit()) if self.commits_when_revoked else None
+            consumer.subscribe(self.topics, on_revoked=on_revoked)
             while not self.leaving.is_set():
                 self.polling.wait()
                 polled = consumer.poll(0.1, max_records=100)
                 received = [from_record(record) for records in polled.values() for record in records]
                 self.note(received, consumer.assignment())
-                offsets = next_offsets(received)
+                offsets = {} if self.commits_when_revoked else next_offsets(received)
                 if offsets and self._commit(consumer, offsets):
                     self.note_commit(offsets)
 

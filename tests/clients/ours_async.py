@@ -103,13 +103,14 @@ class KohortAsyncMember(KohortMember):
 
     async def _consume(self) -> None:
         async with AsyncConsumer(self.settings) as consumer:
-            await consumer.subscribe(self.topics)
+            on_revoked = (lambda partitions: consumer.commit()) if self.commits_when_revoked else None
+            await consumer.subscribe(self.topics, on_revoked=on_revoked)
             while not self.leaving.is_set():
                 await asyncio.to_thread(self.polling.wait)
                 polled = await consumer.poll(0.1, max_records=100)
                 received = [from_record(record) for records in polled.values() for record in records]
                 self.note(received, consumer.assignment())
-                offsets = next_offsets(received)
+                offsets = {} if self.commits_when_revoked else next_offsets(received)
                 if offsets and await self._commit_now(consumer, offsets):
                     self.note_commit(offsets)
 

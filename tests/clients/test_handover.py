@@ -1,0 +1,56 @@
+"""Members that commit when their partitions are taken away: however the group changes, no record comes twice."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.clients.confluent import Confluent
+from tests.clients.conftest import Connect
+from tests.clients.ours import Kohort
+from tests.clients.ours_async import KohortAsync
+from tests.clients.process import eventually
+from tests.clients.team import Team, new_team
+
+SETTINGS = ("group.initial.rebalance.delay.ms=0",)
+STEPS = 25
+
+
+def change(team: Team, clients: list[Any], assignor: str, chance: random.Random) -> None:
+    """Somebody comes or goes, or a record is written to each partition; the group may still be busy with the last."""
+    what = chance.random()
+    if what < 0.4 and len(team.members) < 6:
+        team.join(chance.choice(clients), assignor=assignor, commits_when_revoked=True)
+    elif what < 0.65 and len(team.members) > 1:
+        team.leave(chance.choice(team.members))
+    else:
+        team.produce(team.observer, count=3)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_every_record_once_while_members_come_and_go(
+    assignor: str, seed: int, connect: Connect, name: str
+) -> None:
+    chance = random.Random(seed)
+    clients = [connect(Kohort), connect(KohortAsync)]
+    with new_team(connect(Confluent), name, partitions=12) as team:
+        team.join(clients[0], assignor=assignor, commits_when_revoked=True)
+        for step in range(STEPS):
+            change(team, clients, assignor, chance)
+            if step % 5 == 0:
+                team.settle()
+        team.settle()
+        everyone = team.members + team.gone
+
+        def received() -> Counter[tuple[int, int]]:
+            return Counter((record.partition, record.offset) for m in everyone for record in list(m.received))
+
+        total = sum(team.produced.values())
+        eventually(lambda: len(received()) == total, f"all {total} records received")
+    twice = {at for at, times in received().items() if times > 1}
+    assert not twice, f"seed {seed}"
+    assert connect(Confluent).committed(name) == team.produced, "what the last one had is committed too"
