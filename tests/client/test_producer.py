@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -411,41 +413,45 @@ def test_a_forked_child_is_told_that_the_producer_is_not_its_own(broker: str, to
         assert producer.send(topic, b"b", partition=0).result(10).offset == 1
 
 
-def test_ctrl_c_in_the_middle_of_sending_loses_no_record_that_send_returned(broker: str, topic: str) -> None:
-    taken: list[tuple[int, Delivery]] = []
-    interrupts, turn = 0, 0
-    stop = threading.Event()
+SENDS_UNTIL_INTERRUPTED_60_TIMES = """
+import json, os, signal, sys, threading
+from kohort import Producer
 
-    def press() -> None:
-        while not stop.wait(0.0005):
-            os.kill(os.getpid(), signal.SIGINT)
+taken, turn, handled = [], 0, threading.Event()
 
-    with Producer(bootstrap_servers=broker, batch_size=3000, linger_ms=1) as producer:
-        producer.partitions_for(topic)
-        thread = threading.Thread(target=press)
-        thread.start()
-        while interrupts < 60:
-            try:
-                while True:
-                    turn += 1
-                    key = b"k" if turn % 2 else None
-                    delivery = producer.send(topic, b"%d" % turn, key=key, partition=0)
-                    taken.append((turn, delivery))
-            except KeyboardInterrupt:
-                interrupts += 1
-                if interrupts == 60:
-                    stop.set()
+def press():
+    for _ in range(60):
+        threading.Event().wait(0.0007)
+        os.kill(os.getpid(), signal.SIGINT)
+        handled.wait(1)
+        handled.clear()
+
+producer = Producer(bootstrap_servers=sys.argv[1], batch_size=3000, linger_ms=1)
+producer.partitions_for(sys.argv[2])
+thread = threading.Thread(target=press)
+thread.start()
+while signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+    try:
         while thread.is_alive():
-            try:
-                thread.join()
-            except KeyboardInterrupt:
-                pass
-        producer.flush(30)
-        placed = {delivery.result(0).offset: turn for turn, delivery in taken}
-    written = {record.offset: int(record.value) for record in read(broker, topic, len(taken))}
-    assert len(placed) == len(taken)
-    assert placed.items() <= written.items()
-    assert list(written.values()) == sorted(written.values())
+            turn += 1
+            taken.append((turn, producer.send(sys.argv[2], b"%d" % turn, key=b"k" if turn % 2 else None, partition=0)))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except KeyboardInterrupt:
+        handled.set()
+producer.flush(30)
+print(json.dumps([[delivery.result(0).offset, turn] for turn, delivery in taken]))
+producer.close()
+"""
+
+
+def test_ctrl_c_in_the_middle_of_sending_loses_no_record_that_send_returned(broker: str, topic: str) -> None:
+    command = [sys.executable, "-c", SENDS_UNTIL_INTERRUPTED_60_TIMES, broker, topic]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    placed: list[list[int]] = json.loads(done.stdout)
+    assert len(placed) > 100
+    written = {record.offset: int(record.value) for record in read(broker, topic, len(placed))}
+    assert all(written[offset] == turn for offset, turn in placed)
+    assert list(written.values()) == sorted(set(written.values()))
 
 
 # --- a broker that is killed --------------------------------------------------------------------------
