@@ -74,7 +74,7 @@ def batch_line(batch: BatchProgress, status: Status) -> str:
 
 def idle_line(status: Status) -> str:
     """What is shown while nothing comes."""
-    parts = ["waiting for records", f"{status.rows:,} rows in {status.batches} batches so far"]
+    parts = ["waiting for records", f"{status.rows:,} rows so far"]
     return "    ".join(parts + _standing(status))
 
 
