@@ -11,6 +11,7 @@ import os
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kohort.client.backoff import Backoff
@@ -117,8 +118,11 @@ def read_range(
     """The records of a range as pyarrow.RecordBatch, only the named columns."""
     from kohort.spark.rows import schema_of, to_rows
 
-    schema = schema_of(names)
-    for columns in RangeReader(worker_for(options), wanted, leader, options).columns():
+    schema, worker = schema_of(names), worker_for(options)
+    if wanted.open_end:
+        latest = worker.cluster.latest([wanted.partition])[wanted.partition]
+        wanted = replace(wanted, end=max(wanted.end, latest))
+    for columns in RangeReader(worker, wanted, leader, options).columns():
         yield to_rows(wanted.partition, columns, schema)
 
 
@@ -128,6 +132,7 @@ class RangeReader:
         self._partition, self._end = wanted.partition, wanted.end
         self._leader = leader
         self._position = wanted.start
+        self._open_start = wanted.open_start
         self._bytes_per_offset = float(FIRST_BYTES_PER_OFFSET)
         self._failures = 0
         self._backoff = Backoff(worker.config.retry_backoff_ms, LONGEST_PAUSE_MS, lambda: 0.5)
@@ -147,6 +152,7 @@ class RangeReader:
                 if self._position < self._end:
                     ahead = self._send(self._position)
                 continue
+            self._open_start = False
             found = end_of(records)
             after = self._end if found is None else max(found[0], self._position)
             self._learn_size(len(records), after)
@@ -248,8 +254,9 @@ class RangeReader:
 
     def _out_of_range(self) -> None:
         first = self._worker.cluster.earliest([self._partition])[self._partition]
-        reason = unread(self._partition, self._position, self._end, self._options.group_id)
-        self._lose(f"{reason}; the log begins at offset {first}")
+        if not self._open_start:
+            reason = unread(self._partition, self._position, self._end, self._options.group_id)
+            self._lose(f"{reason}; the log begins at offset {first}")
         self._position = first if first > self._position else self._end
 
     def _nothing_there(self, data: PartitionData) -> None:

@@ -37,6 +37,10 @@ class OffsetRange:
     partition: TopicPartition
     start: int
     end: int
+    open_start: bool = False
+    """It starts at the first record that there is when it is read."""
+    open_end: bool = False
+    """It ends where the log ends when it is read."""
 
     @property
     def size(self) -> int:
@@ -89,8 +93,11 @@ def divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     for left in range(parts, 0, -1):
         end = start + (whole.end - start) // left
         if end > start:
-            pieces.append(replace(whole, start=start, end=end))
+            pieces.append(OffsetRange(whole.partition, start, end))
         start = end
+    if pieces:
+        pieces[0] = replace(pieces[0], open_start=whole.open_start)
+        pieces[-1] = replace(pieces[-1], open_end=whole.open_end)
     return pieces
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -26,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from kohort.spark.offsets import Offsets
-from kohort.spark.options import AtOffsets, OptionError, SourceOptions, read_source_options
+from kohort.spark.options import AtOffsets, Edge, OptionError, SourceOptions, read_source_options
 from kohort.spark.planning import Leader, OffsetRange, batch_ranges, split
 
 TYPES: dict[str, DataType] = {
@@ -151,7 +152,14 @@ class KohortReader(RangesReader, DataSourceReader):
         finally:
             cluster.close()
         _check_specified(options, start, end)
-        ranges = batch_ranges(start, end)
+        # Spark plans a frame once, and the same frame may be asked again when there are more records: tasks look
+        # for themselves where the log begins and ends by then.
+        ranges = [
+            replace(
+                each, open_start=options.starting is Edge.EARLIEST, open_end=options.ending is Edge.LATEST
+            )
+            for each in batch_ranges(start, end)
+        ]
         if options.max_records_per_partition is not None or (options.min_partitions or 0) > len(ranges):
             ranges = split(ranges, options.min_partitions, options.max_records_per_partition)
         return [RangePartition(each, leaders[each.partition]) for each in ranges]
