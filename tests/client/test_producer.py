@@ -643,6 +643,24 @@ def test_arrow_rows_wait_for_room(broker: str, topic: str) -> None:
     assert len(read(broker, topic, 5000)) == 5000
 
 
+async def test_a_forked_child_is_told_that_the_asyncio_producer_is_not_its_own(
+    broker: str, topic: str
+) -> None:
+    async with AsyncProducer(bootstrap_servers=broker) as producer:
+        await producer.send_and_wait(topic, b"a", partition=0)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                producer.send(topic, b"from the child", partition=0).send(None)
+            except ClosedClient:
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        assert (await producer.send_and_wait(topic, b"b", partition=0)).offset == 1
+
+
 async def test_the_asyncio_producer_sends_arrow_batches(broker: str, topic: str) -> None:
     async with AsyncProducer(bootstrap_servers=broker, batch_size=4000) as producer:
         written = await (await producer.send_arrow(topic, arrow_rows(2000)))

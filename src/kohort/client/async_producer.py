@@ -17,6 +17,7 @@ from kohort.client.engine import FAR_MS
 from kohort.client.errors import ClosedClient
 from kohort.client.fast_send import fast_send
 from kohort.client.outgoing import Outgoing, ProducerRecord
+from kohort.client.producer import send_slowly_after_fork
 from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
 from kohort.client.steps import Steps, T, Until
@@ -134,6 +135,7 @@ class AsyncProducer:
         self._is_closed = False
         self._is_turning = False
         self._fast = fast_send(self._accumulator, outgoing, time.time_ns, _not) if outgoing.is_plain else None
+        send_slowly_after_fork(self)
         self._turn_soon()
 
     async def __aenter__(self) -> AsyncProducer:

@@ -337,6 +337,7 @@ def send_slowly_after_fork(producer: Any) -> None:
 def _after_fork() -> None:
     for producer in list(_producers):
         producer.__dict__.pop("send", None)
+        producer.__dict__["_fast"] = None
 
 
 os.register_at_fork(after_in_child=_after_fork)
