@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.client.async_engine import AsyncEngine
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.consumer import OBJECTS, OffsetMap, Polled, build_core
-from kohort.client.consumer_calls import ConsumerCalls, Listener, Offsets, RebalanceCallback
+from kohort.client.consumer import OBJECTS, OffsetMap, Polled, build_core, checked_limit
+from kohort.client.consumer_calls import ConsumerCalls, Offsets
 from kohort.client.driving import deadline_after, run_steps_async
 from kohort.client.errors import ClosedClient, ConcurrentUse
 from kohort.client.iteration import Iteration
+from kohort.client.listener import Listener, RebalanceCallback
 from kohort.client.records import Record
 from kohort.client.steps import Steps, T
 from kohort.client.tls import security_for
@@ -109,7 +110,7 @@ class AsyncConsumer:
         for partition, records in (await consumer.poll(1.0)).items():
             for record in records: ...
         """
-        limit = self._config.max_poll_records if max_records is None else max_records
+        limit = checked_limit(max_records, self._config.max_poll_records)
         empty: Polled = {}
         take = self._core.take
         steps = self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty)
@@ -121,6 +122,7 @@ class AsyncConsumer:
     ) -> pyarrow.RecordBatch | None:
         """The same as one pyarrow RecordBatch, without an object per record; None if nothing came in time."""
         take = self._core.fetcher.take_arrow
+        checked_limit(max_records, 1)
         return await self._run(
             self._calls.poll(self._deadline(timeout), lambda now_ms: take(max_records, columns, now_ms), None)
         )

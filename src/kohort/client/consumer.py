@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.client.assignors import load_assignors
 from kohort.client.config import CONSUMER, ConsumerConfig, read_config
-from kohort.client.consumer_calls import ConsumerCalls, Listener, Offsets, RebalanceCallback
+from kohort.client.consumer_calls import ConsumerCalls, Offsets
 from kohort.client.consumer_core import ConsumerCore
 from kohort.client.driving import deadline_after, run_steps
 from kohort.client.engine import Engine
 from kohort.client.errors import ClosedClient, ConcurrentUse
 from kohort.client.iteration import Iteration
+from kohort.client.listener import Listener, RebalanceCallback
 from kohort.client.records import Record, Records
 from kohort.client.steps import Steps, T
 from kohort.client.tls import SECURITY_OBJECTS, security_for
@@ -63,6 +64,16 @@ def build_core(
         raise
     engine.add(core, *core.prefixes)
     return core
+
+
+def checked_limit(max_records: int | None, default: int) -> int:
+    if max_records is None:
+        return default
+    if max_records < 1:
+        raise ValueError(
+            f"max_records must be at least 1, not {max_records}: to wait for none, pause() the partitions"
+        )
+    return max_records
 
 
 class Consumer:
@@ -146,7 +157,7 @@ class Consumer:
         for partition, records in consumer.poll(1.0).items():
             for record in records: ...
         """
-        limit = self._config.max_poll_records if max_records is None else max_records
+        limit = checked_limit(max_records, self._config.max_poll_records)
         empty: Polled = {}
         take = self._core.take
         taken = self._run(
@@ -162,6 +173,7 @@ class Consumer:
         batch = consumer.poll_arrow(1.0, max_records=100_000, columns=("value", "offset"))
         """
         take = self._core.fetcher.take_arrow
+        checked_limit(max_records, 1)
         return self._run(
             self._calls.poll(self._deadline(timeout), lambda now_ms: take(max_records, columns, now_ms), None)
         )

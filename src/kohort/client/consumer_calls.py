@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from kohort.client.callbacks import Callback, CallbackKind
 from kohort.client.consumer_core import ConsumerCore
 from kohort.client.errors import IllegalState, TimedOut
-from kohort.client.membership import CallbackKind
+from kohort.client.listener import Listener as Listener
 from kohort.client.operation import Operation
 from kohort.client.steps import Call, Steps, T, Until
 from kohort.client.subscription import (
@@ -31,6 +31,7 @@ from kohort.client.types import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     TopicPartition,
+    as_offset,
     as_partition,
 )
 
@@ -40,23 +41,6 @@ TURN_MS = 1_000
 """A poll that waits long looks up so often, to tell the membership that it is still there."""
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]
-RebalanceCallback = Callable[[list[TopicPartition]], Any]
-
-
-@dataclass(slots=True)
-class Listener:
-    """The user's rebalance callbacks; without `on_lost`, lost partitions go to `on_revoked` as in Kafka."""
-
-    on_assigned: RebalanceCallback | None = None
-    on_revoked: RebalanceCallback | None = None
-    on_lost: RebalanceCallback | None = None
-
-    def function(self, kind: CallbackKind) -> RebalanceCallback | None:
-        if kind is CallbackKind.ASSIGNED:
-            return self.on_assigned
-        if kind is CallbackKind.LOST and self.on_lost is not None:
-            return self.on_lost
-        return self.on_revoked
 
 
 class ConsumerCalls:
@@ -66,6 +50,7 @@ class ConsumerCalls:
         self.core = core
         self.clock = clock
         self.listener = Listener()
+        self._telling: Callback | None = None  # what the user's function is being told, while it runs
         self._on_consume = [i.on_consume for i in interceptors if hasattr(i, "on_consume")]
         self._on_commit = [i.on_commit for i in interceptors if hasattr(i, "on_commit")]
         core.commits.on_commit = self._committed
@@ -81,6 +66,8 @@ class ConsumerCalls:
             raise IllegalState(
                 f"subscribe takes a list of topics: subscribe([{topics!r}]); for a pattern give re.compile(...)"
             )
+        if not isinstance(topics, Iterable):
+            raise ValueError(f"subscribe takes a list of topics or a compiled pattern, not {topics!r}")
         names = list(topics)
         for name in names:
             if not isinstance(name, str) or not name.strip():
@@ -154,6 +141,10 @@ class ConsumerCalls:
             raise IllegalState(
                 "the consumer reads nothing: call subscribe(topics) or assign(partitions) first"
             )
+        if self._telling is not None:
+            raise IllegalState(
+                "a rebalance callback runs within poll and cannot call it again: return, and that poll goes on"
+            )
         try:
             return (yield from self._poll(deadline_ms, take, empty))
         finally:
@@ -200,16 +191,23 @@ class ConsumerCalls:
         core = self.core
         membership = core.membership
         while membership is not None and membership.callback is not None:
-            callback = membership.callback
+            callback, outer = membership.callback, self._telling
             function = self.listener.function(callback.kind)
+            if outer is not None and CallbackKind.ASSIGNED not in (outer.kind, callback.kind):
+                function = None  # the user leaves inside of the callback that tells him just this
             error: BaseException | None = None
             if function is not None:
+                self._telling = callback
                 try:
                     yield Call(function, (list(callback.partitions),))
                 except BaseException as raised:
                     error = raised
-            membership.called_back(error, self.clock())
-            if error is not None and not isinstance(error, Exception):
+                finally:
+                    self._telling = outer
+            is_current = membership.callback is callback  # else he left inside of it
+            if is_current:
+                membership.called_back(error, self.clock())
+            if error is not None and not (is_current and isinstance(error, Exception)):
                 raise error
             core.tick(self.clock())
         for committed in core.commits.take_callbacks():
@@ -237,7 +235,7 @@ class ConsumerCalls:
     # --- positions ------------------------------------------------------------------------------------
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> Steps[None]:
-        at = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(int(offset))
+        at = as_offset(offset)
         if at.offset < 0:
             raise ValueError(f"an offset to seek to cannot be negative: {at.offset}")
         self.core.positions.seek(as_partition(partition), at, self.clock())
@@ -267,7 +265,7 @@ class ConsumerCalls:
         while known() is None:
             core.tick(self.clock())
             if not (yield Until(lambda: known() is not None or core.positions.has_error, deadline_ms)):
-                raise self._timed_out(f"the position of {wanted}")
+                raise self._timed_out(f"the position of {wanted}", self._is_missing(wanted))
             core.raise_errors()
         found = known()
         assert found is not None
@@ -284,9 +282,13 @@ class ConsumerCalls:
         """As given, or the positions of all records that were returned."""
         if offsets is None:
             return self.core.subscription.consumed()
+        if not isinstance(offsets, Mapping):
+            raise ValueError(
+                f'offsets to commit go by partition, as in {{("orders", 0): 42}}, not {offsets!r}'
+            )
         chosen: Offsets = {}
         for partition, at in offsets.items():
-            where = at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(int(at))
+            where = as_offset(at)
             if where.offset < 0:
                 raise ValueError(f"an offset to commit cannot be negative: {where.offset} of {partition}")
             chosen[as_partition(partition)] = where
@@ -327,10 +329,10 @@ class ConsumerCalls:
     ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
         wanted = {as_partition(partition): time for partition, time in times.items()}
         for partition, time in wanted.items():
-            if time < 0:
+            if not isinstance(time, int) or time < 0:
                 raise ValueError(
-                    f"the time for {partition} is negative ({time}): give milliseconds since 1970, "
-                    "or use beginning_offsets() or end_offsets()"
+                    f"the time for {partition} is negative or no whole number ({time!r}): give milliseconds since "
+                    "1970, or use beginning_offsets() or end_offsets()"
                 )
         operation = self.core.positions.list_offsets(wanted, self.clock(), deadline_ms)
         return (yield from self._finish(operation, deadline_ms, "the offsets for times"))
@@ -421,6 +423,12 @@ class ConsumerCalls:
                 raise TimedOut(f"{operation.error}; {obstacle}")
         return operation.value()
 
-    def _timed_out(self, what: str) -> TimedOut:
-        obstacle = self.obstacle()
+    def _is_missing(self, partition: TopicPartition) -> str:
+        topic = self.core.metadata.cluster.topics.get(partition.topic)
+        if topic is None or partition.partition in topic.partitions:
+            return ""
+        return f"{partition.topic} has no partition {partition.partition}"
+
+    def _timed_out(self, what: str, why: str = "") -> TimedOut:
+        obstacle = why or self.obstacle()
         return TimedOut(f"time was up before {what} came" + (f": {obstacle}" if obstacle else ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import index
 from typing import NamedTuple, TypeVar
 
 V = TypeVar("V")
@@ -44,6 +45,18 @@ class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int | None = None
+
+
+def as_offset(given: object) -> OffsetAndMetadata:
+    """An offset as users may write it: 42, or OffsetAndMetadata(42, "checked"). ValueError if it is neither."""
+    if isinstance(given, OffsetAndMetadata):
+        return given
+    try:
+        if not isinstance(given, bool):
+            return OffsetAndMetadata(index(given))  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    raise ValueError(f'an offset is a number, as in 42, or OffsetAndMetadata(42, "why"), not {given!r}')
 
 
 class GroupMetadata(NamedTuple):

@@ -1,0 +1,220 @@
+"""What a user does wrong is an exception that says what is right; and a program that just ends, ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kohort import Consumer, IllegalState, TimedOut, TopicPartition
+from kohort.testing import Kafka
+from tests.client.consuming import Told, joined, poll_until, quick, read, within
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def three(kafka: Kafka) -> Kafka:
+    kafka.create_topic("t")
+    kafka.produce("t", ["a", "b", "c"])
+    return kafka
+
+
+@pytest.fixture
+def consumer(three: Kafka) -> Iterator[Consumer]:
+    with quick(three.bootstrap_servers, "g") as made:
+        made.subscribe(["t"])
+        joined(made)
+        yield made
+
+
+WRONG: list[tuple[Callable[[Consumer], object], str]] = [
+    (lambda c: c.poll("1"), "seconds"),  # type: ignore[arg-type]
+    (lambda c: c.poll(float("nan")), "seconds"),
+    (lambda c: c.poll(-1), "negative"),
+    (lambda c: c.poll(0, max_records=0), "max_records must be at least 1"),
+    (lambda c: c.poll_arrow(0, max_records=-1), "max_records must be at least 1"),
+    (lambda c: c.commit({T0: None}), "an offset is a number"),  # type: ignore[arg-type]
+    (lambda c: c.commit({T0: "7"}), "an offset is a number"),  # type: ignore[arg-type]
+    (lambda c: c.commit({T0: (1, "x")}), "an offset is a number"),  # type: ignore[arg-type]
+    (lambda c: c.commit({T0: True}), "an offset is a number"),
+    (lambda c: c.commit([T0]), "by partition"),  # type: ignore[arg-type]
+    (lambda c: c.commit({"t": 1}), "a partition is a topic and a number"),  # type: ignore[arg-type]
+    (lambda c: c.seek(T0, 1.5), "an offset is a number"),  # type: ignore[arg-type]
+    (lambda c: c.seek(T0, "1"), "an offset is a number"),  # type: ignore[arg-type]
+    (lambda c: c.seek("t", 1), "a partition is a topic and a number"),  # type: ignore[arg-type]
+    (lambda c: c.committed([T0]), "a partition is a topic and a number"),  # type: ignore[arg-type]
+    (lambda c: c.offsets_for_times({T0: "now"}), "milliseconds since 1970"),  # type: ignore[arg-type]
+    (lambda c: c.subscribe(None), "a list of topics"),  # type: ignore[arg-type]
+    (lambda c: c.subscribe(["t"], on_assigned=5), "on_assigned"),  # type: ignore[arg-type]
+    (lambda c: c.assign(T0), "a partition is a topic and a number"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("call", "words"), WRONG)
+def test_a_wrong_argument_is_refused_with_what_is_right(
+    consumer: Consumer, call: Callable[[Consumer], object], words: str
+) -> None:
+    with pytest.raises((ValueError, TypeError, IllegalState), match=words) as raised:
+        call(consumer)
+    assert "int()" not in str(raised.value)
+    consumer.poll(0)  # nothing is broken
+
+
+def test_a_poll_may_wait_for_ever(consumer: Consumer) -> None:
+    consumer.seek_to_beginning()
+    assert sum(map(len, consumer.poll(float("inf")).values())) == 3
+
+
+def test_a_partition_that_does_not_exist_is_named_as_such(three: Kafka) -> None:
+    with quick(three.bootstrap_servers) as consumer:
+        consumer.assign([("t", 7)])
+        with pytest.raises(TimedOut, match=r"t has no partition 7"):
+            consumer.position(("t", 7), timeout=0.3)
+
+
+# --- callbacks that call the consumer ----------------------------------------------------------------------------
+
+
+def test_a_callback_cannot_poll(three: Kafka) -> None:
+    with quick(three.bootstrap_servers, "g") as consumer:
+        consumer.subscribe(["t"], on_assigned=lambda partitions: consumer.poll(1))
+        with pytest.raises(IllegalState, match="within poll"):
+            poll_until(consumer, lambda: False, "it is told")
+        assert read(consumer, 3) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("kind", ["on_assigned", "on_revoked"])
+@pytest.mark.parametrize("what", ["close", "unsubscribe"])
+def test_a_callback_may_end_it_all(three: Kafka, kind: str, what: str) -> None:
+    consumer = quick(three.bootstrap_servers, "g")
+    calls: list[str] = []
+
+    def end(partitions: list[TopicPartition]) -> None:
+        calls.append(kind)
+        if what == "close":
+            consumer.close(timeout=5)
+        else:
+            consumer.unsubscribe()
+
+    consumer.subscribe(["t"], **{kind: end})
+    with within(10):
+        try:
+            for _ in range(100):
+                consumer.poll(0.05)
+                if kind == "on_revoked" and consumer.assignment() and not calls:
+                    consumer.enforce_rebalance()
+        except Exception as error:
+            said = str(error)
+            assert "closed" in said or "subscribe" in said, said
+    assert calls == [kind]
+    consumer.close(timeout=5)
+    assert three.group("g").members == []
+
+
+def test_a_callback_may_subscribe_to_something_else(three: Kafka) -> None:
+    three.produce("u", ["x"])
+    told = Told()
+    with quick(three.bootstrap_servers, "g") as consumer:
+        consumer.subscribe(["t"], on_assigned=lambda partitions: consumer.subscribe(["u"], **told.callbacks))
+        poll_until(consumer, lambda: consumer.assignment() == {("u", 0)}, "it reads the other topic")
+        assert told.calls[-1] == ("assigned", [("u", 0)])
+
+
+def test_the_consumer_may_be_used_in_the_callback_of_an_asynchronous_commit(consumer: Consumer) -> None:
+    heard: list[object] = []
+    consumer.commit_async({T0: 1}, lambda offsets, error: heard.append(consumer.committed(T0, timeout=5)[T0]))
+    poll_until(consumer, lambda: heard, "it is called back")
+    assert heard[0] is not None
+
+
+# --- subscriptions that change ---------------------------------------------------------------------------------
+
+
+def test_another_subscription_takes_effect_with_the_next_polls(three: Kafka) -> None:
+    three.produce("u", ["x"])
+    told = Told()
+    with quick(three.bootstrap_servers, "g") as consumer:
+        consumer.subscribe(["t"], **told.callbacks)
+        assert read(consumer, 3) == [b"a", b"b", b"c"]
+        consumer.subscribe(["t", "u"], **told.callbacks)
+        assert read(consumer, 1) == [b"x"]
+        consumer.subscribe(["u"], **told.callbacks)
+        poll_until(consumer, lambda: consumer.assignment() == {("u", 0)}, "only the other topic is left")
+        consumer.unsubscribe()
+        assert consumer.assignment() == frozenset()
+        consumer.assign([T0])
+        consumer.seek(T0, 2)
+        assert read(consumer, 1) == [b"c"]
+    assert told.kinds.count("lost") == 0
+
+
+def test_unsubscribe_in_the_middle_of_a_join(three: Kafka) -> None:
+    with quick(three.bootstrap_servers, "g") as consumer:
+        consumer.subscribe(["t"])
+        with three.delay("JoinGroup", ms=500, times=1) as slow:
+            poll_until(consumer, lambda: slow.hits, "it joins")
+            with within(3):
+                consumer.unsubscribe()
+        consumer.subscribe(["t"])
+        assert read(consumer, 3) == [b"a", b"b", b"c"]
+        assert len(three.group("g").members) == 1
+
+
+# --- records outlive everything ----------------------------------------------------------------------------------
+
+
+def test_records_outlive_later_polls_and_the_consumer(three: Kafka) -> None:
+    with quick(three.bootstrap_servers) as consumer:
+        consumer.assign([T0])
+        kept = [record for some in consumer.poll(5).values() for record in some]
+        three.produce("t", ["later"] * 1_000)
+        read(consumer, 1_000)
+    assert [record.value for record in kept] == [b"a", b"b", b"c"]
+
+
+# --- programs ----------------------------------------------------------------------------------------------------
+
+FORGETS_TO_CLOSE = """
+import sys
+from kohort import Consumer
+consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "g", "auto.offset.reset": "earliest"})
+consumer.subscribe(["t"])
+while not consumer.poll(1): pass
+print("done")
+"""
+
+ASYNCIO = """
+import asyncio, sys
+from kohort import AsyncConsumer
+async def main():
+    async with AsyncConsumer(bootstrap_servers=sys.argv[1], group_id="g", auto_offset_reset="earliest") as consumer:
+        await consumer.subscribe(["t"])
+        async for record in consumer:
+            print(record.offset, flush=True)
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_forgets_to_close_ends_all_the_same(three: Kafka) -> None:
+    command = [sys.executable, "-c", FORGETS_TO_CLOSE, three.bootstrap_servers]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_ctrl_c_ends_an_asyncio_program_which_leaves_its_group(three: Kafka) -> None:
+    import signal
+
+    command = [sys.executable, "-c", ASYNCIO, three.bootstrap_servers]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(3)] == ["0\n", "1\n", "2\n"]
+        time.sleep(0.2)  # it waits for the next record
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        assert "KeyboardInterrupt" in errors
+    assert three.group("g").members == []
+    assert three.committed("g", "t") == {0: 3}
