@@ -655,9 +655,9 @@ async def test_a_forked_child_is_told_that_the_asyncio_producer_is_not_its_own(
                 producer.send(topic, b"from the child", partition=0).send(None)
             except ClosedClient:
                 code = 0
-            finally:  # noqa: ASYNC222
+            finally:
                 os._exit(code)
-        assert os.waitpid(child, 0)[1] == 0
+        assert os.waitpid(child, 0)[1] == 0  # noqa: ASYNC222
         assert (await producer.send_and_wait(topic, b"b", partition=0)).offset == 1
 
 
