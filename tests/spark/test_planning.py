@@ -201,6 +201,10 @@ def test_a_partition_that_is_gone_is_a_loss() -> None:
     ]
 
 
+def test_a_partition_that_came_into_being_in_between_is_none() -> None:
+    assert step_ranges({p(0): 1, p(1): 1}, {p(0): 1}, {}, existing=[p(0), p(1)]).losses == []
+
+
 @given(ENDS, ENDS)
 def test_what_is_read_lies_between_both_offsets(start: Offsets, end: Offsets) -> None:
     for each in step_ranges(start, end, {}).ranges:

@@ -137,6 +137,14 @@ def test_the_start_is_committed_before_it_is_used(
     assert drive(kafka__group__id=group, groupMode=mode).initial() == offsets(topic, 5, 0)
 
 
+def test_spark_asks_twice_and_gets_the_same(drive: Any, topic: str, write: Any, admin: Admin) -> None:
+    driver = drive()
+    start = driver.initial()
+    write(3)
+    admin.create_partitions({topic: 3})
+    assert driver.initial() == start
+
+
 def test_an_unknown_topic_is_named(bootstrap: str) -> None:
     driver = Driver(options_for(bootstrap, "no-such-topic"))
     with pytest.raises(KafkaError, match=r"This server does not host this topic-partition.*'no-such-topic'"):
@@ -226,6 +234,23 @@ def test_new_partitions_are_read_from_offset_0(
     end = driver.next(start, limited=True)
     assert end == offsets(topic, 0, 0, 4)
     assert ranges(driver, start, end) == [OffsetRange(TopicPartition(topic, 2), 0, 4)]
+
+
+def test_a_partition_that_appears_while_available_now_begins(
+    drive: Any, topic: str, write: Any, admin: Admin
+) -> None:
+    driver = drive(startingOffsets="earliest")
+    driver.freeze()
+    admin.create_partitions({topic: 3})
+    write(2, 2)
+    start = driver.initial()
+    end = driver.next(start, limited=True)
+    assert end == offsets(topic, 0, 0)
+    assert ranges(driver, start, end) == []
+    driver._target = None  # the next run
+    assert ranges(driver, end, driver.next(end, limited=True)) == [
+        OffsetRange(TopicPartition(topic, 2), 0, 2)
+    ]
 
 
 def test_tasks_are_split(drive: Any, topic: str, write: Any) -> None:

@@ -188,15 +188,17 @@ def step_ranges(
     end: Mapping[TopicPartition, int],
     earliest_of_new: Mapping[TopicPartition, int],
     made_anew: Collection[str] = (),
+    existing: Collection[TopicPartition] = (),
 ) -> Step:
     """The ranges between two offsets of a stream.
 
     A partition that is not in `start` is new and read from its first record, which must be at 0. A topic in
     `made_anew` was deleted and created again under the query: what has gone back is read from the beginning.
+    One that is in `start` alone but in `existing` came into being between the two: the next step has it as new.
     """
     ranges: list[OffsetRange] = []
     losses: list[str] = []
-    gone = sorted(partition for partition in start if partition not in end)
+    gone = sorted(partition for partition in start if partition not in end and partition not in existing)
     if gone:
         losses.append(f"{_set(gone)} are gone. Some data may have been missed.")
     for partition in sorted(end):

@@ -139,6 +139,7 @@ class Driver:
         self._anew: dict[
             str, Offsets
         ] = {}  # topics made anew under us, with the offsets at which that was seen
+        self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._closed = False
         self._delay: Delay | None = None
@@ -154,7 +155,15 @@ class Driver:
     # --- where it starts --------------------------------------------------------------------------
 
     def initial(self) -> Offsets:
-        """The group's offsets, else those of the options. Committed before they are used, so that they stay."""
+        """The group's offsets, else those of the options. Committed before they are used, so that they stay.
+
+        Spark asks twice, when it begins and when it plans the first batch, and has to get the same.
+        """
+        if self._initial is None:
+            self._initial = self._resolve_start()
+        return self._initial
+
+    def _resolve_start(self) -> Offsets:
         self._look()
         start = self.group.committed(self._leaders)
         missing = [partition for partition in self._leaders if partition not in start]
@@ -162,16 +171,7 @@ class Driver:
             chosen = self.cluster.at(self.options.starting, self._leaders)
             start |= {partition: chosen[partition] for partition in missing}
         self.group.commit_start({partition: start[partition] for partition in missing})
-        if self.shared is not None:
-            return self._begin_shared(start)
         return start
-
-    def _begin_shared(self, start: Offsets) -> Offsets:
-        """Of all partitions the start is committed; read are those that the group gives us."""
-        assert self.shared is not None
-        mine = self.shared.plan(start)
-        self.shared.began(mine)
-        return mine
 
     def freeze(self) -> None:
         """AvailableNow: nothing behind these offsets is read any more."""
@@ -284,7 +284,7 @@ class Driver:
     def _check_loss(self, start: Offsets, end: Offsets) -> None:
         """Before Spark writes down what it cannot read."""
         if self.shared is None:
-            for reason in step_ranges(start, end, {}, self._anew).losses:
+            for reason in step_ranges(start, end, {}, self._anew, self._leaders).losses:
                 self._lose(reason)
 
     def _lose(self, reason: str) -> None:
@@ -298,13 +298,14 @@ class Driver:
         """What executors do for one micro-batch; also of one that was planned before the driver died."""
         if start == end:
             return []
-        if any(partition not in self._leaders for partition in end):
+        if any(partition not in self._leaders for partition in (*start, *end)):
             self._look(start)
         if self.shared is not None:
-            both = set(start) & set(end)
-            start, end = ({p: at for p, at in side.items() if p in both} for side in (start, end))
+            # What came to us is read from the next step on; what others have read meanwhile is done.
+            ours = [p for p in end if p in start and end[p] >= start[p]]
+            start, end = ({p: side[p] for p in ours} for side in (start, end))
         new = [partition for partition in end if partition not in start]
-        step = step_ranges(start, end, self.cluster.earliest(new), self._anew)
+        step = step_ranges(start, end, self.cluster.earliest(new), self._anew, self._leaders)
         for reason in step.losses:
             self._lose(reason)
         pieces = split(step.ranges, self.options.min_partitions, self.options.max_records_per_partition)
