@@ -22,6 +22,14 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from kohort.client.admin import Admin as Admin
+    from kohort.client.admin_types import ClusterDescription as ClusterDescription
+    from kohort.client.admin_types import ConfigEntry as ConfigEntry
+    from kohort.client.admin_types import GroupDescription as GroupDescription
+    from kohort.client.admin_types import GroupListing as GroupListing
+    from kohort.client.admin_types import MemberDescription as MemberDescription
+    from kohort.client.admin_types import NewTopic as NewTopic
+    from kohort.client.admin_types import PartitionDescription as PartitionDescription
+    from kohort.client.admin_types import TopicDescription as TopicDescription
     from kohort.client.assignors import Assignment as Assignment
     from kohort.client.assignors import Assignor as Assignor
     from kohort.client.assignors import CooperativeStickyAssignor as CooperativeStickyAssignor
@@ -29,10 +37,34 @@ if TYPE_CHECKING:
     from kohort.client.assignors import RebalanceProtocol as RebalanceProtocol
     from kohort.client.assignors import RoundRobinAssignor as RoundRobinAssignor
     from kohort.client.assignors import StickyAssignor as StickyAssignor
+    from kohort.client.assignors import Subscription as Subscription
+    from kohort.client.assignors import TopicPartitions as TopicPartitions
     from kohort.client.async_consumer import AsyncConsumer as AsyncConsumer
     from kohort.client.async_producer import AsyncProducer as AsyncProducer
+    from kohort.client.batch import BatchMemberFailed as BatchMemberFailed
     from kohort.client.consumer import Consumer as Consumer
+    from kohort.client.errors import AuthenticationFailed as AuthenticationFailed
+    from kohort.client.errors import AuthorizationFailed as AuthorizationFailed
+    from kohort.client.errors import ClosedClient as ClosedClient
+    from kohort.client.errors import CommitFailed as CommitFailed
+    from kohort.client.errors import ConcurrentUse as ConcurrentUse
+    from kohort.client.errors import CorruptRecord as CorruptRecord
+    from kohort.client.errors import DeserializationFailed as DeserializationFailed
+    from kohort.client.errors import FencedInstanceId as FencedInstanceId
+    from kohort.client.errors import IllegalState as IllegalState
+    from kohort.client.errors import LogTruncation as LogTruncation
+    from kohort.client.errors import NoOffsetForPartition as NoOffsetForPartition
+    from kohort.client.errors import OffsetOutOfRange as OffsetOutOfRange
+    from kohort.client.errors import PartlyFailed as PartlyFailed
+    from kohort.client.errors import RebalanceInProgress as RebalanceInProgress
+    from kohort.client.errors import RetriableCommitFailed as RetriableCommitFailed
+    from kohort.client.errors import SerializationFailed as SerializationFailed
+    from kohort.client.errors import TimedOut as TimedOut
+    from kohort.client.errors import Wakeup as Wakeup
+    from kohort.client.outgoing import ProducerRecord as ProducerRecord
+    from kohort.client.producer import Delivery as Delivery
     from kohort.client.producer import Producer as Producer
+    from kohort.client.producer_arrow import WrittenRange as WrittenRange
     from kohort.client.records import Record as Record
     from kohort.client.records import Records as Records
     from kohort.client.types import GroupMetadata as GroupMetadata
@@ -40,43 +72,72 @@ if TYPE_CHECKING:
     from kohort.client.types import OffsetAndTimestamp as OffsetAndTimestamp
     from kohort.client.types import RecordMetadata as RecordMetadata
     from kohort.client.types import TopicPartition as TopicPartition
+    from kohort.wire.errors import ErrorCode as ErrorCode
+    from kohort.wire.errors import KafkaError as KafkaError
+    from kohort.wire.errors import KohortError as KohortError
 
-_HOME = {
-    "Consumer": "kohort.client.consumer",
-    "AsyncConsumer": "kohort.client.async_consumer",
-    "Producer": "kohort.client.producer",
-    "AsyncProducer": "kohort.client.async_producer",
-    "Admin": "kohort.client.admin",
-    "Record": "kohort.client.records",
-    "Records": "kohort.client.records",
-    **dict.fromkeys(
-        ("TopicPartition", "OffsetAndMetadata", "OffsetAndTimestamp", "GroupMetadata", "RecordMetadata"),
-        "kohort.client.types",
+# The same again, for when they are used: a module of ours and what it has for everybody.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "client.admin": ("Admin",),
+    "client.admin_types": (
+        "ClusterDescription",
+        "ConfigEntry",
+        "GroupDescription",
+        "GroupListing",
+        "MemberDescription",
+        "NewTopic",
+        "PartitionDescription",
+        "TopicDescription",
     ),
-    **dict.fromkeys(
-        (
-            "Assignor", "Assignment", "RebalanceProtocol", "RangeAssignor", "RoundRobinAssignor", "StickyAssignor",
-            "CooperativeStickyAssignor",
-        ),
-        "kohort.client.assignors",
+    "client.assignors": (
+        "Assignment",
+        "Assignor",
+        "CooperativeStickyAssignor",
+        "RangeAssignor",
+        "RebalanceProtocol",
+        "RoundRobinAssignor",
+        "StickyAssignor",
+        "Subscription",
+        "TopicPartitions",
     ),
-    **dict.fromkeys(
-        (
-            "KohortError", "KafkaError", "CommitFailed", "RebalanceInProgress", "FencedInstanceId", "AuthorizationFailed",
-            "OffsetOutOfRange", "NoOffsetForPartition", "PartlyFailed", "TimedOut", "Wakeup", "CorruptRecord", "SerializationFailed",
-            "DeserializationFailed", "ConcurrentUse", "ClosedClient", "AuthenticationFailed", "IllegalState",
-        ),
-        "kohort.client.errors",
+    "client.async_consumer": ("AsyncConsumer",),
+    "client.async_producer": ("AsyncProducer",),
+    "client.batch": ("BatchMemberFailed",),
+    "client.consumer": ("Consumer",),
+    "client.errors": (
+        "AuthenticationFailed",
+        "AuthorizationFailed",
+        "ClosedClient",
+        "CommitFailed",
+        "ConcurrentUse",
+        "CorruptRecord",
+        "DeserializationFailed",
+        "FencedInstanceId",
+        "IllegalState",
+        "LogTruncation",
+        "NoOffsetForPartition",
+        "OffsetOutOfRange",
+        "PartlyFailed",
+        "RebalanceInProgress",
+        "RetriableCommitFailed",
+        "SerializationFailed",
+        "TimedOut",
+        "Wakeup",
     ),
-    **dict.fromkeys(
-        (
-            "NewTopic", "TopicDescription", "PartitionDescription", "ConfigEntry", "GroupListing", "GroupDescription",
-            "MemberDescription", "ClusterDescription",
-        ),
-        "kohort.client.admin_types",
+    "client.outgoing": ("ProducerRecord",),
+    "client.producer": ("Delivery", "Producer"),
+    "client.producer_arrow": ("WrittenRange",),
+    "client.records": ("Record", "Records"),
+    "client.types": (
+        "GroupMetadata",
+        "OffsetAndMetadata",
+        "OffsetAndTimestamp",
+        "RecordMetadata",
+        "TopicPartition",
     ),
-    "ErrorCode": "kohort.wire.errors",
-}  # fmt: skip
+    "wire.errors": ("ErrorCode", "KafkaError", "KohortError"),
+}
+_HOME = {name: f"kohort.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = ["__version__", *_HOME]
 
