@@ -15,13 +15,13 @@ from kohort.client.admin_types import (
     NewTopic,
     TopicDescription,
 )
-from kohort.client.config import ADMIN, read_config
+from kohort.client.config import ADMIN, SECURITY_OBJECTS, read_config
 from kohort.client.driving import deadline_after, run_steps
 from kohort.client.engine import Engine
 from kohort.client.errors import ClosedClient
 from kohort.client.requests import Requests
 from kohort.client.steps import Steps, T
-from kohort.client.tls import SECURITY_OBJECTS, security_for
+from kohort.client.tls import security_for
 from kohort.client.types import ByPartition, OffsetAndMetadata, TopicPartition, as_partition
 
 

@@ -21,6 +21,7 @@ from kohort.client.producer import send_slowly_after_fork
 from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
 from kohort.client.steps import Steps, T, Until
+from kohort.client.tls import security_for
 from kohort.client.types import RecordMetadata
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class AsyncProducer:
         given = {name: each for name, each in serializers.items() if each is not None}
         outgoing = Outgoing(settings, {**given, **keywords}, random.random)
         config = outgoing.config
-        self._engine = engine = AsyncEngine(config)
+        self._engine = engine = AsyncEngine(config, security=security_for(config, outgoing.objects))
         self._accumulator: Accumulator[AsyncDelivery] = Accumulator(
             AsyncDelivery, threading.Lock(), random.random, self._wake, batch_size=outgoing.batch_limit,
             buffer_memory=config.buffer_memory, linger_ms=config.linger_ms,

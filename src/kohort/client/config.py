@@ -41,6 +41,9 @@ NOT_NEEDED = {
     "broker.address.family": "all addresses of a name are tried",
 }
 
+# Settings that are objects, for all clients: an ssl.SSLContext, and a function that gives a token.
+SECURITY_OBJECTS = ("ssl.context", "sasl.oauthbearer.token", "oauth_cb")
+
 _DURATION_UNITS = {"D": 86_400_000, "H": 3_600_000, "M": 60_000, "S": 1_000}
 
 

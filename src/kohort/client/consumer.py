@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kohort.client.assignors import load_assignors
-from kohort.client.config import CONSUMER, ConsumerConfig, read_config
+from kohort.client.config import CONSUMER, SECURITY_OBJECTS, ConsumerConfig, read_config
 from kohort.client.consumer_calls import ConsumerCalls, Offsets
 from kohort.client.consumer_core import ConsumerCore
 from kohort.client.driving import deadline_after, run_steps
@@ -21,7 +21,7 @@ from kohort.client.iteration import Iteration
 from kohort.client.listener import Listener, RebalanceCallback
 from kohort.client.records import Record, Records
 from kohort.client.steps import Steps, T
-from kohort.client.tls import SECURITY_OBJECTS, security_for
+from kohort.client.tls import security_for
 from kohort.client.types import (
     ByPartition,
     GroupMetadata,

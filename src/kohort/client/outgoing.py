@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from kohort.client.accumulator import TopicQueues, record_size
 from kohort.client.backoff import Jitter
 from kohort.client.batch import Headers, OnDelivery
-from kohort.client.config import PRODUCER, ProducerConfig, read_config
+from kohort.client.config import PRODUCER, SECURITY_OBJECTS, ProducerConfig, read_config
 from kohort.client.errors import SerializationFailed, error_for
 from kohort.client.partitioners import STICKY, make_partitioner
 from kohort.client.types import RecordMetadata
@@ -22,7 +22,7 @@ _log = logging.getLogger("kohort.client.producer")
 Serializer = Callable[[str, Any], "bytes | None"]
 """Called with the topic and the key or value."""
 
-OBJECTS = ("key.serializer", "value.serializer", "interceptors", "partitioner")
+OBJECTS = ("key.serializer", "value.serializer", "interceptors", "partitioner", *SECURITY_OBJECTS)
 
 
 class ProducerRecord(NamedTuple):
@@ -54,6 +54,7 @@ class Outgoing:
     ) -> None:
         config, objects = read_config(PRODUCER, settings, keywords, objects=OBJECTS)
         self.config: ProducerConfig = config
+        self.objects = objects
         self.key_serializer: Serializer | None = _callable(objects, "key.serializer")
         self.value_serializer: Serializer | None = _callable(objects, "value.serializer")
         interceptors: Iterable[Any] = objects.get("interceptors", ())

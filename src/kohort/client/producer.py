@@ -21,6 +21,7 @@ from kohort.client.outgoing import Outgoing, ProducerRecord
 from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
 from kohort.client.steps import Steps, T, Until
+from kohort.client.tls import security_for
 from kohort.client.types import RecordMetadata
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class Producer:
         given = {name: each for name, each in serializers.items() if each is not None}
         outgoing = Outgoing(settings, {**given, **keywords}, random.random)
         config = outgoing.config
-        self._engine = engine = Engine(config)
+        self._engine = engine = Engine(config, security=security_for(config, outgoing.objects))
         lock = threading.Lock()
         self._accumulator: Accumulator[Delivery] = Accumulator(
             Delivery, lock, random.random, self._wake, batch_size=outgoing.batch_limit,

@@ -14,7 +14,6 @@ from kohort.client.transport import Greeter, PlainTransport, Transport
 from kohort.settings import SettingError
 from kohort.wire.struct import Message
 
-SECURITY_OBJECTS = ("ssl.context", "sasl.oauthbearer.token", "oauth_cb")
 """Settings that are objects: an `ssl.SSLContext` of the user's own; who gives the tokens of OAUTHBEARER."""
 
 _RECORD_BYTES = 16 << 10  # TLS cuts what it sends into records of this size
