@@ -117,6 +117,10 @@ def beginning_of(text: ast.expr) -> str:
     return str(first.value).rstrip(".") if isinstance(first, ast.Constant) else ""
 
 
+def is_sans_io(module: str) -> bool:
+    return room_of(module) in SANS_IO and module not in DOES_IO
+
+
 def violations(module: str, source: str, *, is_package: bool = False) -> list[str]:
     """What a source does against the rules, one sentence each."""
     room, found = room_of(module), []
@@ -130,7 +134,7 @@ def violations(module: str, source: str, *, is_package: bool = False) -> list[st
             other = other if other in MAY_IMPORT else "kohort"
             if other != room and other not in MAY_IMPORT[room]:
                 found.append(f"{module} line {line}: {room} must not import {other}")
-        elif room in SANS_IO and module not in DOES_IO and top in CLOCKS_AND_OUTSIDE - MAY_USE_ANYWAY.get(module, set()):
+        elif is_sans_io(module) and top in CLOCKS_AND_OUTSIDE - MAY_USE_ANYWAY.get(module, set()):
             found.append(f"{module} line {line}: {room} must not use {top}")
     if re.search(r"\b(TODO|FIXME)\b", source):
         found.append(f"{module}: something is left to do")

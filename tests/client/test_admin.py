@@ -213,9 +213,9 @@ def test_a_wrong_setting_is_explained(settings: dict[str, object], says: str) ->
 
 
 def test_a_broker_that_is_not_there_is_named(unused_port: int) -> None:
-    with Admin(bootstrap_servers=f"127.0.0.1:{unused_port}") as nobody:
-        with pytest.raises(TimedOut, match=f"127.0.0.1:{unused_port}"):
-            nobody.list_topics(timeout=0.3)
+    address = f"127.0.0.1:{unused_port}"
+    with Admin(bootstrap_servers=address) as nobody, pytest.raises(TimedOut, match=address):
+        nobody.list_topics(timeout=0.3)
 
 
 def test_a_closed_admin_says_so(bootstrap_servers: str) -> None:
