@@ -16,7 +16,7 @@ SOURCE = Path(kohort.__file__).parent
 # A room and the rooms that it may import besides itself. `kohort` is the package's own __init__.py, which
 # loads the client's names when they are used: who has a use for its version or place may have it.
 MAY_IMPORT = {
-    "kohort": {"client"},
+    "kohort": {"client", "wire"},
     "settings": set[str](),
     "wire": set[str](),
     "log": {"kohort", "wire", "settings"},
