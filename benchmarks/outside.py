@@ -18,6 +18,14 @@ _JARS = (
     ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
     ("org.slf4j", "slf4j-nop", "1.7.36"),
 )
+CONNECTOR_VERSION = "4.2.0"
+# Spark's own connector for pyspark 4.2.0; 4.0.0 is the only 4.x of its token provider, and it fits.
+_CONNECTOR = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", CONNECTOR_VERSION),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.kafka", "kafka-clients", "3.9.2"),
+    ("org.apache.commons", "commons-pool2", "2.13.1"),
+)
 _DEBIAN = {
     "java": "default-jre-headless",
     "javac": "default-jdk-headless",
@@ -54,14 +62,32 @@ def program(name: str) -> str:
 
 def kafka_jars() -> Path:
     """The folder with Apache Kafka's jars and all they depend on."""
-    folder = cache() / f"kafka-{KAFKA_VERSION}"
+    return _maven(f"kafka-{KAFKA_VERSION}", _JARS, "kafka-clients-*.jar", f"Apache Kafka {KAFKA_VERSION}")
+
+
+def connector_jars() -> list[Path]:
+    """Spark's Kafka connector, for `spark.jars`. What it depends on is in pyspark, but for these few."""
+    name = f"Spark's Kafka connector {CONNECTOR_VERSION}"
+    folder = _maven(
+        f"spark-sql-kafka-{CONNECTOR_VERSION}", _CONNECTOR, "spark-sql-kafka-*.jar", name, alone=True
+    )
+    return sorted(folder.glob("*.jar"))
+
+
+def _maven(
+    folder_name: str, jars: tuple[tuple[str, str, str], ...], proof: str, what: str, *, alone: bool = False
+) -> Path:
+    """The folder in the cache with these jars; what they depend on too, unless `alone`."""
+    folder = cache() / folder_name
     if folder.is_dir():
         return folder
     mvn = program("mvn")
+    without = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     with tempfile.TemporaryDirectory(dir=cache()) as work:
         wanted = "".join(
-            f"<dependency><groupId>{g}</groupId><artifactId>{a}</artifactId><version>{v}</version></dependency>"
-            for g, a, v in _JARS
+            f"<dependency><groupId>{g}</groupId><artifactId>{a}</artifactId><version>{v}</version>"
+            f"{without if alone else ''}</dependency>"
+            for g, a, v in jars
         )
         Path(work, "pom.xml").write_text(
             "<project><modelVersion>4.0.0</modelVersion><groupId>kohort</groupId><artifactId>jars</artifactId>"
@@ -70,10 +96,8 @@ def kafka_jars() -> Path:
         out = Path(work, "libs")
         command = [mvn, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={out}"]
         trouble = _tried(command, 300, cwd=work)
-        if trouble or not list(out.glob("kafka-clients-*.jar")):
-            raise Missing(
-                f"Apache Kafka {KAFKA_VERSION} could not be got from Maven Central: {trouble or 'no jars'}"
-            )
+        if trouble or not list(out.glob(proof)):
+            raise Missing(f"{what} could not be got from Maven Central: {trouble or 'no jars'}")
         out.rename(folder)
     return folder
 
