@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client import leadership, membership_join, membership_stay
+from kohort.client import membership_join, membership_prepare, membership_stay
 from kohort.client.callbacks import CallbackKind, Callbacks
 from kohort.client.commit_queue import CommitQueue
 from kohort.client.commits import Commits
@@ -113,9 +113,7 @@ def positions_survive_a_rebalance(patch: pytest.MonkeyPatch) -> None:
 @mutation
 def committed_offsets_are_not_asked_for(patch: pytest.MonkeyPatch) -> None:
     begin = Positions._begin
-    patch.setattr(
-        Positions, "_begin", lambda self, found, asked: begin(self, dict.fromkeys(found), asked)
-    )
+    patch.setattr(Positions, "_begin", lambda self, found, asked: begin(self, dict.fromkeys(found), asked))
 
 
 @mutation
@@ -149,27 +147,17 @@ def assigned_comes_before_revoked(patch: pytest.MonkeyPatch) -> None:
 @mutation
 def lost_is_told_as_revoked(patch: pytest.MonkeyPatch) -> None:
     give_up = Membership.give_up
-    patch.setattr(
-        Membership, "give_up", lambda self, kind, which: give_up(self, CallbackKind.REVOKED, which)
-    )
+    patch.setattr(Membership, "give_up", lambda self, kind, which: give_up(self, CallbackKind.REVOKED, which))
 
 
 @mutation
 def eager_members_keep_their_partitions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Membership, "_tell_before_join", nothing)
+    patch.setattr(membership_prepare, "_tell", nothing)
 
 
 @mutation
-def a_callback_that_raises_ends_the_others(patch: pytest.MonkeyPatch) -> None:
-    done = Callbacks.done
-
-    def give_up(self: Callbacks, error: BaseException | None) -> bool:
-        last = done(self, error)
-        if error is not None:
-            self._steps.clear()
-        return last or error is not None
-
-    patch.setattr(Callbacks, "done", give_up)
+def what_a_callback_raises_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Callbacks, "take_error", nothing)
 
 
 @mutation
@@ -237,28 +225,6 @@ def a_late_answer_to_a_join_is_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutation
-def a_late_answer_to_a_sync_is_believed(patch: pytest.MonkeyPatch) -> None:
-    synced = membership_join.synced
-
-    def believe(m: Membership, answer: Answer, now_ms: int) -> None:
-        synced(m, replace(answer, send=replace(answer.send, about=m.attempt)), now_ms)
-
-    patch.setattr(membership_join, "synced", believe)
-
-
-@mutation
-def a_heartbeat_of_an_old_generation_is_believed(patch: pytest.MonkeyPatch) -> None:
-    answered = membership_stay.heartbeat_answered
-
-    def believe(m: Membership, answer: Answer, now_ms: int) -> None:
-        number, _, _ = answer.send.about
-        about = (number, m.generation_id, m.member_id)
-        answered(m, replace(answer, send=replace(answer.send, about=about)), now_ms)
-
-    patch.setattr(membership_stay, "heartbeat_answered", believe)
-
-
-@mutation
 def a_dropped_member_does_not_notice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Membership, "reset_generation", nothing)
 
@@ -302,4 +268,3 @@ def test_the_simulator_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None
             break
     assert found, f"{name} was not found"
     assert f"--seed {seed} " in found
-    print(f"{name}: seed {seed}: {found[:300]}")

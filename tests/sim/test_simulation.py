@@ -74,6 +74,6 @@ def test_very_many_rebalances_under_all_faults_keep_the_invariants() -> None:
 
 
 @pytest.mark.parametrize("seed", [1508, 5483])
-def test_who_owes_a_sync_that_nobody_remembers_is_left_alone(seed):
+def test_who_owes_a_sync_that_nobody_remembers_is_left_alone(seed: int) -> None:
     """Found in a million rebalances: forgotten by a load (1508), by a static member's return (5483)."""
     assert run(seed, members=12, minutes=10).rebalances > 100

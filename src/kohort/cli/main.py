@@ -78,12 +78,18 @@ def parser() -> argparse.ArgumentParser:
 def _add_sim(commands: Any) -> None:
     sim = commands.add_parser(
         "sim",
-        help="the group coordinator under virtual time, with faults",
-        description="Runs the coordinator's own code with members, a network and a disk that fail.",
+        help="group coordinator and consumers under virtual time, with faults",
+        description="Runs the coordinator's own code, and with --consumers the client's too, with a network and a "
+        "disk that fail.",
         epilog="example: kohort sim --seed 7 --members 20 --minutes 30 --faults lost,crash=0.01",
     )
     sim.add_argument("--seed", type=int, default=0, help="the first seed; a failure names its own")
     sim.add_argument("--members", type=int, default=12)
+    sim.add_argument(
+        "--consumers",
+        action="store_true",
+        help="members are consumers of the real client, with users, brokers and topics; 5 of them are enough",
+    )
     sim.add_argument("--minutes", type=float, default=10, help="of virtual time, for each seed")
     sim.add_argument(
         "--faults", default="all", metavar="NAMES", help="all, none, or names with or without a rate"

@@ -1,13 +1,14 @@
-"""`kohort sim`: the coordinator under virtual time, seed after seed."""
+"""`kohort sim`: the coordinator, or with it the client, under virtual time, seed after seed."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 
 from kohort.settings import SettingError
-from kohort.sim import Broken, Faults, run
+from kohort.sim import Broken, Faults, Report, run, run_consumers
 
 
 def sim(options: argparse.Namespace) -> int:
@@ -17,14 +18,16 @@ def sim(options: argparse.Namespace) -> int:
         raise SettingError(f"--faults: {error}") from None
     if options.members < 1 or options.minutes <= 0 or options.seeds < 1:
         raise SettingError("--members and --seeds are at least 1, --minutes is above 0")
+    logging.getLogger("kohort.client").setLevel(logging.CRITICAL)  # it would tell of every fault
     began = time.perf_counter()
     total = runs = 0
     seed = options.seed
     while runs < options.seeds if options.rebalances is None else total < options.rebalances:
         try:
-            report = run(seed, options.members, options.minutes, faults)
+            report = _run(options, seed, faults)
         except Broken as broken:
-            again = f"kohort sim --seed {seed} --members {options.members} --minutes {options.minutes:g}"
+            which = "kohort sim --consumers" if options.consumers else "kohort sim"
+            again = f"{which} --seed {seed} --members {options.members} --minutes {options.minutes:g}"
             print(f"seed {seed}: {broken}\nrun it again: {again} --faults {options.faults}", file=sys.stderr)
             return 1
         runs, seed, total = runs + 1, seed + 1, total + report.rebalances
@@ -36,3 +39,9 @@ def sim(options: argparse.Namespace) -> int:
     seconds = time.perf_counter() - began
     print(f"{runs} seeds, {total:,} rebalances in {seconds:.1f} s, every invariant held")
     return 0
+
+
+def _run(options: argparse.Namespace, seed: int, faults: Faults) -> Report:
+    if options.consumers:
+        return run_consumers(seed, options.members, options.minutes, faults)
+    return run(seed, options.members, options.minutes, faults)

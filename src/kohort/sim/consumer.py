@@ -63,7 +63,7 @@ class SimConsumer:
             "max.poll.interval.ms": MAX_POLL_INTERVAL_MS,
             "max.poll.records": random.choice((3, 20, 500)),
             "enable.auto.commit": place.style == "auto",
-            "auto.commit.interval.ms": 2_000,
+            "auto.commit.interval.ms": random.choice((2_000, 20_000)),
             "auto.offset.reset": "earliest",
             "metadata.max.age.ms": 15_000,
             "fetch.max.wait.ms": 1_500,
@@ -114,8 +114,15 @@ class SimConsumer:
         now_ms, limit = self.clock.now_ms, self.core.config.max_poll_records
         self.longest_pause_ms = now_ms - self.left_poll_ms
         nothing: dict[TopicPartition, Records] = {}
-        take = self.core.fetcher.take
-        steps = self.calls.poll(now_ms + timeout_ms, lambda at_ms: take(limit, at_ms), nothing)
+
+        def take(at_ms: int) -> dict[TopicPartition, Records]:
+            taken = self.core.fetcher.take(limit, at_ms)
+            states = self.core.subscription.partitions
+            wrong = [p for p in taken if p not in states or states[p].revoking]
+            self.require(not wrong, f"poll takes records of {wrong}, which it has given back")
+            return taken
+
+        steps = self.calls.poll(now_ms + timeout_ms, take, nothing)
         self.in_poll = True
         try:
             polled = yield from self.bounded(steps, timeout_ms, "poll")
@@ -128,11 +135,18 @@ class SimConsumer:
     def bounded(self, steps: Steps[T], timeout_ms: int, what: str) -> Program[T]:
         """No call takes longer than it may, but for the time that the user's own callbacks take."""
         began_ms, before_ms = self.clock.now_ms, self.driver.in_callbacks_ms
-        try:
-            return (yield from self.driver.run(steps))
-        finally:
+
+        def check() -> None:
             took_ms = self.clock.now_ms - began_ms - (self.driver.in_callbacks_ms - before_ms)
             self.require(took_ms <= timeout_ms + SLACK_MS, f"{what} took {took_ms} ms, not {timeout_ms} ms")
+
+        try:
+            value = yield from self.driver.run(steps)
+        except Exception:
+            check()
+            raise
+        check()
+        return value
 
     # ---- what is checked
 
@@ -142,9 +156,12 @@ class SimConsumer:
             offsets = [record.offset for record in records]
             self.require(partition in self.owned, f"poll gave records of {partition}, which it does not own")
             owned = self.owned[partition]
-            self.require(partition not in self.revoking_now, f"poll gave records of {partition} while it is revoked")
             self.require(
-                offsets == list(range(offsets[0], offsets[0] + len(offsets))), f"{partition}: offsets {offsets}"
+                partition not in self.revoking_now, f"poll gave records of {partition} while it is revoked"
+            )
+            self.require(
+                offsets == list(range(offsets[0], offsets[0] + len(offsets))),
+                f"{partition}: offsets {offsets}",
             )
             if owned.next_offset is None:
                 self.witness.begins(self, partition, owned, offsets[0])
@@ -160,7 +177,12 @@ class SimConsumer:
                 f"the position of {partition} is {at} after {owned.next_offset - 1} was returned",
             )
             self.witness.check_sole_owner(self, partition)
-        if self.membership.state is State.STABLE:
+        if self.membership.is_stable:
+            self.witness.check_given(self)
+            joined = self.membership.generation_id
+            self.require(
+                self.generation_id == joined, f"no callback said what it owns in generation {joined}"
+            )
             self.require(
                 set(self.owned) == set(partitions),
                 f"owns {sorted(partitions)}, the callbacks said {sorted(self.owned)}",
@@ -169,7 +191,9 @@ class SimConsumer:
     def _look(self) -> None:
         """After every round: what is about to be told to the user, and whether it is still a member by right."""
         self.last_member_id = self.membership.member_id or self.last_member_id
-        if self.membership.generation_id != self._joined[0]:  # the clocks begin again with a join, as in Kafka
+        if (
+            self.membership.generation_id != self._joined[0]
+        ):  # the clocks begin again with a join, as in Kafka
             self._joined = (self.membership.generation_id, self.clock.now_ms)
         since_ms = max(self.left_poll_ms, self._joined[1])
         overdue_ms = self.clock.now_ms - since_ms - self.core.config.max_poll_interval_ms
@@ -248,8 +272,8 @@ class SimConsumer:
         """
         if self.place.style == "auto":
             eager = self.membership.protocol is RebalanceProtocol.EAGER
-            clean = eager and all(self.witness.committed(p) == at for p, at in positions.items())
-            expected = eager
+            clean = all(self.witness.committed(p) == at for p, at in positions.items())
+            expected = eager or self.user.stopping
         else:
             expected = self.place.style != "async"
         if clean:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from kohort.client.consumer_protocol import decode_subscription
 from kohort.client.types import TopicPartition
 from kohort.coordinator.events import LogRecord
+from kohort.coordinator.group import Group
 from kohort.coordinator.records import OffsetKey, decode_key, decode_offset
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.shard import Status
@@ -29,6 +32,7 @@ SETTLED_MS = 40_000
 """After so much calm nothing may be lost any more, and every commit succeeds."""
 SHAKE_MS = 65_000
 """Then everybody rebalances once more, without any fault."""
+CHECK_MS = 250
 STRATEGIES = (
     ["range"],
     ["roundrobin"],
@@ -94,7 +98,8 @@ class ConsumerSimulation(Simulation):
             self.data.create(name, partitions)
         self.brokers = Brokers(self.node, self.data, self.random, self.random.choice(OLD_VERSIONS))
         groups = max(1, members // 4)
-        self.witnesses = {f"group{n}": Witness(f"group{n}") for n in range(groups)}
+        names = [f"group{n}" for n in range(groups)]
+        self.witnesses = {name: Witness(name, partial(self._group, name)) for name in names}
         strategies = {group_id: self.random.choice(STRATEGIES) for group_id in self.witnesses}
         self.is_calm = False
         self.consumers: list[SimConsumer] = []
@@ -107,6 +112,10 @@ class ConsumerSimulation(Simulation):
             offsets_topic_num_partitions=PARTITIONS,
             group_initial_rebalance_delay_ms=self.random.choice((0, 500)),
         )
+
+    def _group(self, group_id: str) -> Group | None:
+        shard = self.node.runtime.shards[self.node.partition_of(group_id)]
+        return shard.groups.get(group_id) if self.node.up and shard.status is Status.ACTIVE else None
 
     def again(self) -> str:
         return super().again().replace("kohort sim", "kohort sim --consumers")
@@ -145,6 +154,13 @@ class ConsumerSimulation(Simulation):
 
         self.clock.after(self.random.randint(100, 10_000), look)
 
+    def _replace_fenced(self) -> None:
+        """Of two processes under one name the newer one may lose, if the older one joins once more."""
+        for consumer in self.consumers:
+            if consumer.user.fenced and not consumer.user.stopping:
+                consumer.user.stopping = True
+                self._again_later(consumer)
+
     # ---- the course of a run
 
     def run(self) -> None:
@@ -181,13 +197,13 @@ class ConsumerSimulation(Simulation):
         for consumer in self.consumers:
             if consumer.alive and not consumer.user.stopping and roll() < faults.churn:
                 self._churn(consumer)
-            elif consumer.user.fenced and not consumer.user.stopping:
-                consumer.user.stopping = True
-                self._again_later(consumer)
+        self._replace_fenced()
         if roll() < faults.crash:
             self._crash_broker(self.random.choice(BROKERS))
         elif self.node.up and roll() < faults.resign:
             self._move_partition()
+            if roll() < 0.5:  # to another broker; what the old one was asked is still answered, late
+                self.brokers.coordinator_id = self.random.choice(self.brokers.alive())
         if faults.churn and roll() < 0.03:
             self._move_leader()
         if faults.churn and roll() < 0.01:
@@ -257,14 +273,20 @@ class ConsumerSimulation(Simulation):
                 self.node.load(partition, 0)
         for witness in self.witnesses.values():
             witness.calm_since_ms = self.clock.now_ms + SETTLED_MS
-        for name in TOPICS:
-            self.data.grow(name, 1)
         for consumer in self.consumers:
             consumer.user.calm = True
             consumer.place.topics = list(TOPICS)
             consumer.user.topics = list(TOPICS)
+        for second in range(0, SETTLED_MS // 2, 1_000):
+            self.clock.after(second, self._replace_fenced)
         self.clock.after(SETTLED_MS, self._all_nap)
         self.clock.after(SHAKE_MS, self._shake)
+        # Before the last rebalance, or after it: then only the leader can notice.
+        self.clock.after(self.random.choice((SETTLED_MS, SHAKE_MS + 10_000)), self._grow)
+
+    def _grow(self) -> None:
+        for name in TOPICS:
+            self.data.grow(name, 1)
 
     def _all_nap(self) -> None:
         """In the calm, longer than a session and shorter than `max.poll.interval.ms`: nobody may lose anything."""
@@ -273,20 +295,35 @@ class ConsumerSimulation(Simulation):
 
     def _shake(self) -> None:
         """One of each group goes and comes back, another one wants a rebalance: nothing may be read twice."""
-        for witness in self.witnesses.values():
+        for group_id, witness in self.witnesses.items():
             alive = [consumer for consumer in witness.consumers if consumer.alive]
+            self._check_subscriptions(group_id, alive)
             first, second = alive[0], alive[-1]
             second.user.rebalance = True
             first.user.stopping = True
-            self.clock.after(9_000, lambda gone=first: self._come_back(gone))  # type: ignore[misc]
+            self.clock.after(CHECK_MS, partial(self._ending, first, self.clock.now_ms + 10_000))
 
-    def _come_back(self, gone: SimConsumer) -> None:
-        gone.require(not gone.alive, "did not end though it was closed")
-        partition = self.node.partition_of(gone.place.group_id)
-        group = self.node.runtime.shards[partition].groups[gone.place.group_id]
-        stays = gone.place.group_instance_id is not None
-        gone.require(stays or gone.last_member_id not in group.members, "was closed but did not leave")
-        self._come(gone.place)
+    def _ending(self, gone: SimConsumer, deadline_ms: int) -> None:
+        """It closes, and is no member any more; another process takes its place."""
+        if gone.alive:
+            gone.require(self.clock.now_ms < deadline_ms, "did not end though it was closed")
+            self.clock.after(CHECK_MS, partial(self._ending, gone, deadline_ms))
+            return
+        group = self._group(gone.place.group_id)
+        stays = gone.place.group_instance_id is not None or group is None
+        gone.require(stays or gone.last_member_id not in group.members, "was closed but did not leave")  # type: ignore[union-attr]
+        self.clock.after(5_000, lambda: self._come(gone.place))
+
+    def _check_subscriptions(self, group_id: str, consumers: list[SimConsumer]) -> None:
+        """What a member wants is what the group knows of it."""
+        group = self._group(group_id)
+        for consumer in consumers:
+            member = group.members.get(consumer.membership.member_id) if group is not None else None
+            if member is not None:
+                told = set(decode_subscription(member.protocols[0][1]).topics)
+                consumer.require(
+                    told == set(consumer.user.subscribed), f"the group thinks that it wants {told}"
+                )
 
     # ---- what is checked
 
@@ -321,7 +358,8 @@ class ConsumerSimulation(Simulation):
             consumer.require(consumer.alive, "is gone after the calm")
             consumer.require(consumer.membership.is_stable, "is not stable after the calm")
             consumer.require(self.clock.now_ms - consumer.left_poll_ms < 10_000, "does not poll any more")
-        group = self.node.runtime.shards[self.node.partition_of(group_id)].groups[group_id]
+        group = self._group(group_id)
+        assert group is not None
         there, want = set(group.members), {consumer.membership.member_id for consumer in consumers}
         if group.state is not State.STABLE or there != want:
             raise Broken(f"{group_id} is {group.state.value} with {sorted(there)}, alive are {sorted(want)}")

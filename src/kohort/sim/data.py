@@ -10,7 +10,9 @@ from random import Random
 from kohort.broker.sessions import FetchSessions, Plan, Wanted
 from kohort.sim.world import Clock
 from kohort.wire.errors import ErrorCode
-from kohort.wire.messages import fetch, list_offsets, metadata
+from kohort.wire.messages import fetch as fetching
+from kohort.wire.messages import list_offsets as listing
+from kohort.wire.messages import metadata as described
 from kohort.wire.messages import offset_for_leader_epoch as epochs
 from kohort.wire.payload import Record
 from kohort.wire.records import encode_batch
@@ -126,30 +128,28 @@ class Data:
 
     # ---- Metadata
 
-    def metadata(self, request: metadata.MetadataRequest, alive: list[int]) -> metadata.MetadataResponse:
+    def metadata(self, request: described.MetadataRequest, alive: list[int]) -> described.MetadataResponse:
         if request.topics is None:
             found = [self._describe(topic) for topic in self.topics.values()]
         else:
             found = []
             for asked in request.topics:
                 topic = self.topics.get(asked.name or "") or self.topics_by_id.get(asked.topic_id)
-                unknown = metadata.MetadataResponseTopic(E.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
+                unknown = described.MetadataResponseTopic(E.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
                 found.append(unknown if topic is None else self._describe(topic))
-        brokers = [metadata.MetadataResponseBroker(node, HOST, port_of(node)) for node in alive]
-        return metadata.MetadataResponse(
+        brokers = [described.MetadataResponseBroker(node, HOST, port_of(node)) for node in alive]
+        return described.MetadataResponse(
             brokers=brokers, cluster_id="sim", controller_id=alive[0], topics=found
         )
 
-    def _describe(self, topic: SimTopic) -> metadata.MetadataResponseTopic:
+    def _describe(self, topic: SimTopic) -> described.MetadataResponseTopic:
         partitions = [
-            metadata.MetadataResponsePartition(
+            described.MetadataResponsePartition(
                 E.NONE, p.index, p.leader_id, p.leader_epoch, self.broker_ids, self.broker_ids, []
             )
             for p in topic.partitions
         ]
-        return metadata.MetadataResponseTopic(
-            E.NONE, topic.name, topic.topic_id, False, partitions
-        )
+        return described.MetadataResponseTopic(E.NONE, topic.name, topic.topic_id, False, partitions)
 
     # ---- ListOffsets, OffsetForLeaderEpoch
 
@@ -158,18 +158,18 @@ class Data:
         return topic.partitions[index] if topic is not None and index < len(topic.partitions) else None
 
     def list_offsets(
-        self, broker_id: int, request: list_offsets.ListOffsetsRequest
-    ) -> list_offsets.ListOffsetsResponse:
-        response = list_offsets.ListOffsetsResponse()
+        self, broker_id: int, request: listing.ListOffsetsRequest
+    ) -> listing.ListOffsetsResponse:
+        response = listing.ListOffsetsResponse()
         for topic in request.topics:
             answers = [self._list_one(broker_id, topic.name, asked) for asked in topic.partitions]
-            response.topics.append(list_offsets.ListOffsetsTopicResponse(topic.name, answers))
+            response.topics.append(listing.ListOffsetsTopicResponse(topic.name, answers))
         return response
 
     def _list_one(
-        self, broker_id: int, name: str, asked: list_offsets.ListOffsetsPartition
-    ) -> list_offsets.ListOffsetsPartitionResponse:
-        answer = list_offsets.ListOffsetsPartitionResponse(asked.partition_index)
+        self, broker_id: int, name: str, asked: listing.ListOffsetsPartition
+    ) -> listing.ListOffsetsPartitionResponse:
+        answer = listing.ListOffsetsPartitionResponse(asked.partition_index)
         partition = self._find(name, b"", asked.partition_index)
         if partition is None:
             answer.error_code = E.UNKNOWN_TOPIC_OR_PARTITION
@@ -203,14 +203,14 @@ class Data:
         self,
         broker_id: int,
         sessions: FetchSessions,
-        request: fetch.FetchRequest,
+        request: fetching.FetchRequest,
         version: int,
-        reply: Callable[[fetch.FetchResponse], None],
+        reply: Callable[[fetching.FetchResponse], None],
     ) -> None:
         """Answers at once if there is something to tell, else when there is or `max_wait_ms` are over."""
         plan = sessions.plan(request, version, self.clock.now_ms)
         if plan.error:
-            reply(fetch.FetchResponse(error_code=plan.error))
+            reply(fetching.FetchResponse(error_code=plan.error))
             return
         waiting = True
 
@@ -232,17 +232,19 @@ class Data:
         if waiting:
             self.clock.after(request.max_wait_ms, lambda: look(True))
 
-    def _read(self, broker_id: int, plan: Plan) -> tuple[list[tuple[Wanted, fetch.PartitionData]], bool]:
+    def _read(self, broker_id: int, plan: Plan) -> tuple[list[tuple[Wanted, fetching.PartitionData]], bool]:
         answers, has_news = [], False
         for wanted in plan.wanted:
-            data = fetch.PartitionData(wanted.key.partition)
+            data = fetching.PartitionData(wanted.key.partition)
             partition = self._find(*wanted.key)
             if partition is None:
                 data.error_code = E.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 data.error_code = partition.error_for(broker_id, wanted.current_leader_epoch)
                 if data.error_code == E.NOT_LEADER_OR_FOLLOWER:
-                    data.current_leader = fetch.LeaderIdAndEpoch(partition.leader_id, partition.leader_epoch)
+                    data.current_leader = fetching.LeaderIdAndEpoch(
+                        partition.leader_id, partition.leader_epoch
+                    )
                 elif not data.error_code and wanted.fetch_offset > partition.end_offset:
                     data.error_code = E.OFFSET_OUT_OF_RANGE
                 elif not data.error_code:
@@ -255,16 +257,16 @@ class Data:
         return answers, has_news
 
 
-def _fetched(plan: Plan, answers: list[tuple[Wanted, fetch.PartitionData]]) -> fetch.FetchResponse:
-    response = fetch.FetchResponse(session_id=plan.session_id)
-    topics: dict[tuple[str, bytes], fetch.FetchableTopicResponse] = {}
+def _fetched(plan: Plan, answers: list[tuple[Wanted, fetching.PartitionData]]) -> fetching.FetchResponse:
+    response = fetching.FetchResponse(session_id=plan.session_id)
+    topics: dict[tuple[str, bytes], fetching.FetchableTopicResponse] = {}
     for wanted, data in answers:
         if not plan.is_full and not data.records and not data.error_code:
             continue
         name = wanted.key[:2]
         topic = topics.get(name)
         if topic is None:
-            topic = topics[name] = fetch.FetchableTopicResponse(*name)
+            topic = topics[name] = fetching.FetchableTopicResponse(*name)
             response.responses.append(topic)
         topic.partitions.append(data)
     if plan.session is not None:

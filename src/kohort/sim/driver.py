@@ -139,6 +139,7 @@ class Driver:
     def _look(self) -> None:
         until = self._until
         assert until is not None
+        self._count()
         now_ms = self.clock.now_ms
         self.engine.pump(now_ms)
         self.on_step()
@@ -191,7 +192,7 @@ class Driver:
                     except Exception as raised:
                         error = raised
                     if isgenerator(value):
-                        self._stack.append((value, self.clock.now_ms))
+                        self._stack.append((cast(Program[Any], value), self.clock.now_ms))
                         value = None
         self.alive = self.alive and bool(self._stack)
 
@@ -201,7 +202,7 @@ class Driver:
             self._counted_ms, self._counted = self.clock.now_ms, 0
         self._counted += 1
         if self._counted > MOST_STEPS:
-            raise Broken(f"{self._counted} steps while no time passes: it spins in {self._stack[-1][0]}")
+            raise Broken(f"{self._counted} steps while no time passes: the consumer spins")
 
     def _ended(self, began_ms: int | None) -> None:
         self._stack.pop()

@@ -177,9 +177,7 @@ class Links:
             self._answer(link, request, response)
             self._serve(link)
 
-        self.brokers.serve(
-            link.node_id, request.send.api_key, request.version, self.client_id, body, reply
-        )
+        self.brokers.serve(link.node_id, request.send.api_key, request.version, self.client_id, body, reply)
 
     # ---- and back
 

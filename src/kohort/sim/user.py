@@ -8,8 +8,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kohort.client.consumer_calls import Listener
-from kohort.client.errors import CommitFailed, FencedInstanceId, RebalanceInProgress, TimedOut
-from kohort.client.errors import RetriableCommitFailed
+from kohort.client.errors import (
+    CommitFailed,
+    FencedInstanceId,
+    RebalanceInProgress,
+    RetriableCommitFailed,
+    TimedOut,
+)
 from kohort.client.records import Records
 from kohort.client.types import TopicPartition
 from kohort.sim.driver import Program, Work
@@ -43,6 +48,7 @@ class User:
     subscribed: tuple[str, ...] = ()
     uncommitted: bool = False
     fenced: bool = False
+    raised: bool = False
 
     def program(self) -> Program[None]:
         calls, run = self.consumer.calls, self.consumer.driver.run
@@ -51,10 +57,12 @@ class User:
             try:
                 polled = yield from self.consumer.poll(self.random.randint(0, 2_000))
             except UsersOwn:
+                self.raised = False
                 continue
             except FencedInstanceId:
                 self.fenced = True
                 break
+            self.consumer.require(not self.raised, "a callback raised, and poll did not")
             yield from self._process(polled)
             yield from self._commit_some()
             if self.rebalance:
@@ -141,4 +149,5 @@ class User:
         if self.random.random() < self.bad_callbacks:
             yield Work(self.random.choice((100, 3_000, 9_000)))
         if self.random.random() < self.bad_callbacks:
+            self.raised = True
             raise UsersOwn("a callback fails")

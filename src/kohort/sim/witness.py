@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kohort.client.consumer_protocol import decode_assignment
 from kohort.client.types import TopicPartition
+from kohort.coordinator.group import Group
+from kohort.coordinator.state import State
 from kohort.sim.invariants import Broken
 
 if TYPE_CHECKING:
@@ -26,8 +30,10 @@ class Owned:
 class Witness:
     """Sees all records that a group processes and all commits that the coordinator writes."""
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, group: Callable[[], Group | None]) -> None:
         self.group_id = group_id
+        self.group = group
+        """As the coordinator has it; None if it is not there or does not know."""
         self.consumers: list[SimConsumer] = []
         self.commits: dict[TopicPartition, list[int]] = {}
         """In the order of the log; a first 0 stands for none."""
@@ -43,7 +49,8 @@ class Witness:
     def processed(self, consumer: SimConsumer, partition: TopicPartition, offsets: list[int]) -> None:
         end = self.ends.get(partition, 0)
         consumer.require(
-            offsets[0] <= end, f"{partition}: {end} to {offsets[0] - 1} were skipped, nobody has processed them"
+            offsets[0] <= end,
+            f"{partition}: {end} to {offsets[0] - 1} were skipped, nobody has processed them",
         )
         self.records += len(offsets)
         self.repeated += sum(offset < end for offset in offsets)
@@ -114,6 +121,16 @@ class Witness:
         return self._commits(partition)[-1]
 
     # ---- callbacks
+
+    def check_given(self, consumer: SimConsumer) -> None:
+        """What a member believes to own is what its coordinator gave to it."""
+        group, member_id = self.group(), consumer.membership.member_id
+        if group is None or group.state is not State.STABLE or member_id not in group.members:
+            return
+        if group.generation_id == consumer.membership.generation_id:
+            given = set(decode_assignment(group.members[member_id].assignment).partitions)
+            owned = set(consumer.core.subscription.partitions)
+            consumer.require(owned == given, f"owns {sorted(owned)}, it was given {sorted(given)}")
 
     def is_settled(self, now_ms: int) -> bool:
         """Whether it is so long calm that nothing can go wrong any more."""
