@@ -1,1 +1,1 @@
-"""The other side of the wire. For now one blocking connection; consumer, producer and admin follow."""
+"""The other side of the wire: consumer, producer, admin. `from kohort import Consumer` is the way in."""
