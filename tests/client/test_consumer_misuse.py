@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kohort import Consumer, IllegalState, TimedOut, TopicPartition
+from kohort import Admin, Consumer, IllegalState, TimedOut, TopicPartition
 from kohort.testing import Kafka
 from tests.client.consuming import Told, joined, poll_until, quick, read, within
 
@@ -74,6 +74,24 @@ def test_a_partition_that_does_not_exist_is_named_as_such(three: Kafka) -> None:
         consumer.assign([("t", 7)])
         with pytest.raises(TimedOut, match=r"t has no partition 7"):
             consumer.position(("t", 7), timeout=0.3)
+
+
+ADMIN_CALLS = [
+    "delete_topics",
+    "describe_topics",
+    "topic_configs",
+    "describe_groups",
+    "delete_groups",
+    "list_groups",
+]
+
+
+@pytest.mark.parametrize("call", ADMIN_CALLS)
+def test_names_for_the_admin_are_given_one_by_one(three: Kafka, call: str) -> None:
+    with Admin(bootstrap_servers=three.bootstrap_servers) as admin:
+        with pytest.raises(ValueError, match="one by one"):
+            getattr(admin, call)(["t"])
+        assert admin.list_topics() == ["t"]
 
 
 # --- callbacks that call the consumer ----------------------------------------------------------------------------

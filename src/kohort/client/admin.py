@@ -25,6 +25,13 @@ from kohort.client.tls import security_for
 from kohort.client.types import ByPartition, OffsetAndMetadata, TopicPartition, as_partition
 
 
+def _names(given: tuple[str, ...]) -> tuple[str, ...]:
+    for name in given:
+        if not isinstance(name, str):
+            raise ValueError(f'names are given one by one, as in ("a", "b"), not as {name!r}')
+    return given
+
+
 class Admin:
     """Makes, describes, changes and deletes what a cluster has. For any number of threads.
 
@@ -79,7 +86,7 @@ class Admin:
         self._run(self._topics.create_topics(list(topics), self._deadline(timeout), validate_only))
 
     def delete_topics(self, *topics: str, timeout: float | None = None) -> None:
-        self._run(self._topics.delete_topics(topics, self._deadline(timeout)))
+        self._run(self._topics.delete_topics(_names(topics), self._deadline(timeout)))
 
     def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
         described = self._topics.describe_topics(None, self._deadline(timeout), include_internal)
@@ -87,7 +94,7 @@ class Admin:
 
     def describe_topics(self, *topics: str, timeout: float | None = None) -> dict[str, TopicDescription]:
         """Partitions, leaders and replicas; of all topics if none are named."""
-        return self._run(self._topics.describe_topics(topics or None, self._deadline(timeout), True))
+        return self._run(self._topics.describe_topics(_names(topics) or None, self._deadline(timeout), True))
 
     def create_partitions(
         self,
@@ -102,7 +109,7 @@ class Admin:
     # --- settings -------------------------------------------------------------------------------------
 
     def topic_configs(self, *topics: str, timeout: float | None = None) -> dict[str, dict[str, ConfigEntry]]:
-        return self._run(self._topics.describe_configs(TOPIC, topics, self._deadline(timeout)))
+        return self._run(self._topics.describe_configs(TOPIC, _names(topics), self._deadline(timeout)))
 
     def broker_configs(
         self, *brokers: int, timeout: float | None = None
@@ -143,15 +150,15 @@ class Admin:
 
     def list_groups(self, *states: str, timeout: float | None = None) -> list[GroupListing]:
         """All groups, or those in these states: `admin.list_groups("Stable")`."""
-        return self._run(self._groups.list_groups(states, self._deadline(timeout)))
+        return self._run(self._groups.list_groups(_names(states), self._deadline(timeout)))
 
     def describe_groups(self, *groups: str, timeout: float | None = None) -> dict[str, GroupDescription]:
         """State, assignor and members; a group that does not exist is Dead."""
-        return self._run(self._groups.describe_groups(groups, self._deadline(timeout)))
+        return self._run(self._groups.describe_groups(_names(groups), self._deadline(timeout)))
 
     def delete_groups(self, *groups: str, timeout: float | None = None) -> None:
         """Groups without members, with all their offsets."""
-        self._run(self._groups.delete_groups(groups, self._deadline(timeout)))
+        self._run(self._groups.delete_groups(_names(groups), self._deadline(timeout)))
 
     def remove_members(
         self,
@@ -163,7 +170,9 @@ class Admin:
     ) -> None:
         """These members by id or by group.instance.id; all of them if none are named."""
         self._run(
-            self._groups.remove_members(group_id, members, list(instances), reason, self._deadline(timeout))
+            self._groups.remove_members(
+                group_id, _names(members), list(instances), reason, self._deadline(timeout)
+            )
         )
 
     def group_offsets(
