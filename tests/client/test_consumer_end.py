@@ -284,7 +284,7 @@ def test_a_second_thread_is_refused_also_by_close_and_the_first_goes_on(three: K
                 return False
             return True
 
-        eventually(lambda: consumer._owner is not None, "the other thread is in poll")
+        eventually(lambda: consumer._owner, "the other thread is in poll")
         assert refused(lambda: consumer.poll(0))
         assert refused(lambda: consumer.commit())
         assert refused(lambda: consumer.close())

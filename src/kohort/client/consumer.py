@@ -97,7 +97,7 @@ class Consumer:
         self._calls = ConsumerCalls(self._core, self._engine.now_ms, objects.get("interceptors", ()))
         self._calls.obstacle = lambda: self._engine.network.last_error
         self._iteration = Iteration(self._core.subscription)
-        self._owner: int | None = None
+        self._owner: dict[str, int] = {}  # the thread inside; setdefault asks and takes in one step
         self._depth = 0
         self._closed = False
         self._pid = os.getpid()
@@ -313,16 +313,15 @@ class Consumer:
         if os.getpid() != self._pid:
             raise ClosedClient("this consumer belongs to the parent process: make a new one after a fork")
         me = threading.get_ident()
-        if self._owner not in (None, me):
+        if self._owner.setdefault("thread", me) != me:
             raise ConcurrentUse(
                 "another thread is using this consumer: a consumer is for one thread at a time "
                 "(only wakeup() may come from another one)"
             )
-        self._owner = me
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
             if self._depth == 0:
-                self._owner = None
+                self._owner.clear()
