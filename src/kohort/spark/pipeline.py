@@ -241,11 +241,10 @@ class _Runner:
         if self._pipeline.finish is not None:
             self._terminal.now("writing the tables and the report")
             self._pipeline.finish(self._spark, {**self._parameters, **_connection(self._run)})
-        self._groups.look(self._status)
+        self._groups.look(self._status, now=True)
         self._status.state = STOPPED
         self._terminal.line(
-            f"{self._pipeline.name}: {self._status.rows:,} rows in {self._status.batches} batches; the next start goes "
-            "on from the checkpoint"
+            f"{self._pipeline.name}: done, {self._status.rows:,} rows; the next start goes on from the checkpoint"
         )
         return 0
 
@@ -272,7 +271,7 @@ def start_spark(pipeline: Pipeline, run: Run) -> Any:
     }
     if run.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", **settings}
     from pyspark import cloudpickle
     from pyspark.sql import SparkSession
 
@@ -280,9 +279,23 @@ def start_spark(pipeline: Pipeline, run: Run) -> Any:
         # Executors cannot import the user's file: its functions travel with the job.
         cloudpickle.register_pickle_by_value(pipeline.module)  # type: ignore[no-untyped-call]
     builder = SparkSession.builder.master(run.master).appName(f"kohort {pipeline.name}")
-    for name, value in {**settings, **run.spark}.items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _log_to_file(folder: Path) -> str:
+    """Spark's log goes to STATE/NAME/spark.log: the terminal belongs to the progress."""
+    text = (
+        "rootLogger.level = warn\nrootLogger.appenderRef.file.ref = file\n"
+        "appender.file.type = File\nappender.file.name = file\nappender.file.append = false\n"
+        f"appender.file.fileName = {(folder / 'spark.log').resolve()}\n"
+        "appender.file.layout.type = PatternLayout\n"
+        "appender.file.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex\n"
+    )
+    path = folder / "log4j2.properties"
+    path.write_text(text)
+    return f"-Dlog4j2.configurationFile={path.resolve().as_uri()}"
 
 
 @contextmanager
@@ -314,9 +327,9 @@ class GroupWatch:
         self._admin: Admin | None = None
         self._asked_s = 0.0
 
-    def look(self, status: Status) -> None:
+    def look(self, status: Status, *, now: bool = False) -> None:
         now_s = time.monotonic()
-        if not self._groups or now_s - self._asked_s < _GROUP_S:
+        if not self._groups or (now_s - self._asked_s < _GROUP_S and not now):
             return
         self._asked_s = now_s
         try:
