@@ -1,0 +1,263 @@
+"""`kohort pipeline` as people run it, and the examples: a real Spark, a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort import Admin, Producer
+from kohort.spark.definition import load_file
+from kohort.spark.pipeline import Run, stream_options
+from kohort.spark.pipeline_state import RUNNING, STOPPED, PipelineState, Status
+from tests.clients.process import KOHORT, BrokerProcess, eventually
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pipelines"
+NewTopic = Callable[..., str]
+MINUTE_MS = 60_000
+NOON_MS = 1_700_000_040_000  # a whole minute
+
+
+# --- the command ----------------------------------------------------------------------------------------
+
+NUMBERS = """
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import udf
+from pyspark.sql.streaming import DataStreamWriter
+
+topics = ["{topic}"]
+group = "{group}"
+options = {{"startingOffsets": "earliest"}}
+parameters = {{"out": "{out}"}}
+
+
+def doubled(value: bytes) -> int:
+    return 2 * int(value)  # a function of this file, which no executor could import
+
+
+def pipeline(stream: DataFrame) -> DataStreamWriter:
+    rows = stream.select(udf(doubled, "long", useArrow=False)("value").alias("number"))
+    return rows.writeStream.format("parquet").option("path", parameters["out"])
+"""
+
+
+class Command:
+    """`kohort pipeline …` with a state directory of its own."""
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        self.folder, self.state = folder, folder / "state"
+        self._bootstrap = bootstrap
+        self._started: list[subprocess.Popen[str]] = []
+
+    def arguments(self, *words: str) -> list[str]:
+        return [str(KOHORT), "pipeline", *words, "--state", str(self.state)]
+
+    def start(self, file: Path, *words: str) -> subprocess.Popen[str]:
+        arguments = self.arguments(
+            "run", str(file), "--bootstrap", self._bootstrap, "--master", "local[2]", *words
+        )
+        with (self.folder / "run.log").open("a") as log:
+            process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT, text=True)
+        self._started.append(process)
+        return process
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.arguments(*words), capture_output=True, text=True, timeout=120, check=False
+        )
+
+    def status(self, name: str) -> Status:
+        status = PipelineState(self.state, name).read()
+        assert status is not None, (self.folder / "run.log").read_text()
+        return status
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait(30)
+
+
+@pytest.fixture
+def command(tmp_path: Path, broker: BrokerProcess) -> Iterator[Command]:
+    made = Command(tmp_path, broker.bootstrap_servers)
+    yield made
+    made.close()
+
+
+def test_a_pipeline_runs_is_looked_at_stopped_and_goes_on_from_its_checkpoint(
+    spark: Any, command: Command, admin: Admin, new_topic: NewTopic, new_name: Callable[[str], str],
+    produce: Callable[..., None],
+) -> None:  # fmt: skip
+    topic, group, out = new_topic(partitions=2), new_name("group"), command.folder / "out"
+    file = command.folder / "numbers.py"
+    file.write_text(NUMBERS.format(topic=topic, group=group, out=out))
+    for partition in (0, 1):
+        produce(topic, range(50 * partition, 50 * partition + 50), partition=partition)
+    process = command.start(file)
+
+    def has_read() -> bool:
+        assert process.poll() is None, (command.folder / "run.log").read_text()
+        state = PipelineState(command.state, "numbers").read()
+        return (
+            state is not None and state.rows == 100 and state.groups.get(group, {}).get("state") == "Stable"
+        )
+
+    eventually(has_read, "the pipeline has read 100 rows as a member of its group", timeout_s=120)
+    status = command.status("numbers")
+    assert (status.state, status.pid, status.total_lag) == (RUNNING, process.pid, 0)
+    assert json.loads(command.run("status", "numbers", "--json").stdout)["rows"] == 100
+    second = command.run("run", str(file))
+    assert second.returncode == 1
+    assert f"numbers runs already, in process {process.pid}" in second.stderr
+
+    stopped = command.run("stop", "numbers")
+    assert (stopped.returncode, stopped.stdout) == (0, "numbers: stopped\n")
+    assert process.wait(30) == 0
+    assert command.status("numbers").state == STOPPED
+    assert {p.partition: at.offset for p, at in admin.group_offsets(group).items()} == {0: 50, 1: 50}
+    shown = (command.folder / "run.log").read_text()
+    assert "100 rows in" in shown or shown.count("rows in") > 1
+
+    produce(topic, range(100, 130), partition=0)
+    assert command.start(file, "--once").wait(120) == 0
+    assert command.status("numbers").rows == 30
+    numbers = Counter(row.number for row in spark.read.parquet(str(out)).collect())
+    assert numbers == Counter(range(0, 260, 2))
+
+
+# --- the examples ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_example(
+    spark: Any,
+    broker: BrokerProcess,
+    tmp_path: Path,
+    new_topic: NewTopic,
+    new_name: Callable[[str], str],
+) -> Callable[..., None]:
+    """Runs a file of examples/ over what is in its topics, which have other names here."""
+
+    def run(name: str, topics: dict[str, str], **parameters: str) -> None:
+        pipeline = load_file(EXAMPLES / name)
+        streams = {stream: (topics[stream],) for stream in pipeline.streams}
+        options = {"kafka.group.id": new_name("example")} if len(streams) == 1 else {}
+        run = Run(PipelineState(tmp_path, "example"), broker.bootstrap_servers, options=options)
+        for stream, topic in streams.items():
+            pipeline.streams[stream] = topic
+        if pipeline.module is not None:
+            from pyspark import cloudpickle
+
+            cloudpickle.register_pickle_by_value(pipeline.module)
+        frames = {
+            stream: spark.readStream.format("kohort").options(**given).load()
+            for stream, given in stream_options(pipeline, run).items()
+        }
+        writer = pipeline.make(frames, {**pipeline.parameters, **parameters}, broker.bootstrap_servers)
+        query = (
+            writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+
+    return run
+
+
+@pytest.fixture
+def send(broker: BrokerProcess) -> Callable[..., None]:
+    """Records of JSON, each with its time."""
+
+    def write(topic: str, *records: tuple[Any, int]) -> None:
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for value, timestamp_ms in records:
+                text = value if isinstance(value, str) else json.dumps(value)
+                producer.send(topic, value=text, timestamp_ms=timestamp_ms)
+
+    return write
+
+
+def test_example_from_json(
+    spark: Any,
+    new_topic: NewTopic,
+    send: Callable[..., None],
+    run_example: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    topic, out = new_topic(), str(tmp_path / "out")
+    order = {"id": 1, "customer": "anna", "item": "tea", "amount": 2.5, "at": "2026-11-15T12:00:00Z"}
+    send(topic, (order, NOON_MS), ("no json", NOON_MS))
+    run_example("orders_json.py", {"stream": topic}, out=out)
+    first, second = sorted(spark.read.parquet(out).collect(), key=lambda row: row.offset)
+    assert (first.id, first.customer, first.amount, str(first.at)) == (1, "anna", 2.5, "2026-11-15 12:00:00")
+    assert (second.id, second.offset) == (None, 1)
+
+
+def test_example_watermark_and_window(
+    spark: Any,
+    new_topic: NewTopic,
+    send: Callable[..., None],
+    run_example: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    topic, out = new_topic(), str(tmp_path / "out")
+    orders = [({"item": "tea", "amount": number}, NOON_MS + number * 20_000) for number in range(6)]
+    send(topic, *orders, ({"item": "tea", "amount": 0}, NOON_MS + 10 * MINUTE_MS))
+    run_example("revenue_per_minute.py", {"stream": topic}, out=out)
+    rows = sorted(spark.read.parquet(out).collect(), key=lambda row: row.start)
+    # The last window is still open: the watermark has not passed it.
+    assert [(row.item, row.orders, row.revenue) for row in rows] == [
+        ("tea", 3, 0 + 1 + 2),
+        ("tea", 3, 3 + 4 + 5),
+    ]
+
+
+def test_example_stream_stream_join(
+    spark: Any, new_topic: NewTopic, send: Callable[..., None], run_example: Callable[..., None],
+    read: Callable[..., Any], broker: BrokerProcess,
+) -> None:  # fmt: skip
+    orders, payments, paid = new_topic(), new_topic(), new_topic()
+    send(orders, *(({"id": number, "amount": 10.0 * number}, NOON_MS) for number in (1, 2, 3)))
+    send(
+        payments,
+        ({"order_id": 1, "paid": 10.0}, NOON_MS + MINUTE_MS),
+        ({"order_id": 3, "paid": 1.0}, NOON_MS + 90 * MINUTE_MS),
+    )
+    run_example(
+        "paid_orders.py",
+        {"orders": orders, "payments": payments},
+        bootstrap=broker.bootstrap_servers,
+        topic=paid,
+    )
+    (row,) = read(subscribe=paid).collect()
+    assert row.key == b"1"
+    assert json.loads(row.value) | {"ordered_at": ""} == {
+        "id": 1,
+        "amount": 10.0,
+        "paid": 10.0,
+        "ordered_at": "",
+    }
+
+
+def test_example_sql(
+    spark: Any,
+    new_topic: NewTopic,
+    send: Callable[..., None],
+    run_example: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    topic, out = new_topic(), str(tmp_path / "out")
+    send(topic, *(({"id": number, "customer": "c", "amount": 60.0 * number}, NOON_MS) for number in range(4)))
+    run_example("large_orders.sql", {"stream": topic}, out=out, least="100")
+    assert sorted((row.id, row.amount) for row in spark.read.parquet(out).collect()) == [
+        (2, 120.0),
+        (3, 180.0),
+    ]
