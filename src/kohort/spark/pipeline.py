@@ -148,6 +148,7 @@ class _Runner:
         self._groups = GroupWatch(run, sorted(group for group in groups if group is not None))
         self._metrics: MetricsServer | None = None
         self._spark: Any = None
+        self._owns_spark = True
 
     def __enter__(self) -> _Runner:
         return self
@@ -156,7 +157,7 @@ class _Runner:
         if self._metrics is not None:
             self._metrics.close()
         self._groups.close()
-        if self._spark is not None:
+        if self._spark is not None and self._owns_spark:
             self._spark.stop()
 
     def run(self, options: Mapping[str, Mapping[str, str]]) -> int:
@@ -169,7 +170,7 @@ class _Runner:
         )
         _save(self._run.state, self._status)
         with _told_to_stop(self._stop):
-            self._spark = start_spark(self._pipeline, self._run)
+            self._spark, self._owns_spark = start_spark(self._pipeline, self._run)
         with _told_to_stop(self._stop):
             query = self._start(options)
             if query is not None:
@@ -257,8 +258,8 @@ class _Runner:
         return 1
 
 
-def start_spark(pipeline: Pipeline, run: Run) -> Any:
-    """A SparkSession, on loopback where the master is local."""
+def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
+    """A SparkSession, on loopback where the master is local; and whether it is new, and so to be stopped by us."""
     from kohort.spark.java import use_java
 
     use_java()
@@ -278,10 +279,13 @@ def start_spark(pipeline: Pipeline, run: Run) -> Any:
     if pipeline.module is not None:
         # Executors cannot import the user's file: its functions travel with the job.
         cloudpickle.register_pickle_by_value(pipeline.module)  # type: ignore[no-untyped-call]
+    there = SparkSession.getActiveSession()
+    if there is not None:
+        return there, False
     builder = SparkSession.builder.master(run.master).appName(f"kohort {pipeline.name}")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return builder.getOrCreate(), True
 
 
 def _log_to_file(folder: Path) -> str:
