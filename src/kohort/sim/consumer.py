@@ -200,9 +200,10 @@ class SimConsumer:
         if not self.in_poll and overdue_ms > SLACK_MS and self.membership.state is State.STABLE:
             raise Broken(f"{self}: has not polled for too long by {overdue_ms} ms, and did not leave")
         callback = self.membership.callback
-        if callback is not None and callback is not self._told and callback.kind is CallbackKind.REVOKED:
-            if not self._was_member:
-                raise Broken(f"{self}: {callback}, though ownership is gone already")
+        if callback is self._told or callback is None:
+            pass
+        elif callback.kind is CallbackKind.REVOKED and not self._was_member:
+            raise Broken(f"{self}: {callback}, though ownership is gone already")
         self._told = callback
         self._was_member = self.membership.generation_id >= 0
 
