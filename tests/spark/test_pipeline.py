@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
+import threading
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from kohort import Admin, Producer
-from kohort.spark.definition import load_file
-from kohort.spark.pipeline import Run, stream_options
-from kohort.spark.pipeline_state import RUNNING, STOPPED, PipelineState, Status
+from kohort import Admin, Producer, TopicPartition
+from kohort.spark.definition import Pipeline, PipelineError, load_file
+from kohort.spark.pipeline import Run, run_pipeline, stream_options
+from kohort.spark.pipeline_state import FAILED, RUNNING, STOPPED, PipelineState, Status
+from kohort.spark.progress import Terminal
 from tests.clients.process import KOHORT, BrokerProcess, eventually
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pipelines"
@@ -131,6 +135,94 @@ def test_a_pipeline_runs_is_looked_at_stopped_and_goes_on_from_its_checkpoint(
     assert command.status("numbers").rows == 30
     numbers = Counter(row.number for row in spark.read.parquet(str(out)).collect())
     assert numbers == Counter(range(0, 260, 2))
+
+
+# --- the runner, in this process ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_here(spark: Any, broker: BrokerProcess, tmp_path: Path) -> Callable[..., tuple[int, Status, str]]:
+    """Runs a pipeline in the session of the tests; returns the exit code, the last status and what was shown."""
+
+    def run(pipeline: Pipeline, **keywords: Any) -> tuple[int, Status, str]:
+        state, shown = PipelineState(tmp_path / "state", "here"), io.StringIO()
+        code = run_pipeline(pipeline, Run(state, broker.bootstrap_servers, **keywords), Terminal(shown))
+        status = state.read()
+        assert status is not None
+        assert not state.is_running()
+        return code, status, shown.getvalue()
+
+    return run
+
+
+def pipeline_of(topic: str, group: str | None, make: Callable[[Any], Any]) -> Pipeline:
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
+    return Pipeline(
+        "here", "a test", lambda frames, *_: make(frames["stream"]), {"stream": (topic,)}, group, options
+    )
+
+
+def test_sigterm_ends_a_pipeline_in_order_and_metrics_tell_meanwhile(
+    new_topic: NewTopic, new_name: Callable[[str], str], produce: Callable[..., None], admin: Admin, tmp_path: Path,
+    run_here: Callable[..., tuple[int, Status, str]],
+) -> None:  # fmt: skip
+    topic, group, seen = new_topic(), new_name("group"), []
+    produce(topic, range(25))
+
+    def watch() -> None:
+        state = PipelineState(tmp_path / "state", "here")
+
+        def has_read() -> bool:
+            status = state.read()
+            return status is not None and status.rows == 25 and status.lag == {f"{topic}-0": 0}
+
+        try:
+            eventually(has_read, "25 rows are read", timeout_s=90)
+            status = state.read()
+            assert status is not None
+            with urllib.request.urlopen(status.metrics or "", timeout=10) as answer:
+                seen.append(answer.read().decode())
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    code, status, shown = run_here(
+        pipeline_of(topic, group, lambda stream: stream.writeStream.format("noop")), metrics_port=0
+    )
+    watcher.join()
+    assert (code, status.state, status.rows, status.batches, status.metrics) == (0, STOPPED, 25, 3, None)
+    assert 'kohort_pipeline_rows_total{pipeline="here"} 25' in seen[0]
+    assert f'kafka_consumergroup_lag{{consumergroup="{group}",topic="{topic}",partition="0"}} 0' in seen[0]
+    assert "batch 2    5 rows in" in shown
+    assert admin.group_offsets(group)[TopicPartition(topic, 0)].offset == 25
+    assert status.groups[group]["members"] == 0  # it has left
+
+
+def test_a_query_that_fails_is_told_with_its_reason(
+    new_topic: NewTopic, produce: Callable[..., None], run_here: Callable[..., tuple[int, Status, str]]
+) -> None:
+    topic = new_topic()
+    produce(topic, range(3))
+
+    def fail(frame: Any, batch_id: int) -> None:
+        raise ValueError("the database is on fire")
+
+    failing = pipeline_of(topic, None, lambda stream: stream.writeStream.foreachBatch(fail))
+    code, status, shown = run_here(failing, once=True)
+    assert (code, status.state) == (1, FAILED)
+    assert status.error == "ValueError: the database is on fire"
+    assert "here: failed: ValueError: the database is on fire" in shown
+
+
+def test_a_function_that_returns_no_writer_is_told_what_to_return(
+    new_topic: NewTopic, run_here: Callable[..., tuple[int, Status, str]], tmp_path: Path
+) -> None:
+    with pytest.raises(PipelineError, match="the function returned DataFrame; it must return a writer"):
+        run_here(pipeline_of(new_topic(), None, lambda stream: stream))
+    status = PipelineState(tmp_path / "state", "here").read()
+    assert status is not None
+    assert status.state == FAILED
 
 
 # --- the examples ---------------------------------------------------------------------------------------

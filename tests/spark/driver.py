@@ -1,0 +1,49 @@
+"""A Spark job in a process of its own, for a test to kill: `python -m tests.spark.driver BOOTSTRAP TOPIC GROUP FOLDER`.
+
+Reads a topic into Parquet files until it is ended; says "ready" when its first batch is done.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from kohort.spark.java import use_java
+from tests.spark.conftest import LOOPBACK
+
+
+def main(bootstrap: str, topic: str, group: str, folder: str) -> None:
+    use_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("a driver to kill")
+    for name, value in LOOPBACK.items():
+        builder = builder.config(name, value)
+    spark = builder.config("spark.sql.warehouse.dir", str(Path(folder) / "warehouse")).getOrCreate()
+    records = (
+        spark.readStream.format("kohort")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("kafka.group.id", group)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 400)
+        .load()
+    )
+    query = (
+        records.selectExpr("partition", "offset", "string(value) value")
+        .writeStream.format("parquet")
+        .option("path", f"{folder}/out")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .start()
+    )
+    while query.lastProgress is None and query.isActive:
+        query.awaitTermination(0.05)
+    print("ready", flush=True)
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,139 @@
+"""Drivers that are killed, workers that are killed, brokers that restart: every record is in the files exactly once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from kohort import Admin
+from kohort.spark.offsets import Offsets, from_json
+from tests.clients.process import BrokerProcess, eventually
+from tests.spark.reading import fill
+
+TOPIC, GROUP, PARTITIONS = "orders", "orders-etl", 3
+
+
+class Life:
+    """One life of the job. `kill` ends everything that belongs to it, as if the machine had lost its power."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        command = [sys.executable, "-m", "tests.spark.driver", bootstrap, TOPIC, GROUP, str(folder)]
+        with (folder / "driver.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def kill(self) -> None:
+        for pid in descendants(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(60)
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all that it has started, children last."""
+    found, parents = [pid], {pid}
+    table = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with contextlib.suppress(OSError):
+                table[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+    while parents:
+        parents = {child for child, parent in table.items() if parent in parents}
+        found += sorted(parents)
+    return found
+
+
+def workers(pid: int) -> list[int]:
+    """The Python processes that run tasks of a job."""
+    running = []
+    for each in descendants(pid):
+        with contextlib.suppress(OSError):
+            if b"pyspark.daemon" in Path(f"/proc/{each}/cmdline").read_bytes():
+                running.append(each)
+    return running[1:]
+
+
+@pytest.fixture
+def life(tmp_path: Path, own_broker: BrokerProcess) -> Iterator[Callable[[], Life]]:
+    lives: list[Life] = []
+
+    def begin() -> Life:
+        lives.append(Life(own_broker.bootstrap_servers, tmp_path))
+        return lives[-1]
+
+    yield begin
+    for each in lives:
+        if each.process.poll() is None:
+            each.kill()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path, fresh_port: Callable[[], int]) -> Iterator[BrokerProcess]:
+    settings = ("durability=disk", "group.initial.rebalance.delay.ms=0")
+    with BrokerProcess(tmp_path / "broker", *settings, port=fresh_port()) as broker:
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.create_topic(TOPIC, PARTITIONS)
+        yield broker
+
+
+def in_checkpoint(folder: Path) -> Offsets:
+    """What the checkpoint has as done."""
+    done = [int(path.name) for path in (folder / "checkpoint/commits").glob("*") if path.name.isdigit()]
+    if not done:
+        return {}
+    return from_json((folder / f"checkpoint/offsets/{max(done)}").read_text().splitlines()[2])
+
+
+def test_every_record_exactly_once(
+    spark: Any, own_broker: BrokerProcess, life: Callable[[], Life], tmp_path: Path
+) -> None:
+    bootstrap = own_broker.bootstrap_servers
+    written = 0
+
+    def write(count: int) -> None:
+        nonlocal written
+        for partition in range(PARTITIONS):
+            fill(bootstrap, TOPIC, range(written, written + count), partition)
+        written += count
+
+    def progress(most: int) -> Callable[[], bool]:
+        return lambda: sum(in_checkpoint(tmp_path).values()) >= min(most, PARTITIONS * written)
+
+    def never_ahead() -> None:
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            committed = {partition: at.offset for partition, at in admin.group_offsets(GROUP).items()}
+        done = in_checkpoint(tmp_path)
+        assert all(at <= done.get(partition, 0) for partition, at in committed.items()), (committed, done)
+
+    write(1000)
+    first = life()
+    eventually(progress(1000), "the first life reads some", 120)
+    first.kill()
+    never_ahead()
+    write(1000)
+    second = life()  # at once, though the first is still a member by the broker's books
+    eventually(progress(3500), "the second life goes on", 120)
+    own_broker.kill()
+    own_broker.restart()
+    write(500)
+    eventually(progress(5000), "the restarted broker is read on", 120)
+    for pid in workers(second.process.pid)[:1]:
+        os.kill(pid, signal.SIGKILL)
+    write(500)
+    eventually(progress(9000), "a killed worker's task is done again", 120)
+    never_ahead()
+    second.kill()
+
+    rows = spark.read.parquet(str(tmp_path / "out"))
+    assert rows.count() == PARTITIONS * written
+    assert rows.select("partition", "offset").distinct().count() == PARTITIONS * written
+    assert rows.where("value != string(offset)").count() == 0
+    assert ds.dataset(tmp_path / "out", format="parquet").count_rows() >= rows.count()
