@@ -153,6 +153,31 @@ async def test_close_ends_the_poll_of_another_task(three: Kafka) -> None:
     assert three.committed("g", "t") == {0: 3}
 
 
+async def test_who_polls_while_the_consumer_is_closed_does_not_join_again(three: Kafka) -> None:
+    async with quick_async(three, enable_auto_commit=False) as consumer:
+        revoking, polled = asyncio.Event(), asyncio.Event()
+
+        async def revoked(partitions: list[TopicPartition]) -> None:
+            revoking.set()
+            await polled.wait()
+            await consumer.commit({T0: 2})  # the task that closes may still use it
+
+        await consumer.subscribe(["t"], on_revoked=revoked)
+        await read_async(consumer, 3)
+        waiting = asyncio.create_task(consumer.poll(30))
+        await asyncio.sleep(0.05)
+        closing = asyncio.create_task(consumer.close(timeout=5))
+        with pytest.raises(ClosedClient, match="another task"):
+            await waiting
+        await revoking.wait()
+        with pytest.raises(ClosedClient, match="another task"):
+            await consumer.poll(0)
+        polled.set()
+        await asyncio.gather(closing, consumer.close(timeout=5))
+    assert three.group("g").members == []
+    assert three.committed("g", "t") == {0: 2}
+
+
 def test_without_a_loop_it_says_what_to_do() -> None:
     with pytest.raises(RuntimeError, match=r"(?i)event loop"):
         AsyncConsumer(bootstrap_servers="127.0.0.1:1")

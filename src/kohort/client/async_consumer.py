@@ -14,7 +14,7 @@ from kohort.client.config import CONSUMER, read_config
 from kohort.client.consumer import OBJECTS, OffsetMap, Polled, build_core, checked_limit
 from kohort.client.consumer_calls import ConsumerCalls, Offsets
 from kohort.client.driving import deadline_after, run_steps_async
-from kohort.client.errors import ClosedClient, ConcurrentUse
+from kohort.client.errors import ClosedClient, ConcurrentUse, Wakeup
 from kohort.client.iteration import Iteration
 from kohort.client.listener import Listener, RebalanceCallback
 from kohort.client.records import Record
@@ -56,6 +56,7 @@ class AsyncConsumer:
         self._owner: asyncio.Task[Any] | None = None
         self._depth = 0
         self._closed = False
+        self._closer: asyncio.Task[Any] | None = None
         self._pid = os.getpid()
 
     async def __aenter__(self) -> AsyncConsumer:
@@ -239,9 +240,18 @@ class AsyncConsumer:
         if os.getpid() != self._pid:
             self._closed = True
             return  # the parent's connections are not ours to use
-        self._iteration.end()
+        task, deadline_ms = asyncio.current_task(), self._deadline(timeout)
+        if self._closer not in (None, task):
+            await self._until(lambda: self._closed, deadline_ms)
+            return
+        self._closer = task
         try:
-            await run_steps_async(self._engine, self._calls.close(self._deadline(timeout)), wakeable=False)
+            if self._owner not in (None, task):
+                # Its call ends with ClosedClient before the group is left: it would join again.
+                self._engine.wakeup()
+                await self._until(lambda: self._owner is None, deadline_ms)
+            self._iteration.end()
+            await run_steps_async(self._engine, self._calls.close(deadline_ms), wakeable=False)
         finally:
             self._closed = True
             self._engine.close()
@@ -258,6 +268,8 @@ class AsyncConsumer:
         if os.getpid() != self._pid:
             raise ClosedClient("this consumer belongs to the parent process: make a new one after a fork")
         task = asyncio.current_task()
+        if self._closer not in (None, task):
+            raise ClosedClient("another task closes this consumer")
         if self._owner not in (None, task):
             raise ConcurrentUse(
                 "another task is using this consumer: a consumer is for one task at a time "
@@ -267,7 +279,16 @@ class AsyncConsumer:
         self._depth += 1
         try:
             return await run_steps_async(self._engine, steps)
+        except Wakeup:
+            if self._closer not in (None, task):
+                raise ClosedClient("another task has closed this consumer") from None
+            raise
         finally:
             self._depth -= 1
             if self._depth == 0:
                 self._owner = None
+
+    async def _until(self, condition: Callable[[], bool], deadline_ms: int) -> None:
+        """For what no event of the engine tells: another task of this consumer goes on."""
+        while not condition() and self._engine.now_ms() < deadline_ms:
+            await asyncio.sleep(0.001)
