@@ -353,13 +353,10 @@ class GroupWatch:
 def short_reason(text: str) -> str:
     """Of Spark's long texts the line that says what was wrong: the last of the Python traceback, else the first."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    starts = [
-        number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")
-    ]
-    for start in starts:
-        for line in lines[start + 1 :]:
-            if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Loss|Java|\w*[A-Z]\w*): ", line):
-                return line
+    starts = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    for line in lines[starts[0] + 1 :] if starts else ():
+        if re.match(r"(?:[a-z_]\w*\.)*[A-Z]\w*: ", line):
+            return line
     return lines[0] if lines else "the query failed without a word"
 
 
