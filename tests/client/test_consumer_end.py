@@ -63,6 +63,25 @@ def test_close_in_the_middle_of_anything_ends_in_time_and_leaves_the_group(three
     assert background_threads() == []
 
 
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_close_while_the_group_waits_for_another_member(three: Kafka, strategy: str) -> None:
+    """Its join is parked at the coordinator: the other member does not poll."""
+    settings = {"partition_assignment_strategy": strategy}
+    with quick(three.bootstrap_servers, "g", **settings) as other:
+        other.subscribe(["t"])
+        joined(other)
+        consumer = quick(three.bootstrap_servers, "g", **settings)
+        consumer.subscribe(["t"])
+        poll_until(
+            consumer, lambda: three.group("g").state == "PreparingRebalance", "it waits for the other one"
+        )
+        with within(2):
+            consumer.close(timeout=5)
+        assert len(three.group("g").members) == 1
+        poll_until(other, lambda: three.group("g").state == "Stable", "the other one has it all")
+        assert other.assignment() == {T0}
+
+
 def test_close_in_the_middle_of_a_commit(three: Kafka) -> None:
     """What was begun is waited for, within the time that close has."""
     consumer = quick(three.bootstrap_servers, "g", enable_auto_commit=False)
