@@ -1,8 +1,8 @@
 """The cluster that the client's own tests talk to: a broker in this process, or the one whose address is given.
 
 `KOHORT_TEST_BOOTSTRAP=host:port pytest tests/client` runs the same tests against that cluster; `make interop` does so
-with an Apache Kafka. Tests that need to look inside a broker, or to break it, use the fixture `kafka` of the testing kit
-and stay with ours.
+with an Apache Kafka. Tests that need to look inside a broker, or to break it, use the fixture `kafka` of the testing
+kit and stay with ours.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kohort.client.errors import TimedOut
 from kohort.wire.errors import KafkaError
 from tests.clients.process import eventually
 
+PARTITIONS = 3  # num.partitions, which a given cluster must have too
 GIVEN = os.environ.get("KOHORT_TEST_BOOTSTRAP", "")
 
 
@@ -30,7 +31,7 @@ def bootstrap_servers() -> Iterator[str]:
     if GIVEN:
         yield GIVEN
         return
-    with running() as broker:
+    with running(num_partitions=PARTITIONS) as broker:
         yield broker.bootstrap_servers
 
 

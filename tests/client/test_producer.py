@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,18 @@ from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode
 from tests.clients.process import BrokerProcess, eventually, fixed_port
 
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[str]:
-    with running(num_partitions=3) as node:
-        yield node.bootstrap_servers
+EARLIER_MS = time.time_ns() // 1_000_000 - 60_000  # older than retention.ms it could be deleted at any time
 
 
 @pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return "t" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:100]
+def broker(bootstrap_servers: str) -> str:
+    return bootstrap_servers
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, new_name: Callable[[str], str]) -> str:
+    """Made by the first record, with three partitions."""
+    return new_name("t" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:100])
 
 
 def read(servers: str, topic: str, count: int, timeout_s: float = 20.0) -> list[Any]:
@@ -71,16 +73,16 @@ def read(servers: str, topic: str, count: int, timeout_s: float = 20.0) -> list[
 def test_a_record_is_written_and_its_delivery_says_where(broker: str, topic: str) -> None:
     with Producer({"bootstrap.servers": broker}) as producer:
         delivery = producer.send(
-            topic, value=b"v", key=b"k", headers=[("h", b"1"), ("n", None)], timestamp_ms=1234
+            topic, value=b"v", key=b"k", headers=[("h", b"1"), ("n", None)], timestamp_ms=EARLIER_MS
         )
         metadata = delivery.result(timeout=10)
         assert delivery.done()
         assert delivery.exception(0) is None
         assert isinstance(metadata, RecordMetadata)
-        assert (metadata.topic, metadata.offset, metadata.timestamp) == (topic, 0, 1234)
+        assert (metadata.topic, metadata.offset, metadata.timestamp) == (topic, 0, EARLIER_MS)
         assert (metadata.key_size, metadata.value_size) == (1, 1)
     (record,) = read(broker, topic, 1)
-    assert (record.key, record.value, record.timestamp) == (b"k", b"v", 1234)
+    assert (record.key, record.value, record.timestamp) == (b"k", b"v", EARLIER_MS)
     assert [(name, content) for name, content in record.headers] == [("h", b"1"), ("n", None)]
     assert record.partition == metadata.partition
 
@@ -519,7 +521,7 @@ async def test_the_asyncio_producer_sends_and_its_deliveries_are_awaited(broker:
         assert delivery.done()
         assert delivery.result() == metadata
         assert (await producer.send_and_wait(topic, "b", headers=[("h", b"1")], partition=0)).offset == 1
-        assert (await producer.send_and_wait(topic, b"c", timestamp_ms=5)).timestamp == 5
+        assert (await producer.send_and_wait(topic, b"c", timestamp_ms=EARLIER_MS)).timestamp == EARLIER_MS
         told: list[Any] = []
         several = [
             await producer.send(topic, b"%d" % n, on_delivery=lambda m, e: told.append(m))
@@ -582,7 +584,7 @@ def test_an_arrow_batch_is_written_in_order_with_all_its_columns(broker: str, to
     rows = arrow_rows(
         3000,
         key=pa.array([None if n % 3 == 0 else f"k{n % 50}" for n in range(3000)]),
-        timestamp=pa.array([1_700_000_000_000 + n for n in range(3000)], pa.timestamp("ms")),
+        timestamp=pa.array([EARLIER_MS + n for n in range(3000)], pa.timestamp("ms")),
         headers=pa.array(
             [[{"key": "n", "value": b"1"}] if n % 2 else None for n in range(3000)], pa.list_(header)
         ),
@@ -596,7 +598,7 @@ def test_an_arrow_batch_is_written_in_order_with_all_its_columns(broker: str, to
     for record in records:
         n = int(record.value.split()[1])
         assert record.key == (None if n % 3 == 0 else b"k%d" % (n % 50))
-        assert record.timestamp == 1_700_000_000_000 + n
+        assert record.timestamp == EARLIER_MS + n
         assert list(record.headers) == ([("n", b"1")] if n % 2 else [])
         if record.key is not None:
             assert record.partition == choose(topic, record.key, 3)

@@ -89,6 +89,7 @@ def _properties(directory: Path, certificates: Certificates, ports: dict[str, in
         *(f"{topic}.replication.factor=1" for topic in single),
         *(f"{topic}.min.isr=1" for topic in single[1:]),
         "group.initial.rebalance.delay.ms=0",
+        "num.partitions=3",
         "group.min.session.timeout.ms=1000",
         "ssl.keystore.type=PEM",
         f"ssl.keystore.location={certificates.of('broker')}",
