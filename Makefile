@@ -38,8 +38,9 @@ format: setup ## let ruff put the code in order
 messages: setup ## src/kohort/wire/messages from src/kohort/wire/schema
 	$(BIN)/python -m kohort.wire.generate
 
-supported: setup ## SUPPORTED.md from the tables that the broker runs on
+supported: setup ## SUPPORTED.md and the settings in docs/ from the tables that the code runs on
 	$(BIN)/python -m kohort.cli.supported > SUPPORTED.md
+	$(BIN)/python -m kohort.cli.client_settings docs/consumer.md
 
 interop: setup ## Apache Kafka's client and tools, kafkajs, kcat (Maven Central, npm, Debian)
 	$(BIN)/python -m pytest -m interop tests/interop
