@@ -20,7 +20,7 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
-run: setup ## the demo: a broker, a producer and a fetching client; ends by itself
+run: setup ## the demo: a broker, a group whose members come and go, a pipeline on Spark; ends by itself
 	$(BIN)/kohort demo
 
 test: setup ## everything that needs PyPI and Debian packages only
@@ -45,9 +45,10 @@ supported: setup ## SUPPORTED.md and the settings in docs/ from the tables that 
 interop: setup ## Apache Kafka's client and tools, kafkajs, kcat (Maven Central, npm, Debian)
 	$(BIN)/python -m pytest -m interop tests/interop
 
-bench: setup ## side by side with Apache Kafka and with other clients; writes benchmarks/RESULTS.md
+bench: setup ## side by side with Apache Kafka, other clients and Spark's connector; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.clients
+	$(BIN)/python -m benchmarks.spark
 
 chaos: setup ## long runs: SIGKILL (CYCLES=200) and the simulator (REBALANCES=1000000)
 	KOHORT_CHAOS_CYCLES=$(CYCLES) KOHORT_CHAOS_REBALANCES=$(REBALANCES) $(BIN)/python -m pytest -m chaos -s tests

@@ -241,7 +241,6 @@ CASES: dict[str, Callable[[str], dict[str, Any]]] = {
     "five tasks": lambda topic: {"subscribe": topic, "minPartitions": 5},
     "twenty tasks": lambda topic: {"subscribe": topic, "minPartitions": 20},
     "small tasks": lambda topic: {"subscribe": topic, "minPartitions": 4, "maxRecordsPerPartition": 30},
-    "small tasks alone": lambda topic: {"subscribe": topic, "maxRecordsPerPartition": 30},
     "nothing": lambda topic: {
         "subscribe": topic,
         "startingOffsets": at(topic, 5, 5, 3),

@@ -1,158 +1,309 @@
-"""`kohort demo`: a broker, a producer of orders and a client that fetches them, for a few seconds."""
+"""`kohort demo`: a broker, orders, a group whose members come and go, a pipeline on Spark; and what became of them.
+
+Everything runs on this machine and ends by itself. Exit code 0: every order was worked on, and Spark's sums are right.
+"""
 
 from __future__ import annotations
 
-import json
-import random
+import argparse
+import contextlib
+import shutil
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from kohort.broker import running
-from kohort.client.connection import Connection
-from kohort.wire.compression import Compression
-from kohort.wire.errors import ErrorCode
-from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kohort.wire.payload import Record
-from kohort.wire.records import encode_batch, iter_batches, iter_records
+from kohort.cli.demo_cast import (
+    GROUP,
+    PARTITIONS,
+    PIPELINE,
+    TOPIC,
+    Member,
+    Orders,
+    PipelineProcess,
+    why_no_spark,
+)
+from kohort.cli.demo_report import Sample, draw, print_report
+from kohort.cli.groups import rebalances_of
+from kohort.client.admin import Admin
+from kohort.client.consumer import Consumer
+from kohort.client.types import TopicPartition
 
-TOPIC = "orders"
-PARTITIONS = 3
-BATCHES = 600
-BATCH_RECORDS = 50
-SECONDS = 4.0
-_BAR = 24
+SECONDS = 40.0
+PER_SECOND = 3000
+LONGEST_S = 120.0
+"""How long all may take to catch up when there are no more orders."""
+SPARK_START_S = 30.0
+"""How long to wait for Spark before the orders begin."""
+SPARK_GROUP = "revenue"
+_LOOK_S = 0.5
+_BAR = 20
 
 
 @dataclass(slots=True)
-class Progress:
-    """What the two clients have done so far; read by the one who prints."""
+class Story:
+    """What has happened so far."""
 
-    produced: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
-    fetched: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
-    latest: str = ""
-    fetched_bytes: int = 0
-    failure: BaseException | None = None
+    seconds: float
+    began: float = field(default_factory=time.monotonic)
+    samples: list[Sample] = field(default_factory=list)
+    events: list[tuple[float, str]] = field(default_factory=list)
+    members: dict[str, Member] = field(default_factory=dict)
+
+    def now_s(self) -> float:
+        return time.monotonic() - self.began
+
+    def tell(self, text: str) -> None:
+        self.events.append((self.now_s(), text))
+        clear = "\r\x1b[K" if sys.stdout.isatty() else ""
+        print(f"{clear}{self.now_s():5.1f} s  • {text}", flush=True)
 
 
-def demo() -> int:
+class DemoFailed(Exception):
+    """Something did not go as it should; the text says what."""
+
+
+def demo(options: argparse.Namespace) -> int:
+    out = Path(options.out)
     with tempfile.TemporaryDirectory(prefix="kohort-demo-") as directory:
+        folder = Path(directory)
         began = time.perf_counter()
-        with running(directory) as broker:
+        with running(folder / "data", settings={"group.min.session.timeout.ms": 500}) as broker:
             took_ms = (time.perf_counter() - began) * 1000
             print(
                 f"broker on {broker.bootstrap_servers}, ready in {took_ms:.0f} ms, every record synced to disk"
             )
-            with Connection(broker.bootstrap_servers) as admin:
-                topic = CreatableTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
-                created = admin.call(CreateTopicsRequest([topic], 10_000)).topics[0]
-                print(f"topic {TOPIC} with {PARTITIONS} partitions: {ErrorCode(created.error_code).name}")
-            return _flow(broker.bootstrap_servers)
+            try:
+                return _Stage(broker.bootstrap_servers, folder, out, options.seconds).play()
+            except DemoFailed as failure:
+                print(f"\nkohort: the demo failed: {failure}", file=sys.stderr)
+                return 1
 
 
-def _flow(address: str) -> int:
-    progress = Progress()
-    threads = [
-        threading.Thread(target=_guarded, args=(work, address, progress), daemon=True)
-        for work in (_produce, _fetch)
-    ]
-    began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads) and progress.failure is None:
-        threads[-1].join(0.25)
-        _show(progress, time.perf_counter() - began)
-    if progress.failure is not None:
-        print(f"kohort: the demo failed: {progress.failure!r}", file=sys.stderr)
-        return 1
-    seconds = time.perf_counter() - began
-    total = BATCHES * BATCH_RECORDS
-    print("\npartition   produced    fetched")
-    for index in range(PARTITIONS):
-        print(f"{index:>9} {progress.produced[index]:>10,} {progress.fetched[index]:>10,}")
-    print(f"{total:,} orders in {seconds:.1f} s, {progress.fetched_bytes / 1024:,.0f} KiB on the wire (lz4).")
-    complete = sum(progress.fetched) == sum(progress.produced) == total
-    print("every record arrived once, in order" if complete else "RECORDS ARE MISSING")
-    return 0 if complete else 1
+class _Stage:
+    def __init__(self, bootstrap: str, folder: Path, out: Path, seconds: float) -> None:
+        self._bootstrap, self._folder, self._out = bootstrap, folder, out
+        self._story = Story(seconds)
+        self._pipeline: PipelineProcess | None = None
+        self._missing: list[str] = []
+        # Short ones, so that what is lost is noticed within the demo.
+        session_ms = int(seconds * 75)
+        self._settings = {
+            "session.timeout.ms": session_ms,
+            "heartbeat.interval.ms": session_ms // 6,
+            "max.poll.interval.ms": int(seconds * 100),
+        }
+
+    def play(self) -> int:
+        story = self._story
+        with contextlib.ExitStack() as closing:
+            self._admin = closing.enter_context(Admin(bootstrap_servers=self._bootstrap))
+            self._looker = closing.enter_context(Consumer(bootstrap_servers=self._bootstrap))
+            self._admin.create_topic(TOPIC, PARTITIONS)
+            print(f"topic {TOPIC} with {PARTITIONS} partitions; about {PER_SECOND:,} orders a second, lz4")
+            closing.callback(self._close_members)
+            self._start_spark(closing)
+            self._orders = Orders(self._bootstrap, story.seconds, PER_SECOND)
+            closing.callback(self._orders.stop)
+            self._wait_for_spark()
+            story.began = time.monotonic()
+            self._orders.start()
+            self._scenes()
+            self._catch_up()
+            for member in story.members.values():
+                member.leave()
+            if self._pipeline is not None:
+                story.tell("the pipeline is told to stop")
+                self._wait_for_pipeline_end()
+            return self._report()
+
+    def _close_members(self) -> None:
+        for member in self._story.members.values():
+            member.close()
+
+    def _start_spark(self, closing: contextlib.ExitStack) -> None:
+        missing = why_no_spark()
+        if missing is not None:
+            self._missing.append(missing)
+            print(f"no pipeline: {missing}; the rest goes on without")
+            return
+        self._pipeline = PipelineProcess(self._bootstrap, self._folder, self._folder / SPARK_GROUP)
+        closing.callback(self._pipeline.stop)
+        print(f"kohort pipeline run {PIPELINE.name}: reads as group {SPARK_GROUP}")
+
+    def _wait_for_spark(self) -> None:
+        """So that there is something to see from the beginning. A slow machine does not make it wait for ever."""
+        if self._pipeline is None:
+            return
+        began = time.monotonic()
+        while (passed_s := time.monotonic() - began) < SPARK_START_S:
+            if self._pipeline.failure is not None:
+                raise DemoFailed(self._pipeline.failure)
+            status = self._pipeline.status
+            if status is not None and status.state == "running":
+                break
+            _progress(f"Spark is starting, {passed_s:.0f} s")
+            time.sleep(1.0)
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def _scenes(self) -> None:
+        story = self._story
+        stuck_s = story.seconds * 0.15
+        scenes: list[tuple[float, Callable[[], None]]] = [
+            (0.0, lambda: self._join("anna")),
+            (0.1, lambda: self._join("bert")),
+            (0.2, lambda: self._join("cleo")),
+            (0.34, lambda: self._stuck("bert", stuck_s)),
+            (0.54, lambda: self._kill("cleo")),
+            (0.7, lambda: self._join("dora")),
+            (0.85, lambda: self._leave("anna")),
+        ]
+        for share, scene in scenes:
+            self._watch(lambda at=share * story.seconds: story.now_s() >= at, story.seconds + 30)  # type: ignore[misc]
+            scene()
+        self._watch(lambda: not self._orders.is_alive(), story.seconds + 60)
+        story.tell(f"no more orders: {self._orders.sent:,} were written")
+
+    def _join(self, name: str) -> None:
+        self._story.tell(f"{name} joins the group {GROUP}")
+        self._story.members[name] = Member(name, self._bootstrap, self._settings, self._story.now_s)
+
+    def _stuck(self, name: str, seconds: float) -> None:
+        self._story.tell(f"{name} is stuck in its work for {seconds:.1f} s and does not poll")
+        self._story.members[name].tell(f"stuck {seconds}")
+
+    def _kill(self, name: str) -> None:
+        member = self._story.members[name]
+        self._story.tell(
+            f"{name} is killed (SIGKILL to process {member.pid}): the group has to notice by itself"
+        )
+        member.kill()
+
+    def _leave(self, name: str) -> None:
+        self._story.tell(f"{name} leaves")
+        self._story.members[name].leave()
+
+    def _catch_up(self) -> None:
+        """Until the group and the pipeline have committed everything."""
+
+        def done() -> bool:
+            last = self._story.samples[-1]
+            return last.group_lag == 0 and (self._pipeline is None or last.spark_lag == 0)
+
+        if not self._watch(done, self._story.now_s() + LONGEST_S):
+            raise DemoFailed(f"not everything was worked on {LONGEST_S:.0f} s after the last order")
+        self._story.tell("everything is worked on and committed")
+
+    def _wait_for_pipeline_end(self) -> None:
+        assert self._pipeline is not None
+        self._pipeline.stop()
+        if self._pipeline.failure is not None:
+            raise DemoFailed(self._pipeline.failure)
+
+    # --- watching ---------------------------------------------------------------------------------
+
+    def _watch(self, until: Callable[[], bool], deadline_s: float) -> bool:
+        """Looks at everything twice a second until something holds; False if that is not so in time."""
+        story = self._story
+        while True:
+            if not story.samples or story.now_s() >= story.samples[-1].at_s + _LOOK_S:
+                story.samples.append(self._look())
+                self._show(story.samples[-1])
+            if until():
+                return True
+            if story.now_s() > deadline_s:
+                return False
+            time.sleep(0.05)
+
+    def _look(self) -> Sample:
+        failures = [member.failure for member in self._story.members.values()]
+        failures.append(self._pipeline.failure if self._pipeline is not None else None)
+        if self._orders.failure is not None:
+            failures.append(f"the producer: {self._orders.failure!r}")
+        for failure in failures:
+            if failure is not None:
+                raise DemoFailed(failure)
+        partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        end = sum(self._looker.end_offsets(*partitions).values())
+        group = self._admin.describe_groups(GROUP)[GROUP]
+        status = self._pipeline.status if self._pipeline is not None else None
+        return Sample(
+            at_s=self._story.now_s(),
+            written=end,
+            worked=sum(member.records for member in self._story.members.values()),
+            group_lag=end - self._committed(GROUP),
+            state=group.state,
+            members=len(group.members),
+            spark_lag=None if self._pipeline is None else end - self._committed(SPARK_GROUP),
+            batch=None if status is None else status.batch,
+            batch_rows_per_s=0.0 if status is None else status.rows_per_second,
+        )
+
+    def _committed(self, group: str) -> int:
+        return sum(at.offset for at in self._admin.group_offsets(group).values() if at is not None)
+
+    def _show(self, now: Sample) -> None:
+        story = self._story
+        if not sys.stdout.isatty() and len(story.samples) % 2 == 0:
+            return
+        done = round(min(1.0, now.at_s / story.seconds) * _BAR)
+        line = (
+            f"{now.at_s:5.1f} s  {'█' * done}{'·' * (_BAR - done)} {now.written:>7,} orders | "
+            f"{GROUP}: {now.state}, {now.members} members, {now.group_lag:,} behind"
+        )
+        if self._pipeline is not None:
+            what = "first batch" if now.batch is None else f"batch {now.batch}"
+            line += f" | Spark: {what}, {now.spark_lag:,} behind"
+        _progress(line)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _report(self) -> int:
+        story = self._story
+        if sys.stdout.isatty():
+            print("\r\x1b[K", end="")
+        rebalances = rebalances_of(self._bootstrap, GROUP)
+        revenue = read_revenue(self._folder / SPARK_GROUP) if self._pipeline is not None else None
+        good = print_report(story.samples, story.members, self._orders, rebalances, revenue)
+        self._out.mkdir(parents=True, exist_ok=True)
+        if self._pipeline is not None:
+            shutil.rmtree(self._out / SPARK_GROUP, ignore_errors=True)
+            shutil.copytree(self._folder / SPARK_GROUP, self._out / SPARK_GROUP)
+            print(f"Parquet: {self._out / SPARK_GROUP}")
+        picture = self._out / "demo.png"
+        began_ms = time.time() * 1000 - story.now_s() * 1000
+        why_not = draw(story.samples, story.members, story.events, rebalances, began_ms, picture)
+        if why_not is None:
+            print(f"picture: {picture}")
+        else:
+            self._missing.append(why_not)
+        for missing in self._missing:
+            print(f"left out: {missing}")
+        print(f"{'all is well' if good else 'SOMETHING IS WRONG'}, {story.now_s():.0f} s")
+        return 0 if good else 1
 
 
-def _guarded(work: object, address: str, progress: Progress) -> None:
-    assert callable(work)
-    try:
-        work(address, progress)
-    except Exception as error:
-        progress.failure = error
+def _progress(line: str) -> None:
+    """On a terminal each replaces the one before."""
+    if sys.stdout.isatty():
+        print(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}", end="", flush=True)
+    else:
+        print(line, flush=True)
 
 
-def _produce(address: str, progress: Progress) -> None:
-    """Orders in lz4 batches with acks=all, a little faster and slower as shops do."""
-    customers = random.Random(7)
-    began = time.perf_counter()
-    with Connection(address, client_id="demo-producer") as broker:
-        for number in range(BATCHES):
-            now_ms = time.time_ns() // 1_000_000
-            records = [_order(customers, number * BATCH_RECORDS + i, now_ms) for i in range(BATCH_RECORDS)]
-            batch = encode_batch(records, compression=Compression.LZ4)
-            index = number % PARTITIONS
-            data = TopicProduceData(TOPIC, partition_data=[PartitionProduceData(index, bytes(batch))])
-            answer = broker.call(ProduceRequest(None, -1, 10_000, [data]), version=9)
-            outcome = answer.responses[0].partition_responses[0]
-            assert outcome.error_code == 0, ErrorCode(outcome.error_code).name
-            progress.produced[index] += BATCH_RECORDS
-            ahead = SECONDS * (number + 1) / BATCHES - (time.perf_counter() - began)
-            if ahead > 0:
-                time.sleep(ahead)
+def read_revenue(folder: Path) -> dict[str, tuple[int, int]]:
+    """Orders and cents of each item, over all batches that the pipeline has written."""
+    from pyarrow import dataset
 
-
-def _order(customers: random.Random, number: int, now_ms: int) -> Record:
-    order = {
-        "order": number,
-        "customer": customers.randrange(500),
-        "amount": customers.randrange(100, 9900) / 100,
-    }
-    return Record(number % BATCH_RECORDS, now_ms, b"%d" % order["customer"], json.dumps(order).encode(), [])
-
-
-def _fetch(address: str, progress: Progress) -> None:
-    """Reads all partitions by long poll until every order has come."""
-    at = [0] * PARTITIONS
-    deadline = time.monotonic() + SECONDS + 30
-    with Connection(address, client_id="demo-fetcher") as broker:
-        while sum(progress.fetched) < BATCHES * BATCH_RECORDS and time.monotonic() < deadline:
-            wanted = [
-                FetchPartition(i, fetch_offset=at[i], partition_max_bytes=1 << 20) for i in range(PARTITIONS)
-            ]
-            request = FetchRequest(
-                max_wait_ms=500, min_bytes=1, max_bytes=8 << 20, topics=[FetchTopic(TOPIC)]
-            )
-            request.topics[0].partitions = wanted
-            for part in broker.call(request, version=11).responses[0].partitions:
-                assert part.error_code == 0, ErrorCode(part.error_code).name
-                _take(part.partition_index, memoryview(part.records or b""), at, progress)
-
-
-def _take(index: int, data: memoryview, at: list[int], progress: Progress) -> None:
-    progress.fetched_bytes += len(data)
-    for position, header in iter_batches(data):
-        for record in iter_records(data[position : position + header.size]):
-            assert record.offset == at[index], (
-                f"partition {index}: offset {record.offset} instead of {at[index]}"
-            )
-            at[index] += 1
-            progress.fetched[index] += 1
-            progress.latest = (record.value or b"").decode()
-
-
-def _show(progress: Progress, seconds: float) -> None:
-    share = sum(progress.fetched) / (BATCHES * BATCH_RECORDS)
-    bar = "█" * round(share * _BAR) + "·" * (_BAR - round(share * _BAR))
-    behind = sum(progress.produced) - sum(progress.fetched)
-    line = (
-        f"{seconds:4.1f} s {bar} {sum(progress.fetched):>7,} fetched, {behind:>4} behind  {progress.latest}"
-    )
-    end = "\r" if sys.stdout.isatty() else "\n"
-    print(line.ljust(118)[:118] if end == "\r" else line, end=end, flush=True)
+    table: Any = dataset.dataset(
+        sorted(map(str, folder.glob("batch=*/*.parquet"))), format="parquet"
+    ).to_table()
+    found: dict[str, tuple[int, int]] = {}
+    for row in table.group_by("item").aggregate([("orders", "sum"), ("cents", "sum")]).to_pylist():
+        found[row["item"]] = (row["orders_sum"], row["cents_sum"])
+    return found

@@ -68,7 +68,7 @@ def _list(broker: Connection, as_json: bool) -> int:
     if as_json:
         print(json.dumps([{"group": g, "protocol_type": p, "state": s} for g, p, s in rows], indent=2))
     else:
-        _table(("GROUP", "PROTOCOL", "STATE"), rows)
+        print_table(("GROUP", "PROTOCOL", "STATE"), rows)
     return 0
 
 
@@ -88,11 +88,11 @@ def _describe(broker: Connection, group_id: str, as_json: bool) -> int:
         )
         return 0
     print(f"{group_id}: {described.group_state}, protocol {described.protocol_data or '–'}")
-    _table(
+    print_table(
         ("MEMBER", "CLIENT", "HOST"), [(m.member_id, m.client_id, m.client_host) for m in described.members]
     )
     print()
-    _table(
+    print_table(
         ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"),
         [(o["topic"], o["partition"], o["offset"], o["end"], o["lag"]) for o in offsets],
     )
@@ -140,7 +140,7 @@ def _offsets(broker: Connection, group_id: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
 
 
-def _table(titles: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+def print_table(titles: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
     texts = [titles, *(tuple("–" if cell is None else str(cell) for cell in row) for row in rows)]
     widths = [max(len(row[column]) for row in texts) for column in range(len(titles))]
     for row in texts:
@@ -150,12 +150,22 @@ def _table(titles: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
 # --- why and watch ----------------------------------------------------------------------------------------------
 
 
-def _why(broker: Connection, group_id: str, as_json: bool) -> int:
+def rebalances_of(bootstrap: str, group_id: str) -> list[Rebalance]:
+    """What `kohort groups why` tells, oldest first."""
+    with _coordinator_of(bootstrap, group_id) as broker:
+        return _rebalances(broker, group_id)
+
+
+def _rebalances(broker: Connection, group_id: str) -> list[Rebalance]:
     partition = _history_partition(broker, group_id)
     told: dict[int, dict[str, Any]] = {}
     for _, fields in _history(broker, group_id, partition, follow_s=0):
         told[fields["number"]] = fields
-    rebalances = [Rebalance.from_json(told[number]) for number in sorted(told)]
+    return [Rebalance.from_json(told[number]) for number in sorted(told)]
+
+
+def _why(broker: Connection, group_id: str, as_json: bool) -> int:
+    rebalances = _rebalances(broker, group_id)
     if as_json:
         print(json.dumps([each.to_json() for each in rebalances], indent=2, ensure_ascii=False))
         return 0
@@ -206,8 +216,12 @@ def _lines(each: Rebalance) -> Iterator[str]:
 
 
 def _shortened(lines: Iterator[str]) -> str:
+    return short_ids("\n".join(lines))
+
+
+def short_ids(text: str) -> str:
     """Member ids end in a uuid; eight characters of it tell two apart. `--json` has them whole."""
-    return _UUID.sub(r"\1…", "\n".join(lines))
+    return _UUID.sub(r"\1…", text)
 
 
 def _history_partition(broker: Connection, group_id: str) -> int:

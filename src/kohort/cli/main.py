@@ -56,10 +56,16 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--log-format", choices=("text", "json"), default="text")
     serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
 
-    commands.add_parser(
+    demo = commands.add_parser(
         "demo",
-        help="a broker, a producer and a fetching client in one process; ends by itself",
-        epilog="example: kohort demo",
+        help="a broker, a group whose members come and go, a pipeline on Spark; ends by itself",
+        description="Shows all of it at work for about a minute: a broker, a producer of orders, a group whose members "
+        "come, go and are killed, and a pipeline on Spark. Ends with tables and a picture.",
+        epilog="example: kohort demo --out ./demo-out",
+    )
+    demo.add_argument("--seconds", type=float, default=40, help="how long orders are written; default: 40")
+    demo.add_argument(
+        "--out", default="demo-out", metavar="DIR", help="for picture and Parquet; default: ./demo-out"
     )
 
     verify = commands.add_parser(
@@ -148,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return pipeline(options)
         from kohort.cli.demo import demo
 
-        return demo()
+        return demo(options)
     except (KohortError, SettingError) as error:
         print(f"kohort: {error}", file=sys.stderr)
         return 1

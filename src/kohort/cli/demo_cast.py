@@ -1,0 +1,207 @@
+"""Who plays in the demo: a producer of orders, members of a group, and a pipeline on Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kohort.client.producer import Producer
+
+TOPIC, GROUP, PARTITIONS = "orders", "shop", 6
+PIPELINE = Path(__file__).with_name("demo_pipeline.py")
+ITEMS = ("apples", "bread", "cheese", "dates", "eggs", "flour", "grapes", "honey")
+_STEP_S = 0.02
+
+
+class Orders(threading.Thread):
+    """Writes orders for some seconds, now more and now fewer of them, as shops do."""
+
+    def __init__(self, bootstrap: str, seconds: float, per_second: int) -> None:
+        super().__init__(name="orders", daemon=True)
+        self._address, self._seconds, self._per_second = bootstrap, seconds, per_second
+        self._end = threading.Event()
+        self.sent = 0
+        self.orders: Counter[str] = Counter()
+        self.cents: Counter[str] = Counter()
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with Producer(bootstrap_servers=self._address, compression_type="lz4", linger_ms=10) as producer:
+                self._write(producer)
+        except BaseException as error:
+            self.failure = error
+
+    def _write(self, producer: Producer) -> None:
+        chance = random.Random(7)
+        began = time.monotonic()
+        while (passed := time.monotonic() - began) < self._seconds and not self._end.is_set():
+            # The integral of 1 + sin/2 over three waves: how many there should be by now.
+            wave = 2 * math.pi * 3 / self._seconds
+            wanted = self._per_second * (passed + (1 - math.cos(wave * passed)) / (2 * wave))
+            deliveries = [self._send(producer, chance) for _ in range(int(wanted) - self.sent)]
+            if deliveries:
+                deliveries[-1].result(30)
+            self._end.wait(_STEP_S)
+        producer.flush()
+
+    def _send(self, producer: Producer, chance: random.Random) -> Any:
+        customer, item, cents = chance.randrange(500), chance.choice(ITEMS), chance.randrange(100, 9900)
+        order = {"order": self.sent, "customer": customer, "item": item, "cents": cents}
+        self.orders[item] += 1
+        self.cents[item] += cents
+        self.sent += 1
+        return producer.send(TOPIC, value=json.dumps(order).encode(), key=b"%d" % customer)
+
+    def stop(self) -> None:
+        self._end.set()
+        if self.is_alive():
+            self.join(60)
+
+
+class Member:
+    """A consumer in a process of its own. What it tells is noted with the time since the demo began."""
+
+    def __init__(
+        self, name: str, bootstrap: str, settings: dict[str, Any], clock: Callable[[], float]
+    ) -> None:
+        self.name, self._clock = name, clock
+        self.began_s, self.ended_s = clock(), math.inf
+        self.owned: list[tuple[float, list[int]]] = []
+        self.worked: list[tuple[int, int, int]] = []  # partition, first offset, the one after the last
+        self.records = 0
+        command = [sys.executable, "-m", "kohort.cli.demo_member", bootstrap, TOPIC, GROUP, name]
+        self._process = subprocess.Popen(
+            [*command, json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._listener = threading.Thread(target=self._listen, name=name, daemon=True)
+        self._listener.start()
+        self.killed = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def failure(self) -> str | None:
+        """Why it ended, unless it was told to or killed on purpose."""
+        code = self._process.poll()
+        if code in (None, 0) or self.killed:
+            return None
+        assert self._process.stderr is not None
+        return f"{self.name} ended with {code}: {self._process.stderr.read().strip()[-400:]}"
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            told = json.loads(line)
+            if "owned" in told:
+                self.owned.append((self._clock(), told["owned"]))
+            for partition, (first, after) in told.get("worked", {}).items():
+                self.worked.append((int(partition), first, after))
+                self.records += after - first
+        self.ended_s = min(self.ended_s, self._clock())
+
+    def tell(self, order: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(order + "\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """SIGKILL: no farewell, no last commit."""
+        self.killed = True
+        self._process.kill()
+        self._end()
+
+    def leave(self) -> None:
+        if self._process.poll() is None:
+            self.tell("leave")
+        self._end()
+
+    def _end(self) -> None:
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(30)
+        self._listener.join(10)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def close(self) -> None:
+        """Whatever has happened before, nothing is left behind."""
+        if self._process.poll() is None:
+            self.kill()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+
+class PipelineProcess:
+    """`kohort pipeline run` on demo_pipeline.py."""
+
+    def __init__(self, bootstrap: str, folder: Path, out: Path) -> None:
+        from kohort.spark.pipeline_state import PipelineState
+
+        self._state = PipelineState(folder / "pipelines", PIPELINE.stem)
+        self.log = folder / "pipeline.log"
+        command = [
+            sys.executable, "-m", "kohort.cli.main", "pipeline", "run", str(PIPELINE),
+            "--bootstrap", bootstrap, "--master", "local[2]", "--state", str(folder / "pipelines"),
+            "--set", f"out={out}", "--set", "spark.sql.shuffle.partitions=2",
+        ]  # fmt: skip
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def status(self) -> Any:
+        """Of `kohort pipeline status`; None before there is any."""
+        return self._state.read()
+
+    @property
+    def failure(self) -> str | None:
+        code = self._process.poll()
+        if code in (None, 0):
+            return None
+        return f"the pipeline ended with {code}:\n{self.log.read_text(errors='replace').strip()[-1500:]}"
+
+    def stop(self) -> None:
+        """As Ctrl-C does it: the last commit, farewell to the group."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(30)
+
+
+def why_no_spark() -> str | None:
+    """What is missing for the part with Spark, and how to get it; None if nothing is."""
+    if any(importlib.util.find_spec(name) is None for name in ("pyspark", "pyarrow")):
+        return 'Spark is not installed: pip install "kohort[spark]" brings it'
+    import os
+
+    from kohort.spark.java import NoJava, find_java
+
+    try:
+        find_java(os.environ)
+    except NoJava as missing:
+        return str(missing)
+    return None

@@ -1,0 +1,79 @@
+"""`kohort demo`, as `make run` runs it: it ends by itself, and what it shows is checked by itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kohort.cli.demo_report import Sample, print_report, worked_on
+
+
+def demo(out: Path, *, without: tuple[str, ...] = (), seconds: float = 12) -> str:
+    """What it prints; it must end well. `without`: packages that are not installed, as far as it can see."""
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({without!r}))\n"
+        "from kohort.cli.main import main\n"
+        f"sys.exit(main(['demo', '--seconds', '{seconds}', '--out', {str(out)!r}]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=220, check=False
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_all_of_it(tmp_path: Path) -> None:
+    said = demo(tmp_path / "out")
+    assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert list((tmp_path / "out" / "revenue").glob("batch=*/*.parquet"))
+    found = re.search(r"ok: ([\d,]+) of \1 orders are in Spark's sums, each once", said)
+    assert found, said[-3000:]
+    assert int(found[1].replace(",", "")) > 10_000
+    assert f"ok: {found[1]} of {found[1]} orders were worked on by the group" in said
+    assert re.search(r"anna-[0-9a-f]{8}… joined", said)
+    assert "session expired after" in said
+    assert "poll timeout has expired" in said
+    assert "left: the consumer was closed" in said
+
+
+def test_without_spark_and_without_matplotlib_the_rest_is_shown(tmp_path: Path) -> None:
+    said = demo(tmp_path / "out", without=("pyspark", "matplotlib"), seconds=8)
+    assert 'Spark is not installed: pip install "kohort[spark]"' in said
+    assert "matplotlib is not installed" in said
+    assert "were worked on by the group" in said
+    assert "all is well" in said
+    assert not list((tmp_path / "out").iterdir())
+
+
+def member(*worked: tuple[int, int, int]) -> Any:
+    records = sum(after - first for _, first, after in worked)
+    return SimpleNamespace(worked=list(worked), records=records, began_s=0.0, ended_s=1.0, killed=False)
+
+
+def test_what_was_worked_on_twice_is_counted_once() -> None:
+    assert worked_on([member((0, 0, 10), (1, 0, 5)), member((0, 8, 20))]) == (25, 27)
+    assert worked_on([member((0, 5, 10)), member((0, 0, 3))]) == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("worked", "summed", "good"),
+    [
+        ((0, 0, 10), (10, 990), True),
+        ((0, 0, 9), (10, 990), False),
+        ((0, 0, 10), (11, 990), False),
+        ((0, 0, 10), (10, 989), False),
+    ],
+)
+def test_an_order_too_few_or_too_many_is_noticed(
+    worked: tuple[int, int, int], summed: tuple[int, int], good: bool
+) -> None:
+    orders: Any = SimpleNamespace(sent=10, orders=Counter(bread=10), cents=Counter(bread=990))
+    samples = [Sample(1.0, 10, 10, 0, "Stable", 1, 0, 1, 5.0)]
+    assert print_report(samples, {"anna": member(worked)}, orders, [], {"bread": summed}) is good
