@@ -545,6 +545,23 @@ def test_a_seek_in_an_iteration_is_followed_at_once(
     assert seen == [0, 1, 8, 9]
 
 
+def test_going_back_to_the_beginning_in_an_iteration_too(
+    new_consumer: NewConsumer, new_topic: NewTopic, write: Callable[..., None]
+) -> None:
+    topic = new_topic()
+    write(topic, numbers(0, 3))
+    consumer = new_consumer()
+    consumer.assign([(topic, 0)])
+    seen = []
+    for record in consumer:
+        seen.append(record.offset)
+        if seen == [0, 1]:
+            consumer.seek_to_beginning()
+        if record.offset == 2:
+            break
+    assert seen == [0, 1, 0, 1, 2]
+
+
 def test_arrow_holds_the_same_as_records(
     new_consumer: NewConsumer, new_topic: NewTopic, write: Callable[..., None]
 ) -> None:

@@ -141,10 +141,12 @@ class AsyncConsumer:
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """To the first record of these partitions, or of all that are assigned; looked up with the next poll."""
+        self._iteration.drop(*map(as_partition, partitions))
         await self._run(self._calls.seek_to_beginning(partitions))
 
     async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
         """Behind the last record of these partitions, or of all that are assigned; looked up with the next poll."""
+        self._iteration.drop(*map(as_partition, partitions))
         await self._run(self._calls.seek_to_end(partitions))
 
     async def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:

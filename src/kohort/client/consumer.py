@@ -191,10 +191,12 @@ class Consumer:
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """To the first record of these partitions, or of all that are assigned; looked up with the next poll."""
+        self._iteration.drop(*map(as_partition, partitions))
         self._run(self._calls.seek_to_beginning(partitions))
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
         """Behind the last record of these partitions, or of all that are assigned; looked up with the next poll."""
+        self._iteration.drop(*map(as_partition, partitions))
         self._run(self._calls.seek_to_end(partitions))
 
     def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:

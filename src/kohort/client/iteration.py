@@ -49,9 +49,10 @@ class Iteration:
             self._last = None
             waiting.pop(partition, None)
 
-    def drop(self, partition: TopicPartition) -> None:
-        """The user chose another place in this partition: what was polled of it is not given out any more."""
-        self._waiting.pop(partition, None)
+    def drop(self, *partitions: TopicPartition) -> None:
+        """The user chose another place in these (or in all): what was polled of them is not given out any more."""
+        for partition in partitions or tuple(self._waiting):
+            self._waiting.pop(partition, None)
 
     def held(self, partition: TopicPartition) -> Position | None:
         records = self._waiting.get(partition)
