@@ -34,7 +34,8 @@ def tables_of(out: Path, *groups: str) -> None:
         {
             "group_id": group, "generation_before": number or None, "generation": number + 1, "members": 1,
             "completed_at": START + timedelta(seconds=number), "came": [f"<b>{number}</b>"], "went": [],
-            "moved": ["t-0"], "join_ms": None if number == 1 else 20, "sync_ms": None if number == 1 else 5, "reason": None,
+            "moved": ["t-0"], "join_ms": None if number == 1 else 20, "sync_ms": None if number == 1 else 5,
+            "reason": None,
         }
         for group in groups for number in range(70)
     ]  # fmt: skip

@@ -30,7 +30,8 @@ def pipeline(options: argparse.Namespace) -> int:
         return _run(options, root)
     if options.action == "list":
         return _list(root, options.json)
-    state = PipelineState(root, Path(options.pipeline).stem)
+    named = Path(options.pipeline)
+    state = PipelineState(root, named.stem if named.suffix in (".py", ".sql") else options.pipeline)
     return _stop(state, options.seconds) if options.action == "stop" else _status(state, options.json)
 
 
