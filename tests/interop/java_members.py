@@ -65,7 +65,7 @@ class JavaMember(Member):
         machine.members[self.id] = self
 
     def hear(self, told: dict[str, Any]) -> None:
-        records = [Received(*at, None, None, [], -1) for at in told.get("records", ())]
+        records = [Received(t, p, offset, None, None, [], -1) for t, p, offset in told.get("records", ())]
         assignment: Iterable[Partition] = self.assignment
         if "assignment" in told:
             assignment = ((topic, index) for topic, index in told["assignment"])

@@ -17,7 +17,7 @@ from tests.clients.kafka_python import KafkaPython
 from tests.clients.ours import Kohort
 from tests.clients.team import Team, leader_of, new_team
 
-from .conftest import ApacheKafka
+from .apache_kafka import ApacheKafka
 from .java_members import JavaClient, JavaMachine
 
 pytestmark = pytest.mark.interop

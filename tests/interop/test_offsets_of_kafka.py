@@ -6,19 +6,21 @@ import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.targets import Target
 from confluent_kafka import Consumer as ConfluentConsumer
 
 from kohort import Admin, Consumer, GroupDescription, OffsetAndMetadata, TopicPartition
-from tests.clients.client import Sent
+from tests.clients.client import Partition, Sent
 from tests.clients.confluent import Confluent
 from tests.clients.ours import Kohort
 from tests.clients.process import eventually
 from tests.clients.team import Team
 
-from .conftest import ApacheKafka, StartBroker
+from .apache_kafka import ApacheKafka
+from .conftest import StartBroker
 
 pytestmark = pytest.mark.interop
 TOPIC, PARTITIONS = "moved", 4
@@ -50,7 +52,7 @@ def fill(servers: str, teams: contextlib.ExitStack) -> None:
         within = contextlib.ExitStack() if group == "moved-left" else teams
         within.enter_context(team)
         for name, client in (("one", confluent), ("two", ours)):
-            options = {"group_instance_id": name} if static else {}
+            options: dict[str, Any] = {"group_instance_id": name} if static else {}
             team.join(client, client_id=f"{group}-{name}", session_timeout_ms=30_000, **options)
         team.settle()
         team.produced = dict.fromkeys(team.partitions, 20)
@@ -58,7 +60,10 @@ def fill(servers: str, teams: contextlib.ExitStack) -> None:
         if within is not teams:
             within.close()
     with Admin(bootstrap_servers=servers) as admin:
-        words = {(TOPIC, 0): OffsetAndMetadata(7, "wörds of mine", 0), (TOPIC, 1): 2**40}
+        words: dict[Partition, int | OffsetAndMetadata] = {
+            (TOPIC, 0): OffsetAndMetadata(7, "wörds of mine", 0),
+            (TOPIC, 1): 2**40,
+        }
         admin.alter_group_offsets("moved-by-hand", words)
         admin.alter_group_offsets("moved-by-hand", {(TOPIC, 1): 11})  # the later commit counts
         for group in ("moved-partly", "moved-deleted"):

@@ -26,7 +26,7 @@ WHOLE_SUITE_S = 230
 @pytest.mark.timeout(WHOLE_SUITE_S + 20)
 def test_the_clients_own_tests_pass_against_apache_kafka(apache_kafka: ApacheKafka, tmp_path: Path) -> None:
     """tests/client/conftest.py takes the address from the environment; what looks inside a broker keeps to ours."""
-    words = "-m pytest tests/client -p tests.interop.only_cluster -q --no-header -rfE --tb=short --maxfail=20"
+    words = "-m pytest tests/client -p tests.interop.only_cluster --no-header -rfE --tb=short --maxfail=20"
     environment = os.environ | {"KOHORT_TEST_BOOTSTRAP": apache_kafka.bootstrap_servers}
     said = tmp_path / "said"
     with said.open("w") as out:
