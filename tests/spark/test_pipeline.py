@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from kohort import Admin, Producer, TopicPartition
-from kohort.spark.definition import Pipeline, PipelineError, load_file
+from kohort.spark.definition import Pipeline, PipelineError, from_sql, load_file
 from kohort.spark.pipeline import Run, run_pipeline, stream_options
 from kohort.spark.pipeline_state import FAILED, RUNNING, STOPPED, PipelineState, Status
 from kohort.spark.progress import Terminal
@@ -96,6 +97,7 @@ def command(tmp_path: Path, broker: BrokerProcess) -> Iterator[Command]:
     made.close()
 
 
+@pytest.mark.timeout(480)  # two JVMs, on a machine that may be busy
 def test_a_pipeline_runs_is_looked_at_stopped_and_goes_on_from_its_checkpoint(
     spark: Any, command: Command, admin: Admin, new_topic: NewTopic, new_name: Callable[[str], str],
     produce: Callable[..., None],
@@ -105,7 +107,7 @@ def test_a_pipeline_runs_is_looked_at_stopped_and_goes_on_from_its_checkpoint(
     file.write_text(NUMBERS.format(topic=topic, group=group, out=out))
     for partition in (0, 1):
         produce(topic, range(50 * partition, 50 * partition + 50), partition=partition)
-    process = command.start(file)
+    process = command.start(file, "--set", "spark.sql.shuffle.partitions=3")
 
     def has_read() -> bool:
         assert process.poll() is None, (command.folder / "run.log").read_text()
@@ -129,6 +131,8 @@ def test_a_pipeline_runs_is_looked_at_stopped_and_goes_on_from_its_checkpoint(
     assert {p.partition: at.offset for p, at in admin.group_offsets(group).items()} == {0: 50, 1: 50}
     shown = (command.folder / "run.log").read_text()
     assert "100 rows in" in shown or shown.count("rows in") > 1
+    assert "log4j" not in shown  # that is in a file
+    assert (command.state / "numbers" / "spark.log").exists()
 
     produce(topic, range(100, 130), partition=0)
     assert command.start(file, "--once").wait(120) == 0
@@ -213,6 +217,17 @@ def test_a_query_that_fails_is_told_with_its_reason(
     assert (code, status.state) == (1, FAILED)
     assert status.error == "ValueError: the database is on fire"
     assert "here: failed: ValueError: the database is on fire" in shown
+
+
+def test_an_error_in_the_function_is_told_with_its_line(
+    new_topic: NewTopic, run_here: Callable[..., tuple[int, Status, str]], tmp_path: Path
+) -> None:
+    file = tmp_path / "wrong.py"
+    file.write_text(
+        f"topics = ['{new_topic()}']\n\n\ndef pipeline(stream):\n    return stream.select('no_column')\n"
+    )
+    with pytest.raises(PipelineError, match=r"wrong\.py line 5: AnalysisException: .*no_column"):
+        run_here(load_file(file))
 
 
 def test_a_function_that_returns_no_writer_is_told_what_to_return(
@@ -353,3 +368,43 @@ def test_example_sql(
         (2, 120.0),
         (3, 180.0),
     ]
+
+
+def test_sql_to_another_topic(
+    new_topic: NewTopic, produce: Callable[..., None], read: Callable[..., Any],
+    run_here: Callable[..., tuple[int, Status, str]],
+) -> None:  # fmt: skip
+    topic, other = new_topic(), new_topic()
+    produce(topic, range(5), key=b"k")
+    text = f"""
+        -- topics: {topic}
+        -- group:
+        -- option startingOffsets: earliest
+        -- sink: kohort {other}
+        -- sink option kafka.linger.ms: 1
+        -- mode: append
+        SELECT key, concat('number ', CAST(value AS STRING)) AS value FROM stream"""
+    code, status, shown = run_here(from_sql("here", "here.sql", text), once=True)
+    assert code == 0, shown
+    assert (code, status.rows, status.groups) == (0, 5, {})
+    assert [(row.key, row.value) for row in read(subscribe=other).collect()] == [
+        (b"k", b"number %d" % number) for number in range(5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("-- sink: parquet", "-- sink: parquet needs a folder"),
+        ("-- sink: kohort", "-- sink: kohort needs a topic"),
+        ("-- sink: console ./folder", "-- sink: console takes no target"),
+        ("-- sink: noop\n-- mode: upsert", "mode is append, update, complete, not upsert"),
+        ("-- sink: parquet ${out}", "there is no parameter out"),
+    ],
+)
+def test_a_sink_that_is_wrong_in_sql_is_told_before_the_query_is_started(
+    header: str, said: str, new_topic: NewTopic, run_here: Callable[..., tuple[int, Status, str]]
+) -> None:
+    pipeline = from_sql("here", "here.sql", f"-- topics: t\n{header}\nSELECT value FROM stream")
+    with pytest.raises(PipelineError, match=re.escape(said)):
+        run_here(pipeline)

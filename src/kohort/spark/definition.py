@@ -90,7 +90,7 @@ def _from_module(path: Path) -> Pipeline:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        line = _line_in(error, path)
+        line = line_in(error, str(path))
         raise PipelineError(f"{path}{line}: {type(error).__name__}: {error}") from error
     return from_module(path.stem, str(path), module)
 
@@ -177,11 +177,12 @@ def _texts(origin: str, what: str, given: object) -> dict[str, str]:
     }
 
 
-def _line_in(error: BaseException, path: Path) -> str:
+def line_in(error: BaseException, path: str) -> str:
+    """Where in this file an error came from: ` line 7`."""
     if isinstance(error, SyntaxError):
         return f" line {error.lineno}"
     found = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in found if frame.filename == str(path)]
+    lines = [frame.lineno for frame in found if frame.filename == path]
     return f" line {lines[-1]}" if lines else ""
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from kohort.client.admin import Admin
 from kohort.settings import nearest
-from kohort.spark.definition import Pipeline, PipelineError, load_file
+from kohort.spark.definition import Pipeline, PipelineError, line_in, load_file
 from kohort.spark.metrics import MetricsServer
 from kohort.spark.options import read_source_options
 from kohort.spark.pipeline_state import FAILED, RUNNING, STOPPED, STOPPING, PipelineState, Status
@@ -170,7 +170,13 @@ class _Runner:
         )
         _save(self._run.state, self._status)
         with _told_to_stop(self._stop):
-            self._spark, self._owns_spark = start_spark(self._pipeline, self._run)
+            try:
+                self._spark, self._owns_spark = start_spark(self._pipeline, self._run)
+            except Exception as error:
+                log = self._run.state.folder / "spark.log"
+                raise PipelineError(
+                    f"Spark did not start: {short_reason(str(error))} (its log: {log})"
+                ) from error
         with _told_to_stop(self._stop):
             query = self._start(options)
             if query is not None:
@@ -186,7 +192,7 @@ class _Runner:
             stream: self._spark.readStream.format("kohort").options(**given).load()
             for stream, given in options.items()
         }
-        writer = self._pipeline.make(streams, self._parameters, self._run.bootstrap)
+        writer = self._made(streams)
         if not hasattr(writer, "start"):
             raise PipelineError(
                 f"{self._pipeline.origin}: the function returned {type(writer).__name__}; it must return a writer that "
@@ -196,6 +202,18 @@ class _Runner:
         if self._run.once:
             writer = writer.trigger(availableNow=True)
         return writer.start()
+
+    def _made(self, streams: dict[str, Any]) -> Any:
+        origin = self._pipeline.origin
+        try:
+            return self._pipeline.make(streams, self._parameters, self._run.bootstrap)
+        except KohortError:
+            raise
+        except Exception as error:
+            what = short_reason(str(error)) if str(error) else ""
+            raise PipelineError(
+                f"{origin}{line_in(error, origin)}: {type(error).__name__}: {what}"
+            ) from error
 
     def _follow(self, query: Any) -> None:
         """Tells how it goes, until it ends or is told to."""
@@ -265,11 +283,9 @@ def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
     use_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = {
-        "spark.log.level": "ERROR",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.ui.enabled": "false",
-    }
+    settings = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false", **run.spark}
+    java_options = settings.get("spark.driver.extraJavaOptions", "")
+    settings["spark.driver.extraJavaOptions"] = f"{_log_to_file(run.state.folder)} {java_options}".strip()
     if run.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", **settings}
