@@ -188,13 +188,13 @@ class RangeReader:
                 fetch_offset=offset,
                 partition_max_bytes=size,
             )
+            # Without a rack the leader answers itself; a replica nearby would have to be looked for.
             return FetchRequest(
                 max_wait_ms=config.fetch_max_wait_ms,
                 min_bytes=config.fetch_min_bytes,
                 max_bytes=config.fetch_max_bytes,
                 isolation_level=1 if config.isolation_level == "read_committed" else 0,
                 topics=[FetchTopic(partition.topic, leader.topic_id, [asked])],
-                rack_id=config.client_rack,
             )
 
         by_name = FIRST_VERSION_WITH_TOPIC_IDS - 1 if leader.topic_id == ZERO_UUID else None

@@ -1,0 +1,114 @@
+"""The source on clusters of Spark's own, whose executors are processes of their own: all on loopback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort import Admin
+from kohort.spark.java import use_java
+from tests.clients.process import BrokerProcess, eventually, fixed_port
+from tests.spark.reading import fill
+
+COUNT = 3000
+
+
+def environment() -> dict[str, str]:
+    """What a Spark that was installed by pip needs to start executors."""
+    import pyspark
+
+    home = str(Path(pyspark.__file__).parent)
+    given = {**os.environ, "SPARK_HOME": home, "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1"}
+    given |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path(__file__).parents[2])}
+    use_java(given)
+    return given
+
+
+def run_job(master: str, broker: BrokerProcess, topic: str, group: str, folder: Path) -> str:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.spark.cluster_job",
+        master,
+        broker.bootstrap_servers,
+        topic,
+        group,
+    ]
+    done = subprocess.run(
+        [*command, str(folder)], env=environment(), capture_output=True, text=True, timeout=220, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.fixture
+def topic(new_topic: Any, broker: BrokerProcess) -> str:
+    name: str = new_topic(partitions=2)
+    for partition in (0, 1):
+        fill(broker.bootstrap_servers, name, range(COUNT // 2), partition)
+    return name
+
+
+def check(said: str, admin: Admin, group: str) -> None:
+    assert f"batch {COUNT} 8" in said
+    assert f"stream {COUNT}" in said
+    assert {at.offset for at in admin.group_offsets(group).values()} == {COUNT // 2}
+    eventually(lambda: admin.describe_groups(group)[group].state == "Empty", "the group is left in order")
+
+
+def test_local_cluster(
+    broker: BrokerProcess, admin: Admin, topic: str, new_name: Any, tmp_path: Path
+) -> None:
+    group = new_name("group")
+    check(run_job("local-cluster[2,1,1024]", broker, topic, group, tmp_path), admin, group)
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[str]:
+    """A master and two workers, as daemons of Spark run."""
+    given = {**environment(), "SPARK_WORKER_DIR": str(tmp_path / "work"), "SPARK_DAEMON_MEMORY": "256m"}
+    spark_class = str(Path(given["SPARK_HOME"]) / "bin" / "spark-class")
+    port = fixed_port()
+    address = f"spark://127.0.0.1:{port}"
+    log = tmp_path / "daemons.log"
+    loopback = ["--host", "127.0.0.1"]
+    master = ["org.apache.spark.deploy.master.Master", *loopback, "--port", str(port), "--webui-port", "0"]
+    worker = [
+        "org.apache.spark.deploy.worker.Worker",
+        *loopback,
+        "--cores",
+        "1",
+        "--memory",
+        "1g",
+        "--webui-port",
+        "0",
+    ]
+    with log.open("ab") as out:
+        daemons = [
+            subprocess.Popen([spark_class, *command], env=given, stdout=out, stderr=out)
+            for command in (master, [*worker, address], [*worker, address])
+        ]
+    try:
+        registered = "Successfully registered with master"
+        eventually(
+            lambda: log.read_text(errors="replace").count(registered) == 2, "both workers are there", 120
+        )
+        yield address
+    finally:
+        for daemon in daemons:
+            daemon.terminate()
+        for daemon in daemons:
+            daemon.wait(30)
+
+
+def test_a_standalone_master_with_two_workers(
+    broker: BrokerProcess, admin: Admin, standalone: str, topic: str, new_name: Any, tmp_path: Path
+) -> None:
+    group = new_name("group")
+    check(run_job(standalone, broker, topic, group, tmp_path), admin, group)
