@@ -137,17 +137,17 @@ class AsyncConsumer:
     async def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """The next record of this partition is the one at `offset`."""
         self._iteration.drop(as_partition(partition))
-        await self._run(self._calls.seek(partition, offset))
+        await self._run(self._calls.seek(partition, offset), pump=False)
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """To the first record of these partitions, or of all that are assigned; looked up with the next poll."""
         self._iteration.drop(*map(as_partition, partitions))
-        await self._run(self._calls.seek_to_beginning(partitions))
+        await self._run(self._calls.seek_to_beginning(partitions), pump=False)
 
     async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
         """Behind the last record of these partitions, or of all that are assigned; looked up with the next poll."""
         self._iteration.drop(*map(as_partition, partitions))
-        await self._run(self._calls.seek_to_end(partitions))
+        await self._run(self._calls.seek_to_end(partitions), pump=False)
 
     async def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
         """The offset of the next record to be returned."""
@@ -155,10 +155,10 @@ class AsyncConsumer:
 
     async def pause(self, *partitions: tuple[str, int]) -> None:
         """`poll` returns nothing of these until `resume`; what is fetched already is kept."""
-        await self._run(self._calls.pause(partitions, True))
+        await self._run(self._calls.pause(partitions, True), pump=False)
 
     async def resume(self, *partitions: tuple[str, int]) -> None:
-        await self._run(self._calls.pause(partitions, False))
+        await self._run(self._calls.pause(partitions, False), pump=False)
 
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(p for p, state in self._core.subscription.partitions.items() if state.paused)
@@ -263,7 +263,7 @@ class AsyncConsumer:
     def _deadline(self, timeout: float | None) -> int:
         return deadline_after(self._engine, self._config, timeout)
 
-    async def _run(self, steps: Steps[T]) -> T:
+    async def _run(self, steps: Steps[T], *, pump: bool = True) -> T:
         """A callback may call the consumer again; another task may not."""
         if self._closed:
             raise ClosedClient("this consumer is closed")
@@ -280,7 +280,7 @@ class AsyncConsumer:
         self._owner = task
         self._depth += 1
         try:
-            return await run_steps_async(self._engine, steps)
+            return await run_steps_async(self._engine, steps, pump=pump)
         except Wakeup:
             if self._closer not in (None, task):
                 raise ClosedClient("another task has closed this consumer") from None

@@ -187,17 +187,17 @@ class Consumer:
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """The next record of this partition is the one at `offset`."""
         self._iteration.drop(as_partition(partition))
-        self._run(self._calls.seek(partition, offset))
+        self._run(self._calls.seek(partition, offset), pump=False)
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """To the first record of these partitions, or of all that are assigned; looked up with the next poll."""
         self._iteration.drop(*map(as_partition, partitions))
-        self._run(self._calls.seek_to_beginning(partitions))
+        self._run(self._calls.seek_to_beginning(partitions), pump=False)
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
         """Behind the last record of these partitions, or of all that are assigned; looked up with the next poll."""
         self._iteration.drop(*map(as_partition, partitions))
-        self._run(self._calls.seek_to_end(partitions))
+        self._run(self._calls.seek_to_end(partitions), pump=False)
 
     def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
         """The offset of the next record to be returned."""
@@ -205,10 +205,10 @@ class Consumer:
 
     def pause(self, *partitions: tuple[str, int]) -> None:
         """`poll` returns nothing of these until `resume`; what is fetched already is kept."""
-        self._run(self._calls.pause(partitions, True))
+        self._run(self._calls.pause(partitions, True), pump=False)
 
     def resume(self, *partitions: tuple[str, int]) -> None:
-        self._run(self._calls.pause(partitions, False))
+        self._run(self._calls.pause(partitions, False), pump=False)
 
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(p for p, state in self._core.subscription.partitions.items() if state.paused)
@@ -303,9 +303,9 @@ class Consumer:
     def _deadline(self, timeout: float | None) -> int:
         return deadline_after(self._engine, self._config, timeout)
 
-    def _run(self, steps: Steps[T]) -> T:
+    def _run(self, steps: Steps[T], *, pump: bool = True) -> T:
         with self._one_thread():
-            return run_steps(self._engine, steps)
+            return run_steps(self._engine, steps, pump=pump)
 
     @contextmanager
     def _one_thread(self) -> Iterator[None]:

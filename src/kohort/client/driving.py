@@ -26,8 +26,8 @@ def deadline_after(engine: Engine | AsyncEngine, config: ClientConfig, timeout: 
     return engine.now_ms() + int(min(timeout, LONGEST_S) * 1000)
 
 
-def run_steps(engine: Engine, steps: Steps[T], *, wakeable: bool = True) -> T:
-    """The steps under the engine's lock, the user's code without it."""
+def run_steps(engine: Engine, steps: Steps[T], *, wakeable: bool = True, pump: bool = True) -> T:
+    """The steps under the engine's lock, the user's code without it. `pump`: what they ask for is sent at once."""
     value: Any = None
     error: BaseException | None = None
     while True:
@@ -35,7 +35,8 @@ def run_steps(engine: Engine, steps: Steps[T], *, wakeable: bool = True) -> T:
             try:
                 step = steps.send(value) if error is None else steps.throw(error)
             except StopIteration as end:
-                engine.pump()
+                if pump:
+                    engine.pump()
                 return end.value  # type: ignore[no-any-return]
         value = error = None
         try:
@@ -47,7 +48,9 @@ def run_steps(engine: Engine, steps: Steps[T], *, wakeable: bool = True) -> T:
             error = raised
 
 
-async def run_steps_async(engine: AsyncEngine, steps: Steps[T], *, wakeable: bool = True) -> T:
+async def run_steps_async(
+    engine: AsyncEngine, steps: Steps[T], *, wakeable: bool = True, pump: bool = True
+) -> T:
     """On an event loop nothing else runs between two awaits: no lock. The user's code may be a coroutine function."""
     value: Any = None
     error: BaseException | None = None
@@ -55,7 +58,8 @@ async def run_steps_async(engine: AsyncEngine, steps: Steps[T], *, wakeable: boo
         try:
             step = steps.send(value) if error is None else steps.throw(error)
         except StopIteration as end:
-            engine.pump()
+            if pump:
+                engine.pump()
             return end.value  # type: ignore[no-any-return]
         value = error = None
         try:
