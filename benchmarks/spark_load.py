@@ -1,0 +1,174 @@
+"""Spark at work: `python -m benchmarks.spark_load ADDRESS JOBS.json`, a process with one Spark for both formats.
+
+Does one job after the other, and prints one line of JSON for each: seconds, CPU of the whole family of processes (this
+one, the JVM, the Python workers), and the result, which whoever asked can check.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import outside, targets
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+# The connector as someone tunes it who has read all about it.
+TUNED = {
+    "kafka.fetch.max.wait.ms": "10",
+    "kafka.max.partition.fetch.bytes": str(8 << 20),
+    "kafka.fetch.max.bytes": str(64 << 20),
+    "kafka.max.poll.records": "50000",
+    "kafka.receive.buffer.bytes": str(1 << 20),
+}
+# Contender -> format and options.
+CONTENDERS: dict[str, tuple[str, dict[str, str]]] = {
+    "connector": ("kafka", {}),
+    "connector-tuned": ("kafka", TUNED),
+    "kohort": ("kohort", {}),
+    "kohort-columns": ("kohort", {}),
+}
+# What a query needs, for those who say so.
+NEEDED = {"count": "offset bigint", "sum": "value binary"}
+CONFIGURATION = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.log.level": "OFF",
+    "spark.driver.memory": "2g",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    contender: str
+    topic: str
+    query: str  # noop, count, sum
+    mode: str  # batch, available-now, micro
+    note: str = ""
+    """Comes back with the result."""
+
+
+def cpu_s() -> float:
+    """Of this process and all below it, those that have ended already included."""
+    used = 0
+    for pid in targets.family(os.getpid()):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        used += sum(map(int, fields[11:15]))
+    return used / _TICKS
+
+
+def worker_peak_mb() -> float:
+    """The most that a Python worker below us has ever had in memory."""
+    peaks = [0.0]
+    for pid in targets.family(os.getpid())[1:]:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+        if "java" not in fields["Name"] and "VmHWM" in fields:
+            peaks.append(int(fields["VmHWM"].split()[0]) / 1024)
+    return max(peaks)
+
+
+class Bench:
+    def __init__(self, address: str, **configuration: str) -> None:
+        from kohort.spark.java import use_java
+
+        use_java()
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.master("local[2]").appName("kohort benchmark")
+        for name, value in {**CONFIGURATION, **configuration}.items():
+            builder = builder.config(name, value)
+        try:
+            jars = ",".join(map(str, outside.connector_jars()))
+            builder = builder.config("spark.jars", jars)
+        except outside.Missing as missing:
+            print(json.dumps({"missing": str(missing)}), flush=True)
+        self.spark = builder.getOrCreate()
+        self._address = address
+
+    def do(self, job: Job) -> dict[str, Any]:
+        cpu, began = cpu_s(), time.perf_counter()
+        if job.mode == "batch":
+            result: Any = self._act(self._load(self.spark.read, job), job.query)
+        elif job.mode == "available-now":
+            result = self._stream(job)
+        else:
+            return self._micro(job)
+        seconds = time.perf_counter() - began
+        return {"seconds": seconds, "cpu_s": cpu_s() - cpu, "result": result, "peak_mb": worker_peak_mb()}
+
+    def _load(self, reader: Any, job: Job, **more: str) -> Any:
+        kind, options = CONTENDERS[job.contender]
+        reader = reader.format(kind).option("kafka.bootstrap.servers", self._address)
+        given = {"subscribe": job.topic, "startingOffsets": "earliest", **options, **more}
+        if job.contender == "kohort-columns" and job.query in NEEDED:
+            reader = reader.schema(NEEDED[job.query])
+        return reader.options(**given).load()
+
+    def _act(self, frame: Any, query: str) -> int | None:
+        if query == "noop":
+            frame.write.format("noop").mode("overwrite").save()
+            return None
+        if query == "count":
+            return int(frame.count())
+        return int(frame.selectExpr("sum(length(value)) AS total").collect()[0].total or 0)
+
+    def _stream(self, job: Job) -> int | None:
+        """All that is there, in one micro-batch."""
+        results: list[int | None] = []
+        with tempfile.TemporaryDirectory() as folder:
+            stream = self._load(self.spark.readStream, job)
+            writer = stream.writeStream.foreachBatch(
+                lambda frame, _: results.append(self._act(frame, job.query))
+            )
+            writer = writer.option("checkpointLocation", folder).trigger(availableNow=True)
+            assert writer.start().awaitTermination(120), "the query does not end"
+        return None if job.query == "noop" else sum(result or 0 for result in results)
+
+    def _micro(self, job: Job) -> dict[str, Any]:
+        """Micro-batches of 1,000 rows: how long one takes, from trigger to trigger."""
+        with tempfile.TemporaryDirectory() as folder:
+            stream = self._load(self.spark.readStream, job, maxOffsetsPerTrigger="1000")
+            writer = stream.writeStream.format("noop").option("checkpointLocation", folder)
+            cpu = cpu_s()
+            query = writer.trigger(availableNow=True).start()
+            assert query.awaitTermination(120), "the query does not end"
+            cpu = cpu_s() - cpu
+            reports = [report for report in query.recentProgress if report["numInputRows"]]
+        took = [report["durationMs"]["triggerExecution"] for report in reports]
+        rows = sum(report["numInputRows"] for report in reports)
+        return {"batch_ms": took[3:], "cpu_s": cpu / max(1, len(reports)), "result": rows}
+
+
+def main() -> int:
+    address, jobs = sys.argv[1], [Job(**each) for each in json.loads(Path(sys.argv[2]).read_text())]
+    given = dict(pair.split("=", 1) for pair in sys.argv[3:])
+    bench = Bench(address, **given)
+    for job in jobs:
+        try:
+            done = bench.do(job)
+        except Exception as error:
+            done = {"failed": str(error)[-500:]}
+        print(json.dumps({**asdict(job), **done}), flush=True)
+    bench.spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
