@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -68,18 +69,22 @@ def cpu_s() -> float:
     return used / _TICKS
 
 
-def worker_peak_mb() -> float:
-    """The most that a Python worker below us has ever had in memory."""
-    peaks = [0.0]
+def worker_memory() -> dict[str, float]:
+    """The most that a Python worker below us has ever had in memory, and the limit that it was given; 0: none."""
+    peak = limit = 0.0
     for pid in targets.family(os.getpid())[1:]:
         try:
             status = Path(f"/proc/{pid}/status").read_text()
+            limits = Path(f"/proc/{pid}/limits").read_text()
         except OSError:
             continue
         fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
-        if "java" not in fields["Name"] and "VmHWM" in fields:
-            peaks.append(int(fields["VmHWM"].split()[0]) / 1024)
-    return max(peaks)
+        if "java" in fields["Name"] or "VmHWM" not in fields:
+            continue
+        peak = max(peak, int(fields["VmHWM"].split()[0]) / 1024)
+        found = re.search(r"Max address space\s+(\d+)", limits)
+        limit = max(limit, int(found[1]) / (1 << 20) if found else 0.0)
+    return {"peak_mb": peak, "limit_mb": limit}
 
 
 class Bench:
@@ -103,15 +108,16 @@ class Bench:
         self._address = address
 
     def do(self, job: Job) -> dict[str, Any]:
+        if job.mode == "micro":
+            return self._micro(job)
         cpu, began = cpu_s(), time.perf_counter()
         if job.mode == "batch":
-            result: Any = self._act(self._load(self.spark.read, job), job.query)
-        elif job.mode == "available-now":
-            result = self._stream(job)
-        else:
-            return self._micro(job)
-        seconds = time.perf_counter() - began
-        return {"seconds": seconds, "cpu_s": cpu_s() - cpu, "result": result, "peak_mb": worker_peak_mb()}
+            result = self._act(self._load(self.spark.read, job), job.query)
+            seconds = time.perf_counter() - began
+            return {"seconds": seconds, "cpu_s": cpu_s() - cpu, "result": result, **worker_memory()}
+        result, seconds = self._stream(job)
+        around_s = time.perf_counter() - began - seconds
+        return {"seconds": seconds, "around_s": around_s, "cpu_s": cpu_s() - cpu, "result": result}
 
     def _load(self, reader: Any, job: Job, **more: str) -> Any:
         kind, options = CONTENDERS[job.contender]
@@ -129,17 +135,18 @@ class Bench:
             return int(frame.count())
         return int(frame.selectExpr("sum(length(value)) AS total").collect()[0].total or 0)
 
-    def _stream(self, job: Job) -> int | None:
-        """All that is there, in one micro-batch."""
+    def _stream(self, job: Job) -> tuple[int | None, float]:
+        """All that is there, in one micro-batch: the result, and how long that batch took."""
         results: list[int | None] = []
         with tempfile.TemporaryDirectory() as folder:
             stream = self._load(self.spark.readStream, job)
             writer = stream.writeStream.foreachBatch(
                 lambda frame, _: results.append(self._act(frame, job.query))
             )
-            writer = writer.option("checkpointLocation", folder).trigger(availableNow=True)
-            assert writer.start().awaitTermination(120), "the query does not end"
-        return None if job.query == "noop" else sum(result or 0 for result in results)
+            query = writer.option("checkpointLocation", folder).trigger(availableNow=True).start()
+            assert query.awaitTermination(120), "the query does not end"
+            took_ms = sum(report["durationMs"]["triggerExecution"] for report in query.recentProgress)
+        return None if job.query == "noop" else sum(result or 0 for result in results), took_ms / 1000
 
     def _micro(self, job: Job) -> dict[str, Any]:
         """Micro-batches of 1,000 rows: how long one takes, from trigger to trigger."""
