@@ -288,7 +288,10 @@ def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
     settings["spark.driver.extraJavaOptions"] = f"{_log_to_file(run.state.folder)} {java_options}".strip()
     if run.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", **settings}
+        loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Spark's 200 are for clusters: with state, each is a file or more in every batch.
+        cores = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
+        settings = {**loopback, **cores, **settings}
     from pyspark import cloudpickle
     from pyspark.sql import SparkSession
 
