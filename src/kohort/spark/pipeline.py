@@ -292,9 +292,14 @@ def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
         # Spark's 200 are for clusters: with state, each is a file or more in every batch.
         cores = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
         settings = {**loopback, **cores, **settings}
+    import pyspark
     from pyspark import cloudpickle
     from pyspark.sql import SparkSession
 
+    if run.master.startswith("local-cluster"):
+        # What Spark's own scripts would set; its workers do not find their classes without.
+        os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+        os.environ.setdefault("SPARK_SCALA_VERSION", "2.13")
     if pipeline.module is not None:
         # Executors cannot import the user's file: its functions travel with the job.
         cloudpickle.register_pickle_by_value(pipeline.module)  # type: ignore[no-untyped-call]
