@@ -201,8 +201,8 @@ class Driver:
             end = self._admitted(begin, start, end)
         if self.shared is not None:
             end = self.shared.plan(end)
-        if end == start:
-            self._mirror(start, wait=True)
+        if end == start and self._target is not None:
+            self._mirror(start, wait=True)  # the query ends with this call
         return end
 
     def _mirror(self, durable: Offsets, *, wait: bool) -> None:
