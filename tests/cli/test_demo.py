@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from kohort.cli.demo import writable
 from kohort.cli.demo_report import Sample, print_report, worked_on
 
 
-def demo(out: Path, *, without: tuple[str, ...] = (), seconds: float = 12) -> str:
+def demo(out: Path, *, without: tuple[str, ...] = (), seconds: float = 14) -> str:
     """What it prints; it must end well. `without`: packages that are not installed, as far as it can see."""
     program = (
         f"import sys; sys.modules.update(dict.fromkeys({without!r}))\n"
@@ -50,6 +51,14 @@ def test_without_spark_and_without_matplotlib_the_rest_is_shown(tmp_path: Path) 
     assert "were worked on by the group" in said
     assert "all is well" in said
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_folder_that_cannot_be_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    other = writable(tmp_path / "file" / "out")
+    other.rmdir()
+    assert str(other) in capsys.readouterr().out
+    assert writable(tmp_path / "out") == tmp_path / "out"
 
 
 def member(*worked: tuple[int, int, int]) -> Any:

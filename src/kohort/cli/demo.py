@@ -37,7 +37,9 @@ SECONDS = 40.0
 PER_SECOND = 3000
 LONGEST_S = 120.0
 """How long all may take to catch up when there are no more orders."""
-SPARK_START_S = 30.0
+PATIENCE_S = 15.0
+"""How long the next thing waits for the group to settle."""
+SPARK_START_S = 40.0
 """How long to wait for Spark before the orders begin."""
 SPARK_GROUP = "revenue"
 _LOOK_S = 0.5
@@ -68,7 +70,7 @@ class DemoFailed(Exception):
 
 
 def demo(options: argparse.Namespace) -> int:
-    out = Path(options.out)
+    out = writable(Path(options.out))
     with tempfile.TemporaryDirectory(prefix="kohort-demo-") as directory:
         folder = Path(directory)
         began = time.perf_counter()
@@ -82,6 +84,18 @@ def demo(options: argparse.Namespace) -> int:
             except DemoFailed as failure:
                 print(f"\nkohort: the demo failed: {failure}", file=sys.stderr)
                 return 1
+
+
+def writable(wanted: Path) -> Path:
+    """The folder, or another one where that cannot be."""
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=wanted):
+            return wanted
+    except OSError as error:
+        other = Path(tempfile.mkdtemp(prefix="kohort-demo-out-"))
+        print(f"{wanted} cannot be written to ({error.strerror}): picture and Parquet go to {other}")
+        return other
 
 
 class _Stage:
@@ -136,15 +150,16 @@ class _Stage:
         print(f"kohort pipeline run {PIPELINE.name}: reads as group {SPARK_GROUP}")
 
     def _wait_for_spark(self) -> None:
-        """So that there is something to see from the beginning. A slow machine does not make it wait for ever."""
+        """Until its first batch is done, so that there is something to see from the beginning; but not for ever."""
         if self._pipeline is None:
             return
+        self._orders.first()
         began = time.monotonic()
         while (passed_s := time.monotonic() - began) < SPARK_START_S:
             if self._pipeline.failure is not None:
                 raise DemoFailed(self._pipeline.failure)
             status = self._pipeline.status
-            if status is not None and status.state == "running":
+            if status is not None and status.batch is not None:
                 break
             _progress(f"Spark is starting, {passed_s:.0f} s")
             time.sleep(1.0)
@@ -164,10 +179,21 @@ class _Stage:
             (0.85, lambda: self._leave("anna")),
         ]
         for share, scene in scenes:
-            self._watch(lambda at=share * story.seconds: story.now_s() >= at, story.seconds + 30)  # type: ignore[misc]
+            at_s = share * story.seconds
+            self._watch(lambda at_s=at_s: story.now_s() >= at_s and self._is_settled(), at_s + PATIENCE_S)  # type: ignore[misc]
             scene()
         self._watch(lambda: not self._orders.is_alive(), story.seconds + 60)
         story.tell(f"no more orders: {self._orders.sent:,} were written")
+
+    def _is_settled(self) -> bool:
+        """Whether what happened last is over: then the next thing is a rebalance of its own."""
+        alive = [member for member in self._story.members.values() if member.is_alive]
+        last = self._story.samples[-1]
+        return not alive or (
+            last.state == "Stable"
+            and last.members == len(alive)
+            and all(each.has_partitions for each in alive)
+        )
 
     def _join(self, name: str) -> None:
         self._story.tell(f"{name} joins the group {GROUP}")
@@ -270,7 +296,6 @@ class _Stage:
         rebalances = rebalances_of(self._bootstrap, GROUP)
         revenue = read_revenue(self._folder / SPARK_GROUP) if self._pipeline is not None else None
         good = print_report(story.samples, story.members, self._orders, rebalances, revenue)
-        self._out.mkdir(parents=True, exist_ok=True)
         if self._pipeline is not None:
             shutil.rmtree(self._out / SPARK_GROUP, ignore_errors=True)
             shutil.copytree(self._folder / SPARK_GROUP, self._out / SPARK_GROUP)

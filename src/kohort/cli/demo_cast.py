@@ -35,6 +35,11 @@ class Orders(threading.Thread):
         self.cents: Counter[str] = Counter()
         self.failure: BaseException | None = None
 
+    def first(self) -> None:
+        """One order ahead of all others: with it Spark gets warm."""
+        with Producer(bootstrap_servers=self._address) as producer:
+            self._send(producer, random.Random(1)).result(30)
+
     def run(self) -> None:
         try:
             with Producer(bootstrap_servers=self._address, compression_type="lz4", linger_ms=10) as producer:
@@ -95,6 +100,15 @@ class Member:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def has_partitions(self) -> bool:
+        """As far as it has told."""
+        return bool(self.owned and self.owned[-1][1])
 
     @property
     def failure(self) -> str | None:
