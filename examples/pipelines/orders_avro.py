@@ -2,7 +2,7 @@
 
 `from_avro` is not in PySpark's package; Spark fetches it when the pipeline starts:
 
-kohort pipeline run examples/pipelines/orders_avro.py --set spark.jars.packages=org.apache.spark:spark-avro_2.13:4.2.0
+kohort pipeline run examples/pipelines/orders_avro.py --set spark.jars.packages=org.apache.spark:spark-avro_2.13:4.1.1
 """
 
 from pyspark.sql import DataFrame
