@@ -314,13 +314,13 @@ def write(measured: Measured, scale: float, rounds: int, command: str, took_s: f
         "- kohort: the same program with one word changed. kohort-columns: with a `.schema(…)` that names the column "
         "which the query needs; the others are not decoded.",
         "- available-now: one micro-batch, `foreachBatch` with the same action; Spark's triggerExecution. What the "
-        "query takes before and after that is a row of its own: ours starts a Python process for the driver's side. CPU "
-        "has all of it.",
+        "query takes before and after that is a row of its own: ours starts a Python process for the driver's "
+        "side. CPU has all of it.",
         f"- micro-batch: {MICRO_ROWS:,} rows with `maxOffsetsPerTrigger` 1,000 into the noop sink; Spark's "
         "triggerExecution.",
         f"- memory: Python workers had a limit of {LIMIT_MB} MB (`spark.executor.pyspark.memory`, of the address "
-        "space); the figure is the most that one had resident. The topic is compressed with lz4; its size is that of the "
-        "values.",
+        "space); the figure is the most that one had resident. The topic is compressed with lz4; its size is that of "
+        "the values.",
         "",
         "![spark](results-spark.png)",
         "",
