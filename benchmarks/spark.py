@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -374,6 +375,7 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="one short round; writes nothing")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of what ends the broker and Spark
     begun, busy = time.monotonic(), os.getloadavg()[0]
 
     def say(text: str) -> None:
