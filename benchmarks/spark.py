@@ -1,6 +1,6 @@
 """`python -m benchmarks.spark`: format("kohort") beside Spark's own format("kafka"), on one broker, in one Spark.
 
-Contenders take turns in every round, and every result is checked. Writes its part of benchmarks/RESULTS.md.
+Contenders take turns in every round, and every count and sum is checked. Writes its part of benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ def write(measured: Measured, scale: float, rounds: int, command: str, took_s: f
         "One Kohort broker (`durability=os`) and one Spark 4.2.0 (`local[2]`) with both formats; "
         f"{PARTITIONS} partitions, {rows_of(100, scale):,} rows of 100 B, {rows_of(1000, scale):,} rows of 1 KB, "
         "batches of 64 KB. Millions of rows a second from `load()` to the result, in brackets the CPU of JVM and "
-        "Python together in µs per row. Every result was checked.",
+        "Python together in µs per row. Every count and sum was checked; noop has none.",
         "",
         *markdown(table(measured)),
         "",
