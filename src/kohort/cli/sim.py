@@ -6,6 +6,8 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from kohort.settings import SettingError
 from kohort.sim import Broken, Faults, Report, run, run_consumers
@@ -18,7 +20,23 @@ def sim(options: argparse.Namespace) -> int:
         raise SettingError(f"--faults: {error}") from None
     if options.members < 1 or options.minutes <= 0 or options.seeds < 1:
         raise SettingError("--members and --seeds are at least 1, --minutes is above 0")
-    logging.getLogger("kohort.client").setLevel(logging.CRITICAL)  # it would tell of every fault
+    with _quiet_client():
+        return _run_seeds(options, faults)
+
+
+@contextmanager
+def _quiet_client() -> Iterator[None]:
+    """It would tell of every fault."""
+    logger = logging.getLogger("kohort.client")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _run_seeds(options: argparse.Namespace, faults: Faults) -> int:
     began = time.perf_counter()
     total = runs = 0
     seed = options.seed
