@@ -150,6 +150,21 @@ def test_two_queries_share_and_hand_over_without_reading_twice(
     assert max((first.read + second.read).values()) == 1
 
 
+def test_what_is_ours_and_not_in_the_offsets_is_begun_where_the_group_is(
+    query: Any, bootstrap: str, topic: str, admin: Admin
+) -> None:
+    """A rebalance between two looks once left partitions out of the offsets for good."""
+    first = query()
+    write(bootstrap, topic, 10)
+    eventually(lambda: set(first.read) == everything(10), "the query reads everything")
+    eventually(lambda: committed(admin, topic, 10), "all is committed")
+    first._end.set()
+    first._thread.join(30)
+    begun = first.driver.next({}, limited=True)
+    assert begun == {TopicPartition(topic, partition): 10 for partition in range(PARTITIONS)}
+    first.driver.close()
+
+
 def test_a_query_and_a_plain_consumer(query: Any, bootstrap: str, topic: str, admin: Admin) -> None:
     write(bootstrap, topic, 20)
     first = query()

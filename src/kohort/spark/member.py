@@ -200,6 +200,11 @@ class SharedGroup(MemberGroup):
         with self._changed:
             return frozenset(self._gained)
 
+    def holdings(self) -> tuple[frozenset[TopicPartition], frozenset[TopicPartition]]:
+        """`owned` and `gained` of one moment: a rebalance between two looks would tell of partitions twice or never."""
+        with self._changed:
+            return self._owned or frozenset(), frozenset(self._gained)
+
     def began(self, partitions: Collection[TopicPartition]) -> None:
         with self._changed:
             self._gained -= set(partitions)
@@ -223,7 +228,7 @@ class SharedGroup(MemberGroup):
 
     def _on_assigned(self, partitions: list[TopicPartition]) -> None:
         with self._changed:
-            self._gained |= set(partitions)
+            self._gained |= set(partitions)  # before they are owned, and so before anybody looks for them
         super()._on_assigned(partitions)
 
     def _on_revoked(self, partitions: list[TopicPartition]) -> None:

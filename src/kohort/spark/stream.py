@@ -235,8 +235,8 @@ class Driver:
         with the next step: so a batch that is planned again reads the same.
         """
         assert self.shared is not None
-        owned = self.shared.owned() or frozenset()
-        gained = [partition for partition in self.shared.gained() if partition in end]
+        owned, came = self.shared.holdings()
+        gained = [p for p in end if p in owned and (p in came or p not in start)]
         committed = self.group.committed(gained)
         missing = self.cluster.earliest([partition for partition in gained if partition not in committed])
         ours = {partition: at for partition, at in end.items() if partition in owned and partition in start}
