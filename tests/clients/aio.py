@@ -26,7 +26,6 @@ from tests.clients.client import (
     Refused,
     Sent,
     may_commit_later,
-    next_offsets,
 )
 
 TIMEOUT_S = 20.0
@@ -267,8 +266,9 @@ class AioMember(Member):
                 polled = await consumer.getmany(timeout_ms=100, max_records=100)
                 received = [from_record(record) for records in polled.values() for record in records]
                 self.note(received, ((part.topic, part.partition) for part in consumer.assignment()))
-                if received and await self._commit(consumer, next_offsets(received)):
-                    self.note_commit(next_offsets(received))
+                offsets = self.to_commit(received)
+                if offsets and await self._commit(consumer, offsets):
+                    self.note_commit(offsets)
         finally:
             await consumer.stop()
 

@@ -132,6 +132,7 @@ class Member:
         self.assignment: frozenset[Partition] = frozenset()
         self.received: list[Received] = []
         self.committed: dict[Partition, int] = {}  # highest offset that the broker acknowledged
+        self._uncommitted: dict[Partition, int] = {}  # refused in a rebalance
         self.failure: BaseException | None = None
         self.leaving = threading.Event()
         self.polling = threading.Event()  # cleared: the application is busy and does not poll
@@ -158,7 +159,17 @@ class Member:
         self.received.extend(received)
         self.assignment = frozenset(assignment)
 
+    def to_commit(self, received: Sequence[Received]) -> dict[Partition, int]:
+        """What to commit now: what is behind these records, and what a rebalance refused and is still ours.
+
+        A cooperative member keeps partitions through a rebalance: nobody else commits what it was refused.
+        """
+        kept = {part: offset for part, offset in self._uncommitted.items() if part in self.assignment}
+        self._uncommitted = kept | next_offsets(received)
+        return dict(self._uncommitted)
+
     def note_commit(self, offsets: dict[Partition, int]) -> None:
+        self._uncommitted = {}
         for part, offset in offsets.items():
             self.committed[part] = max(offset, self.committed.get(part, -1))
 

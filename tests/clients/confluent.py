@@ -19,7 +19,6 @@ from tests.clients.client import (
     Refused,
     Sent,
     may_commit_later,
-    next_offsets,
 )
 
 ck: Any = confluent_kafka  # its stubs know neither what it exports nor what may be None
@@ -248,7 +247,7 @@ class ConfluentMember(Member):
                     from_message(m) for m in messages if not m.error() or m.error().code() not in NO_DATA_YET
                 ]
                 self.note(received, ((part.topic, part.partition) for part in consumer.assignment()))
-                offsets = next_offsets(received)
+                offsets = self.to_commit(received)
                 if offsets and self._commit(consumer, offsets):
                     self.note_commit(offsets)
         finally:

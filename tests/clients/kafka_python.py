@@ -23,7 +23,6 @@ from tests.clients.client import (
     Refused,
     Sent,
     may_commit_later,
-    next_offsets,
 )
 
 TIMEOUT_S = 20.0
@@ -263,7 +262,7 @@ class KafkaPythonMember(Member):
                 polled = consumer.poll(poll_ms, max_records=100)
                 received = [from_record(record) for records in polled.values() for record in records]
                 self.note(received, ((part.topic, part.partition) for part in consumer.assignment()))
-                offsets = next_offsets(received)
+                offsets = self.to_commit(received)
                 if offsets and self._commit(consumer, offsets):
                     self.note_commit(offsets)
         finally:

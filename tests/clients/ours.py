@@ -19,7 +19,6 @@ from tests.clients.client import (
     Refused,
     Sent,
     may_commit_later,
-    next_offsets,
 )
 
 TIMEOUT_S = 20.0
@@ -206,7 +205,7 @@ class KohortMember(Member):
                 polled = consumer.poll(0.1, max_records=100)
                 received = [from_record(record) for records in polled.values() for record in records]
                 self.note(received, consumer.assignment())
-                offsets = {} if self.commits_when_revoked else next_offsets(received)
+                offsets = {} if self.commits_when_revoked else self.to_commit(received)
                 if offsets and self._commit(consumer, offsets):
                     self.note_commit(offsets)
 

@@ -16,7 +16,6 @@ from tests.clients.client import (
     Refused,
     Sent,
     may_commit_later,
-    next_offsets,
 )
 from tests.clients.ours import TIMEOUT_S, Kohort, KohortMember, from_record
 
@@ -110,7 +109,7 @@ class KohortAsyncMember(KohortMember):
                 polled = await consumer.poll(0.1, max_records=100)
                 received = [from_record(record) for records in polled.values() for record in records]
                 self.note(received, consumer.assignment())
-                offsets = {} if self.commits_when_revoked else next_offsets(received)
+                offsets = {} if self.commits_when_revoked else self.to_commit(received)
                 if offsets and await self._commit_now(consumer, offsets):
                     self.note_commit(offsets)
 
