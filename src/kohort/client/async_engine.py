@@ -10,7 +10,7 @@ from collections.abc import Callable
 from kohort.client.backoff import Jitter
 from kohort.client.config import ClientConfig
 from kohort.client.engine import FAR_MS, Pump
-from kohort.client.errors import ClosedClient, Wakeup
+from kohort.client.errors import Wakeup
 from kohort.client.reactor import LoopReactor
 from kohort.client.transport import Security
 
@@ -128,16 +128,6 @@ class AsyncEngine(Pump):
     def _on_timer(self) -> None:
         self._timer = None
         self.turn()
-
-    def check_usable(self) -> None:
-        """ClosedClient after `close`, and in a forked child."""
-        if self.is_closed:
-            raise ClosedClient("the client is closed")
-        if os.getpid() != self._pid:
-            raise ClosedClient(
-                f"this client belongs to process {self._pid}, and a fork ({os.getpid()}) shares its connections: "
-                "make a client of its own in each process"
-            )
 
     def close(self) -> None:
         """Closes all connections; who still waits gets ClosedClient."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kohort.client.accumulator import Accumulator
 from kohort.client.async_engine import AsyncEngine
 from kohort.client.batch import Batch, Headers, OnDelivery, Placed
+from kohort.client.driving import deadline_after
 from kohort.client.engine import FAR_MS
 from kohort.client.errors import ClosedClient
 from kohort.client.fast_send import fast_send
@@ -216,11 +217,8 @@ class AsyncProducer:
     # --- inside -----------------------------------------------------------------------------------
 
     def _deadline(self, timeout: float | None) -> int:
-        if timeout is None:
-            return FAR_MS
-        if timeout < 0:
-            raise ValueError(f"a timeout cannot be negative: {timeout}")
-        return self._engine.now_ms() + int(timeout * 1000)
+        """Without a timeout as long as it takes: `delivery.timeout.ms` bounds every record."""
+        return FAR_MS if timeout is None else deadline_after(self._engine, self._engine.config, timeout)
 
     def _wake(self) -> None:
         self._part.wake()

@@ -61,6 +61,8 @@ class Pump:
         self, config: ClientConfig, reactor: Reactor, *, security: Security | None, jitter: Jitter
     ) -> None:
         self.config, self.jitter = config, jitter
+        self.is_closed = False
+        self._pid = os.getpid()
         self.out: Outbox = []
         self.metadata = Metadata(self.out, config, jitter)
         self.network = Network(self.metadata, reactor, config, security=security, jitter=jitter)
@@ -82,6 +84,16 @@ class Pump:
             self._routes[prefix] = part
         if isinstance(part, BackgroundPart):
             self._background_parts.append(part)
+
+    def check_usable(self) -> None:
+        """ClosedClient after `close`, and in a forked child."""
+        if self.is_closed:
+            raise ClosedClient("the client is closed")
+        if os.getpid() != self._pid:
+            raise ClosedClient(
+                f"this client belongs to process {self._pid}, and a fork ({os.getpid()}) shares its connections: "
+                "make a client of its own in each process"
+            )
 
     def pump(self, now_ms: int | None = None) -> None:
         """Ticks all parts, submits what they want to send and hands out answers, until nothing is new."""
@@ -189,7 +201,6 @@ class Engine(Pump):
         self.reactor = reactor or SelectorReactor()
         super().__init__(config, self.reactor, security=security, jitter=jitter)
         self.lock = threading.RLock()
-        self.is_closed = False
         self._depth = 0  # of the lock
         self._turned = threading.Condition(self.lock)
         self._waiting = 0  # threads in _turned.wait
@@ -199,7 +210,6 @@ class Engine(Pump):
         self._driving_until_ms = FAR_MS
         self._woken = False
         self._interrupted = False
-        self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._everything = False
         self._nap_until_ms = FAR_MS  # of the background thread
@@ -247,16 +257,6 @@ class Engine(Pump):
         """`with` it: the lock, and no KeyboardInterrupt inside; it is raised at the end. For commands to the parts."""
         self.check_usable()
         return Shield(self)
-
-    def check_usable(self) -> None:
-        """ClosedClient after `close`, and in a forked child."""
-        if self.is_closed:
-            raise ClosedClient("the client is closed")
-        if os.getpid() != self._pid:
-            raise ClosedClient(
-                f"this client belongs to process {self._pid}, and a fork ({os.getpid()}) shares its connections: "
-                "make a client of its own in each process"
-            )
 
     def close(self) -> None:
         """Ends the background thread and closes everything; also in a forked child, where it touches only its copy."""
