@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from kohort.cli.demo import writable
 from kohort.cli.demo_report import Sample, print_report, worked_on
+from kohort.cli.demo_sums import Sums
 
 
 def demo(out: Path, *, without: tuple[str, ...] = (), seconds: float = 14) -> str:
@@ -34,10 +34,13 @@ def test_all_of_it(tmp_path: Path) -> None:
     said = demo(tmp_path / "out")
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert list((tmp_path / "out" / "revenue").glob("batch=*/*.parquet"))
-    found = re.search(r"ok: ([\d,]+) of \1 orders are in Spark's sums, each once", said)
+    found = re.search(r"ok: ([\d,]+) of \1 orders were worked on by the group", said)
     assert found, said[-3000:]
     assert int(found[1].replace(",", "")) > 10_000
-    assert f"ok: {found[1]} of {found[1]} orders were worked on by the group" in said
+    summed = re.search(r"ok: ([\d,]+) orders are in Spark's sums", said)
+    assert summed, said[-3000:]
+    assert int(summed[1].replace(",", "")) > 0
+    assert re.search(r"spark@\S+ joined", said)
     assert re.search(r"anna-[0-9a-f]{8}… joined", said)
     assert "session expired after" in said
     assert "poll timeout has expired" in said
@@ -71,18 +74,28 @@ def test_what_was_worked_on_twice_is_counted_once() -> None:
     assert worked_on([member((0, 5, 10)), member((0, 0, 3))]) == (8, 8)
 
 
+ORDERS = {(0, offset): ("bread", 99) for offset in range(10)}
+
+
 @pytest.mark.parametrize(
     ("worked", "summed", "good"),
     [
-        ((0, 0, 10), (10, 990), True),
-        ((0, 0, 9), (10, 990), False),
-        ((0, 0, 10), (11, 990), False),
-        ((0, 0, 10), (10, 989), False),
+        ((0, 0, 6), Sums(0, 0, 6, 10, {"bread": 4}, {"bread": 396}), True),
+        ((0, 0, 8), Sums(0, 0, 6, 10, {"bread": 4}, {"bread": 396}), True),
+        ((0, 0, 5), Sums(0, 0, 6, 10, {"bread": 4}, {"bread": 396}), False),
+        ((0, 0, 6), Sums(0, 0, 6, 10, {"bread": 5}, {"bread": 396}), False),
+        ((0, 0, 6), Sums(0, 0, 6, 10, {"bread": 4}, {"bread": 395}), False),
+        ((0, 0, 6), Sums(0, 0, 6, 10, {"bread": 4, "eggs": 1}, {"bread": 396, "eggs": 5}), False),
     ],
 )
 def test_an_order_too_few_or_too_many_is_noticed(
-    worked: tuple[int, int, int], summed: tuple[int, int], good: bool
+    worked: tuple[int, int, int], summed: Sums, good: bool
 ) -> None:
-    orders: Any = SimpleNamespace(sent=10, orders=Counter(bread=10), cents=Counter(bread=990))
-    samples = [Sample(1.0, 10, 10, 0, "Stable", 1, 0, 1, 5.0)]
-    assert print_report(samples, {"anna": member(worked)}, orders, [], {"bread": summed}) is good
+    samples = [Sample(1.0, 10, 6, 0, "Stable", 2, 4, 1, 5.0)]
+    workers = {"anna": member(worked), "spark": member((summed.partition, summed.first, summed.after))}
+    assert print_report(samples, workers, 10, [], [summed], ORDERS) is good
+
+
+def test_a_pipeline_that_summed_up_nothing_is_noticed() -> None:
+    samples = [Sample(1.0, 10, 10, 0, "Stable", 2, 0, None, 0.0)]
+    assert not print_report(samples, {"anna": member((0, 0, 10))}, 10, [], [], ORDERS)

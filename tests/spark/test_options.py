@@ -125,6 +125,14 @@ def test_subscribe_pattern_and_assign() -> None:
         ),
         ({"groupMode": "shared"}, "groupMode=shared needs kafka.group.id"),
         (
+            {"kafka.group.id": "g", "kafka.partition.assignment.strategy": "roundrobin"},
+            "kafka.partition.assignment.strategy means something with groupMode=shared only",
+        ),
+        (
+            {"kafka.group.id": "g", "groupMode": "shared", "kafka.partition.assignment.strategy": "rang"},
+            "kafka.partition.assignment.strategy: unknown assignor 'rang'",
+        ),
+        (
             {"groupMode": "shared", "kafka__group__id": "g", "assign": '{"t":[0]}'},
             "groupMode=shared cannot go with assign",
         ),

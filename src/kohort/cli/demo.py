@@ -1,6 +1,8 @@
-"""`kohort demo`: a broker, orders, a group whose members come and go, a pipeline on Spark; and what became of them.
+"""`kohort demo`: a broker, orders, a group whose members come and go, one of them a pipeline on Spark; and what became
+of them.
 
-Everything runs on this machine and ends by itself. Exit code 0: every order was worked on, and Spark's sums are right.
+Everything runs on this machine and ends by itself. Exit code 0: every order was worked on by somebody of the group,
+and Spark's sums are right.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from kohort.broker import running
 from kohort.cli.demo_cast import (
@@ -27,7 +28,8 @@ from kohort.cli.demo_cast import (
     PipelineProcess,
     why_no_spark,
 )
-from kohort.cli.demo_report import Sample, draw, print_report
+from kohort.cli.demo_report import Sample, Worker, draw, print_report
+from kohort.cli.demo_sums import read_orders, read_sums
 from kohort.cli.groups import rebalances_of
 from kohort.client.admin import Admin
 from kohort.client.consumer import Consumer
@@ -41,7 +43,8 @@ PATIENCE_S = 15.0
 """How long the next thing waits for the group to settle."""
 SPARK_START_S = 40.0
 """How long to wait for Spark before the orders begin."""
-SPARK_GROUP = "revenue"
+SUMS = "revenue"
+"""The folder of what Spark sums up."""
 _LOOK_S = 0.5
 _BAR = 20
 
@@ -110,6 +113,7 @@ class _Stage:
             "session.timeout.ms": session_ms,
             "heartbeat.interval.ms": session_ms // 6,
             "max.poll.interval.ms": int(seconds * 100),
+            "partition.assignment.strategy": "cooperative-sticky",
         }
 
     def play(self) -> int:
@@ -145,9 +149,11 @@ class _Stage:
             self._missing.append(missing)
             print(f"no pipeline: {missing}; the rest goes on without")
             return
-        self._pipeline = PipelineProcess(self._bootstrap, self._folder, self._folder / SPARK_GROUP)
+        self._pipeline = PipelineProcess(
+            self._bootstrap, self._folder, self._folder / SUMS, self._story.now_s
+        )
         closing.callback(self._pipeline.stop)
-        print(f"kohort pipeline run {PIPELINE.name}: reads as group {SPARK_GROUP}")
+        print(f"kohort pipeline run {PIPELINE.name}: a member of the group {GROUP}, as any other")
 
     def _wait_for_spark(self) -> None:
         """Until its first batch is done, so that there is something to see from the beginning; but not for ever."""
@@ -189,9 +195,10 @@ class _Stage:
         """Whether what happened last is over: then the next thing is a rebalance of its own."""
         alive = [member for member in self._story.members.values() if member.is_alive]
         last = self._story.samples[-1]
+        spark = 0 if self._pipeline is None else 1
         return not alive or (
             last.state == "Stable"
-            and last.members == len(alive)
+            and last.members == len(alive) + spark
             and all(each.has_partitions for each in alive)
         )
 
@@ -215,13 +222,8 @@ class _Stage:
         self._story.members[name].leave()
 
     def _catch_up(self) -> None:
-        """Until the group and the pipeline have committed everything."""
-
-        def done() -> bool:
-            last = self._story.samples[-1]
-            return last.group_lag == 0 and (self._pipeline is None or last.spark_lag == 0)
-
-        if not self._watch(done, self._story.now_s() + LONGEST_S):
+        """Until the group has committed everything."""
+        if not self._watch(lambda: self._story.samples[-1].lag == 0, self._story.now_s() + LONGEST_S):
             raise DemoFailed(f"not everything was worked on {LONGEST_S:.0f} s after the last order")
         self._story.tell("everything is worked on and committed")
 
@@ -257,21 +259,29 @@ class _Stage:
         partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         end = sum(self._looker.end_offsets(*partitions).values())
         group = self._admin.describe_groups(GROUP)[GROUP]
-        status = self._pipeline.status if self._pipeline is not None else None
+        committed = self._admin.group_offsets(GROUP)
+        status = None
+        if self._pipeline is not None:
+            status = self._pipeline.status
+            self._pipeline.note_owned(
+                sorted(
+                    tp.partition
+                    for m in group.members
+                    if m.client_id.startswith("spark")
+                    for tp in m.assignment
+                )
+            )
         return Sample(
             at_s=self._story.now_s(),
             written=end,
             worked=sum(member.records for member in self._story.members.values()),
-            group_lag=end - self._committed(GROUP),
+            lag=end - sum(at.offset for at in committed.values() if at is not None),
             state=group.state,
             members=len(group.members),
-            spark_lag=None if self._pipeline is None else end - self._committed(SPARK_GROUP),
+            summed=None if self._pipeline is None else 0 if status is None else status.rows,
             batch=None if status is None else status.batch,
             batch_rows_per_s=0.0 if status is None else status.rows_per_second,
         )
-
-    def _committed(self, group: str) -> int:
-        return sum(at.offset for at in self._admin.group_offsets(group).values() if at is not None)
 
     def _show(self, now: Sample) -> None:
         story = self._story
@@ -280,11 +290,11 @@ class _Stage:
         done = round(min(1.0, now.at_s / story.seconds) * _BAR)
         line = (
             f"{now.at_s:5.1f} s  {'█' * done}{'·' * (_BAR - done)} {now.written:>7,} orders | "
-            f"{GROUP}: {now.state}, {now.members} members, {now.group_lag:,} behind"
+            f"{GROUP}: {now.state}, {now.members} members, {now.lag:,} behind"
         )
         if self._pipeline is not None:
             what = "first batch" if now.batch is None else f"batch {now.batch}"
-            line += f" | Spark: {what}, {now.spark_lag:,} behind"
+            line += f" | Spark: {what}, {now.summed:,} orders"
         _progress(line)
 
     # --- the end ----------------------------------------------------------------------------------
@@ -294,15 +304,22 @@ class _Stage:
         if sys.stdout.isatty():
             print("\r\x1b[K", end="")
         rebalances = rebalances_of(self._bootstrap, GROUP)
-        revenue = read_revenue(self._folder / SPARK_GROUP) if self._pipeline is not None else None
-        good = print_report(story.samples, story.members, self._orders, rebalances, revenue)
-        if self._pipeline is not None:
-            shutil.rmtree(self._out / SPARK_GROUP, ignore_errors=True)
-            shutil.copytree(self._folder / SPARK_GROUP, self._out / SPARK_GROUP)
-            print(f"Parquet: {self._out / SPARK_GROUP}")
+        workers: dict[str, Worker] = dict(story.members)
+        if self._pipeline is None:
+            good = print_report(story.samples, workers, self._orders.sent, rebalances)
+        else:
+            sums = read_sums(self._folder / SUMS)
+            self._pipeline.worked = [(each.partition, each.first, each.after) for each in sums]
+            self._pipeline.records = sum(each.after - each.first for each in sums)
+            workers = {"spark": self._pipeline, **workers}
+            orders = read_orders(self._bootstrap)
+            good = print_report(story.samples, workers, self._orders.sent, rebalances, sums, orders)
+            shutil.rmtree(self._out / SUMS, ignore_errors=True)
+            shutil.copytree(self._folder / SUMS, self._out / SUMS)
+            print(f"Parquet: {self._out / SUMS}")
         picture = self._out / "demo.png"
         began_ms = time.time() * 1000 - story.now_s() * 1000
-        why_not = draw(story.samples, story.members, story.events, rebalances, began_ms, picture)
+        why_not = draw(story.samples, workers, rebalances, began_ms, picture)
         if why_not is None:
             print(f"picture: {picture}")
         else:
@@ -319,16 +336,3 @@ def _progress(line: str) -> None:
         print(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}", end="", flush=True)
     else:
         print(line, flush=True)
-
-
-def read_revenue(folder: Path) -> dict[str, tuple[int, int]]:
-    """Orders and cents of each item, over all batches that the pipeline has written."""
-    from pyarrow import dataset
-
-    table: Any = dataset.dataset(
-        sorted(map(str, folder.glob("batch=*/*.parquet"))), format="parquet"
-    ).to_table()
-    found: dict[str, tuple[int, int]] = {}
-    for row in table.group_by("item").aggregate([("orders", "sum"), ("cents", "sum")]).to_pylist():
-        found[row["item"]] = (row["orders_sum"], row["cents_sum"])
-    return found

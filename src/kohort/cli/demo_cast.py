@@ -166,11 +166,18 @@ class Member:
 
 
 class PipelineProcess:
-    """`kohort pipeline run` on demo_pipeline.py."""
+    """`kohort pipeline run` on demo_pipeline.py: one more member of the group."""
 
-    def __init__(self, bootstrap: str, folder: Path, out: Path) -> None:
+    killed = False
+
+    def __init__(self, bootstrap: str, folder: Path, out: Path, clock: Callable[[], float]) -> None:
         from kohort.spark.pipeline_state import PipelineState
 
+        self._clock = clock
+        self.began_s, self.ended_s = 0.0, math.inf
+        self.owned: list[tuple[float, list[int]]] = []
+        self.worked: list[tuple[int, int, int]] = []  # partition, first offset, the one after the last
+        self.records = 0
         self._state = PipelineState(folder / "pipelines", PIPELINE.stem)
         self.log = folder / "pipeline.log"
         command = [
@@ -195,10 +202,16 @@ class PipelineProcess:
             return None
         return f"the pipeline ended with {code}:\n{self.log.read_text(errors='replace').strip()[-1500:]}"
 
+    def note_owned(self, partitions: list[int]) -> None:
+        """What the group's description says that it has."""
+        if not self.owned or self.owned[-1][1] != partitions:
+            self.owned.append((self._clock(), partitions))
+
     def stop(self) -> None:
         """As Ctrl-C does it: the last commit, farewell to the group."""
         if self._process.poll() is None:
             self._process.terminate()
+            self.ended_s = self._clock()
         try:
             self._process.wait(60)
         except subprocess.TimeoutExpired:

@@ -1,5 +1,8 @@
 """What the demo runs on Spark: orders as JSON -> number and revenue of each item -> Parquet. A pipeline as any other.
 
+It shares the group with plain consumers (groupMode=shared), so it sums up the orders of those partitions that the group
+gives it, and keeps with them from which offset to which that was.
+
 kohort pipeline run demo_pipeline.py --bootstrap 127.0.0.1:9092 --set out=./revenue
 """
 
@@ -8,21 +11,34 @@ from __future__ import annotations
 from typing import Any
 
 topics = ["orders"]
-group = "revenue"
-options = {"startingOffsets": "earliest"}
+group = "shop"
+options = {
+    "startingOffsets": "earliest",
+    "groupMode": "shared",
+    "kafka.client.id": "spark",
+    # The others work on while a batch is finished whose partition goes to one of them.
+    "kafka.partition.assignment.strategy": "cooperative-sticky",
+}
 parameters = {"out": "./revenue"}
 
 
 def pipeline(stream: Any) -> Any:
-    from pyspark.sql.functions import col, count, from_json, sum
+    from pyspark.sql.functions import col, count, from_json, max, min, sum
 
     order = from_json(col("value").cast("string"), "order long, customer int, item string, cents long")
-    orders = stream.select(order.alias("order")).select("order.*")
+    orders = stream.select("partition", "offset", order.alias("order")).select(
+        "partition", "offset", "order.*"
+    )
     out = parameters["out"]
 
     def write(frame: Any, batch_id: int) -> None:
-        # A batch that is repeated replaces what it wrote before: so every order counts once.
-        totals = frame.groupBy("item").agg(count("*").alias("orders"), sum("cents").alias("cents"))
+        # A batch that is repeated replaces what it wrote before.
+        totals = frame.groupBy("partition", "item").agg(
+            count("*").alias("orders"),
+            sum("cents").alias("cents"),
+            min("offset").alias("first"),
+            max("offset").alias("last"),
+        )
         totals.coalesce(1).write.mode("overwrite").parquet(f"{out}/batch={batch_id}")
 
     return orders.writeStream.foreachBatch(write).trigger(processingTime="1 second")

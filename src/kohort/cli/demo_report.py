@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from kohort.cli.demo_cast import PARTITIONS, Member, Orders
+from kohort.cli.demo_cast import GROUP, PARTITIONS
+from kohort.cli.demo_sums import Orders, Sums, wrong
 from kohort.cli.groups import print_table, short_ids
 from kohort.coordinator.history import Rebalance
 
@@ -20,12 +21,25 @@ class Sample:
     at_s: float
     written: int
     worked: int
-    group_lag: int
+    """By the members that are plain consumers."""
+    lag: int
     state: str
     members: int
-    spark_lag: int | None
+    summed: int | None
+    """By Spark, if it is there."""
     batch: int | None
     batch_rows_per_s: float
+
+
+class Worker(Protocol):
+    """A member of the group, a plain one or Spark."""
+
+    began_s: float
+    ended_s: float
+    killed: bool
+    owned: list[tuple[float, list[int]]]
+    worked: list[tuple[int, int, int]]
+    records: int
 
 
 # --- tables -------------------------------------------------------------------------------------------
@@ -33,13 +47,14 @@ class Sample:
 
 def print_report(
     samples: Sequence[Sample],
-    members: Mapping[str, Member],
-    orders: Orders,
+    workers: Mapping[str, Worker],
+    sent: int,
     rebalances: Sequence[Rebalance],
-    revenue: Mapping[str, tuple[int, int]] | None,
+    sums: Sequence[Sums] = (),
+    orders: Orders | None = None,
 ) -> bool:
     """Prints what happened, and says whether it is what should have happened."""
-    print("\nThe group, and why it rebalanced (kohort groups why shop):")
+    print(f"\nThe group, and why it rebalanced (kohort groups why {GROUP}):")
     print_table(("REBALANCE", "TOOK", "MEMBERS", "WHY"), [_rebalance_row(each) for each in rebalances])
     print("\nIts members:")
     print_table(
@@ -47,30 +62,33 @@ def print_report(
         [
             (
                 name,
-                f"{m.began_s:.1f} s",
-                f"{m.ended_s:.1f} s",
-                f"{m.records:,}",
-                "killed" if m.killed else "left",
+                f"{w.began_s:.1f} s",
+                f"{w.ended_s:.1f} s",
+                f"{w.records:,}",
+                "killed" if w.killed else "left",
             )
-            for name, m in members.items()
+            for name, w in workers.items()
         ],
     )
-    distinct, total = worked_on(members.values())
+    distinct, total = worked_on(workers.values())
     checks = [
         (
-            distinct == orders.sent,
-            f"{distinct:,} of {orders.sent:,} orders were worked on by the group; {total - distinct:,} of them twice, "
+            distinct == sent,
+            f"{distinct:,} of {sent:,} orders were worked on by the group; {total - distinct:,} of them twice, "
             "because the member that had them was gone before it committed",
         )
     ]
-    if revenue is not None:
-        print("\nWhat Spark has summed up:")
-        rows = [(item, f"{n:,}", f"{cents / 100:,.2f}") for item, (n, cents) in sorted(revenue.items())]
-        print_table(("ITEM", "ORDERS", "REVENUE"), rows)
-        expected = {item: (orders.orders[item], orders.cents[item]) for item in orders.orders}
-        said = sum(n for n, _ in revenue.values())
+    if orders is not None:
+        print("\nWhat Spark has summed up, of the partitions that it had:")
+        print_table(("ITEM", "ORDERS", "REVENUE"), _revenue(sums))
+        summed = sum(each.after - each.first for each in sums)
+        bad = wrong(sums, orders)
         checks.append(
-            (revenue == expected, f"{said:,} of {orders.sent:,} orders are in Spark's sums, each once")
+            (
+                bool(sums) and not bad,
+                f"{summed:,} orders are in Spark's sums, in each batch every one once and with its price"
+                + "".join(f"; not so in batch {each.batch}, partition {each.partition}" for each in bad[:5]),
+            )
         )
     print("\nHow fast, and how far behind:")
     print_table(("", "ORDERS/S", "MOST BEHIND", "BEHIND AT THE END"), _speeds(samples))
@@ -78,6 +96,16 @@ def print_report(
     for good, text in checks:
         print(f"{'ok' if good else 'FAILED'}: {text}")
     return all(good for good, _ in checks)
+
+
+def _revenue(sums: Sequence[Sums]) -> list[tuple[str, str, str]]:
+    items = sorted({item for each in sums for item in each.orders})
+    rows = []
+    for item in items:
+        orders = sum(each.orders.get(item, 0) for each in sums)
+        cents = sum(each.cents.get(item, 0) for each in sums)
+        rows.append((item, f"{orders:,}", f"{cents / 100:,.2f}"))
+    return rows
 
 
 def _rebalance_row(each: Rebalance) -> tuple[Any, ...]:
@@ -90,11 +118,12 @@ def _rebalance_row(each: Rebalance) -> tuple[Any, ...]:
     return f"{each.generation_before} → {after}", took, each.size, why
 
 
-def worked_on(members: Any) -> tuple[int, int]:
+def worked_on(workers: Iterable[Worker]) -> tuple[int, int]:
     """How many offsets were worked on at all, and how often together."""
+    pieces = [piece for worker in workers for piece in worker.worked]
     distinct = total = 0
     for partition in range(PARTITIONS):
-        ranges = sorted((first, after) for m in members for p, first, after in m.worked if p == partition)
+        ranges = sorted((first, after) for p, first, after in pieces if p == partition)
         reached = 0
         for first, after in ranges:
             total += after - first
@@ -107,13 +136,14 @@ def _speeds(samples: Sequence[Sample]) -> list[tuple[Any, ...]]:
     writing = [s for s in samples if s.written < samples[-1].written] or list(samples)
     written_per_s = writing[-1].written / max(0.1, writing[-1].at_s)
     rows: list[tuple[Any, ...]] = [("written", f"{written_per_s:,.0f}", "", "")]
-    worked_per_s = samples[-1].worked / max(0.1, samples[-1].at_s)
-    most = max(s.group_lag for s in samples)
-    rows.append(("group shop", f"{worked_per_s:,.0f}", f"{most:,}", f"{samples[-1].group_lag:,}"))
-    behind = [s.spark_lag for s in samples if s.spark_lag is not None]
-    if behind:
+    last = samples[-1]
+    worked_per_s = (last.worked + (last.summed or 0)) / max(0.1, last.at_s)
+    rows.append(
+        (f"group {GROUP}", f"{worked_per_s:,.0f}", f"{max(s.lag for s in samples):,}", f"{last.lag:,}")
+    )
+    if last.summed is not None:
         best = max(s.batch_rows_per_s for s in samples)
-        rows.append(("Spark, best batch", f"{best:,.0f}", f"{max(behind):,}", f"{behind[-1]:,}"))
+        rows.append(("Spark, best batch", f"{best:,.0f}", "", ""))
     return rows
 
 
@@ -122,8 +152,7 @@ def _speeds(samples: Sequence[Sample]) -> list[tuple[Any, ...]]:
 
 def draw(
     samples: Sequence[Sample],
-    members: Mapping[str, Member],
-    events: Sequence[tuple[float, str]],
+    workers: Mapping[str, Worker],
     rebalances: Sequence[Rebalance],
     began_ms: float,
     path: Path,
@@ -137,11 +166,11 @@ def draw(
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(
-        3, 1, figsize=(11, 9.5), dpi=120, sharex=True, height_ratios=[3, 3, 2.2 + 0.35 * len(members)]
+        3, 1, figsize=(11, 9.5), dpi=120, sharex=True, height_ratios=[3, 3, 2.2 + 0.35 * len(workers)]
     )
     _draw_rates(panels[0], samples)
     _draw_lag(panels[1], samples)
-    _draw_members(panels[2], members)
+    _draw_members(panels[2], workers)
     when = [(each.began_ms - began_ms) / 1000 for each in rebalances]
     for panel in panels:
         for at_s in when:
@@ -152,7 +181,8 @@ def draw(
     panels[2].set_xlabel("seconds; red lines are rebalances", fontsize=8)
     panels[2].set_xlim(0, max(samples[-1].at_s, *when) if when else samples[-1].at_s)
     panels[0].set_title(
-        "kohort demo: orders, a group whose members come and go, a pipeline on Spark", fontsize=10
+        "kohort demo: orders, and a group whose members come and go, one of them a pipeline on Spark",
+        fontsize=10,
     )
     figure.tight_layout(rect=(0, 0.0125 * len(notes) + 0.02, 1, 1))
     figure.text(0.06, 0.012, "\n".join(notes), fontsize=7, family="monospace", va="bottom")
@@ -166,10 +196,10 @@ def _draw_rates(panel: Any, samples: Sequence[Sample]) -> None:
     pairs = [(a, b) for a, b in zip(samples, samples[4:], strict=False) if b.at_s > a.at_s]
     lines: list[tuple[str, str, list[int]]] = [
         ("written", "#8a94a0", [b.written - a.written for a, b in pairs]),
-        ("worked on by group shop", "#2a7f62", [b.worked - a.worked for a, b in pairs]),
+        ("worked on by consumers", "#2a7f62", [b.worked - a.worked for a, b in pairs]),
     ]
-    if samples[-1].spark_lag is not None:
-        lines.append(("summed up by Spark", "#3b6fb5", [_summed(b) - _summed(a) for a, b in pairs]))
+    if samples[-1].summed is not None:
+        lines.append(("summed up by Spark", "#3b6fb5", [(b.summed or 0) - (a.summed or 0) for a, b in pairs]))
     at = [(a.at_s + b.at_s) / 2 for a, b in pairs]
     for label, colour, counts in lines:
         rates = [count / (b.at_s - a.at_s) for count, (a, b) in zip(counts, pairs, strict=True)]
@@ -179,26 +209,18 @@ def _draw_rates(panel: Any, samples: Sequence[Sample]) -> None:
     panel.legend(fontsize=8, frameon=False, loc="upper right")
 
 
-def _summed(sample: Sample) -> int:
-    return sample.written - (sample.spark_lag or 0)
-
-
 def _draw_lag(panel: Any, samples: Sequence[Sample]) -> None:
     at = [s.at_s for s in samples]
-    panel.fill_between(at, [s.group_lag for s in samples], color="#2a7f62", alpha=0.35, label="group shop")
-    if samples[-1].spark_lag is not None:
-        panel.plot(
-            at, [s.spark_lag for s in samples], color="#3b6fb5", linewidth=1.6, label="group revenue (Spark)"
-        )
+    panel.fill_between(at, [s.lag for s in samples], color="#2a7f62", alpha=0.35, label=f"group {GROUP}")
     panel.set_ylabel("lag: orders not committed", fontsize=8)
     panel.set_ylim(bottom=0)
     panel.legend(fontsize=8, frameon=False, loc="upper right")
 
 
-def _draw_members(panel: Any, members: Mapping[str, Member]) -> None:
+def _draw_members(panel: Any, workers: Mapping[str, Worker]) -> None:
     """Who had which partitions when, one line for each partition; a cross where a member was killed."""
-    colours = ("#2a7f62", "#d08c2e", "#7a4fa3", "#3b6fb5", "#c1443c")
-    for number, (name, member) in enumerate(members.items()):
+    colours = ("#3b6fb5", "#2a7f62", "#d08c2e", "#7a4fa3", "#c1443c")
+    for number, (name, member) in enumerate(workers.items()):
         colour = colours[number % len(colours)]
         panel.barh(PARTITIONS + 0.6 + number * 0.8, member.ended_s - member.began_s, left=member.began_s, height=0.6,
                    color=colour, alpha=0.35)  # fmt: skip

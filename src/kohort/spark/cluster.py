@@ -47,7 +47,8 @@ FIXED = {
     "auto.offset.reset": "earliest",
     "allow.auto.create.topics": "false",
 }
-OF_THE_GROUP = ("group.id", "group.instance.id")
+ASSIGNORS = "partition.assignment.strategy"
+OF_THE_GROUP = ("group.id", "group.instance.id", ASSIGNORS)
 
 
 def settings_without_group(kafka: Mapping[str, str]) -> dict[str, str]:
@@ -58,9 +59,9 @@ def settings_without_group(kafka: Mapping[str, str]) -> dict[str, str]:
 class Cluster:
     def __init__(self, settings: Mapping[str, str], options: SourceOptions) -> None:
         self.options = options
-        self.config, _ = read_config(CONSUMER, {**settings, **FIXED}, {})
+        self.config, objects = read_config(CONSUMER, {**settings, **FIXED}, {}, (ASSIGNORS,))
         self.engine = Engine(self.config)
-        self.core = build_core(self.config, {}, self.engine)
+        self.core = build_core(self.config, objects, self.engine)
         self.calls = ConsumerCalls(self.core, self.engine.now_ms)
         self.calls.obstacle = lambda: self.engine.network.last_error
 

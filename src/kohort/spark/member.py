@@ -15,6 +15,7 @@ from kohort.client.consumer_calls import Listener
 from kohort.client.errors import FencedInstanceId, TimedOut, Wakeup
 from kohort.client.requests import GroupOf
 from kohort.client.types import TopicPartition
+from kohort.spark.cluster import ASSIGNORS
 from kohort.spark.group import STOP_TIMEOUT_S, CommittingGroup, GroupTaken, taken_over
 from kohort.spark.identity import process_lives, this_process
 from kohort.spark.offsets import Offsets
@@ -186,6 +187,8 @@ class SharedGroup(MemberGroup):
         settings = super()._settings(options)
         if "group.instance.id" not in options.kafka:
             del settings["group.instance.id"]
+        if ASSIGNORS in options.kafka:
+            settings[ASSIGNORS] = options.kafka[ASSIGNORS]
         return settings
 
     def _look_who_is_there(self) -> None:

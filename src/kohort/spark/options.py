@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
+from kohort.client.assignors import load_assignors
 from kohort.client.config import CONSUMER, read_config
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError, nearest
@@ -138,7 +139,6 @@ _NOT_SUPPORTED = {
         " as values are deserialized as byte arrays with ByteArrayDeserializer. Use DataFrame operations to "
         "explicitly deserialize the values."
     ),
-    "partition.assignment.strategy": ": the source shares partitions in its own way (groupMode)",
     "allow.auto.create.topics": ": reading creates no topics",
 }
 
@@ -200,8 +200,11 @@ def kafka_settings(options: Mapping[str, str], refused: Mapping[str, str]) -> di
 
 def check_kafka_settings(settings: Mapping[str, str]) -> None:
     """An unknown setting, or a wrong value, by the name that the user wrote."""
+    assignors = settings.get("partition.assignment.strategy")
     try:
-        read_config(CONSUMER, settings, {})
+        if assignors is not None:
+            load_assignors(assignors)
+        read_config(CONSUMER, settings, {}, ("partition.assignment.strategy",))
     except SettingError as error:
         text = f"kafka.{error}".replace("kafka.unknown setting ", "unknown option kafka.")
         raise OptionError(text.replace("did you mean ", "did you mean kafka.")) from None
@@ -345,20 +348,30 @@ def _limits(options: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 
 def _group(options: Mapping[str, str], kafka: Mapping[str, str]) -> tuple[GroupMode, str | None]:
-    group_id, named = kafka.get("group.id"), options.get("groupmode")
+    group_id, mode = kafka.get("group.id"), _group_mode(options, kafka.get("group.id"))
+    if mode is GroupMode.SHARED and "assign" in options:
+        raise OptionError(
+            "groupMode=shared cannot go with assign: the group gives the partitions. Use subscribe or groupMode=assign"
+        )
+    if mode is not GroupMode.SHARED and "partition.assignment.strategy" in kafka:
+        raise OptionError(
+            "kafka.partition.assignment.strategy means something with groupMode=shared only: without it the query "
+            "reads all partitions. Leave it out, or set groupMode=shared"
+        )
+    return mode, group_id
+
+
+def _group_mode(options: Mapping[str, str], group_id: str | None) -> GroupMode:
+    named = options.get("groupmode")
     if named is None:
-        return (GroupMode.NONE if group_id is None else GroupMode.MEMBER), group_id
+        return GroupMode.NONE if group_id is None else GroupMode.MEMBER
     modes = {mode.value: mode for mode in GroupMode if mode is not GroupMode.NONE}
     mode = modes.get(named.strip().lower())
     if mode is None:
         raise OptionError(f"groupMode is member, assign or shared, not '{named}'")
     if group_id is None:
         raise OptionError(f"groupMode={mode.value} needs kafka.group.id: name the group")
-    if mode is GroupMode.SHARED and "assign" in options:
-        raise OptionError(
-            "groupMode=shared cannot go with assign: the group gives the partitions. Use subscribe or groupMode=assign"
-        )
-    return mode, group_id
+    return mode
 
 
 # --- values -------------------------------------------------------------------------------------------
