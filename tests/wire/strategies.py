@@ -59,10 +59,10 @@ class Case:
         encode = functions.encode_request if self.which == "request" else functions.encode_response
         return b"".join(encode(message))
 
-    def decode(self, body: bytes) -> Message:
+    def decode(self, body: bytes | memoryview) -> Message:
         functions = codec(self.key, self.version)
         decode = functions.decode_request if self.which == "request" else functions.decode_response
-        return decode(memoryview(body), 0)
+        return decode(body, 0)
 
     def __str__(self) -> str:
         return f"{self.api.name}-v{self.version}-{self.which}"

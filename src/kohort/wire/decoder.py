@@ -6,12 +6,15 @@ import struct
 from typing import Any
 
 from kohort.wire.notation import ApiSpec, FieldSpec, StructSpec
-from kohort.wire.source import BLOBS, FORMAT, Source, default_expression, is_fixed, size_of
+from kohort.wire.source import BLOBS, FORMAT, Source, default_expression, is_fixed
 
 
 def decoder_source(api_spec: ApiSpec, version: int, message: StructSpec) -> tuple[str, dict[str, Any]]:
-    src = Source(api_spec, version)
+    src = Source(api_spec, version, keeps_views=_has_records(api_spec, version, message))
     src.add(0, "def decode(buf, pos=0, slack=0):")
+    if not src.keeps_views:
+        # One copy of the frame, and all that is cut from it costs half: a slice of a view is a view first.
+        src.add(1, "buf = bytes(buf)")
     src.add(1, "end = len(buf)", "try:")
     built = _decode_struct(src, message, 2)
     src.add(2, f"message = {built}")
@@ -22,37 +25,34 @@ def decoder_source(api_spec: ApiSpec, version: int, message: StructSpec) -> tupl
     return "\n".join(src.lines), src.names
 
 
+def _has_records(api_spec: ApiSpec, version: int, struct: StructSpec) -> bool:
+    return any(
+        spec.type == "records"
+        or (spec.type in api_spec.structs and _has_records(api_spec, version, api_spec.structs[spec.type]))
+        for spec in struct.fields
+        if version in spec.versions
+    )
+
+
 def _decode_struct(src: Source, struct: StructSpec, depth: int) -> str:
     """Adds lines that read a struct; returns the expression that builds it."""
     plain, tagged = src.fields(struct)
     values: dict[str, str] = {}
-    run: list[FieldSpec] = []
-
-    def flush() -> None:
-        if run:
-            layout = "".join(FORMAT[f.type] for f in run)
-            for f in run:
-                values[f.name] = src.temporary()
-            src.add(depth, f"{', '.join(values[f.name] for f in run)}, = {src.unpack(layout)}(buf, pos)")
-            src.add(depth, f"pos += {size_of(layout)}")
-            run.clear()
-
     for spec in plain:
         if is_fixed(spec):
-            run.append(spec)
+            values[spec.name] = src.read_later(FORMAT[spec.type])
         else:
-            flush()
             values[spec.name] = _decode_value(src, spec, depth)
-    flush()
     if src.flexible:
         _decode_tags(src, tagged, values, depth)
+    src.read_now(depth)
     arguments = [values.get(spec.name, default_expression(spec)) for spec in struct.fields]
     return f"{src.struct_class(struct)}({', '.join(arguments)})"
 
 
 def _decode_tags(src: Source, tagged: list[FieldSpec], values: dict[str, str], depth: int) -> None:
-    count = src.temporary("n")
-    src.add(depth, f"{count} = buf[pos]", "pos += 1")
+    count = src.read_later("B", "n")
+    src.read_now(depth)
     src.add(depth, f"if {count} > 127: {count}, pos = uvarint(buf, pos - 1)")
     if not tagged:
         src.add(depth, f"if {count}: pos = skip_tags(buf, pos, {count})")
@@ -72,9 +72,8 @@ def _decode_tags(src: Source, tagged: list[FieldSpec], values: dict[str, str], d
     for number, spec in enumerate(tagged):
         src.add(depth + 1, f"{'if' if number == 0 else 'elif'} {tag} == {spec.tag}:")
         if is_fixed(spec):
-            value = src.temporary()
-            src.add(depth + 2, f"{value}, = {src.unpack(FORMAT[spec.type])}(buf, pos)")
-            src.add(depth + 2, f"pos += {size_of(FORMAT[spec.type])}")
+            value = src.read_later(FORMAT[spec.type])
+            src.read_now(depth + 2)
         else:
             value = _decode_value(src, spec, depth + 2)
         src.add(depth + 2, f"{values[spec.name]} = {value}")
@@ -88,6 +87,7 @@ def _decode_value(src: Source, spec: FieldSpec, depth: int) -> str:
     if spec.type in BLOBS:
         nullable = src.version in spec.nullable
         return _decode_blob(src, spec.name, spec.type, nullable, depth)
+    src.read_now(depth)
     value = src.temporary()
     struct = src.api.structs[spec.type]
     if src.version in spec.nullable:
@@ -99,45 +99,46 @@ def _decode_value(src: Source, spec: FieldSpec, depth: int) -> str:
 
 
 def _decode_length(src: Source, name: str, classic: str, depth: int) -> str:
-    """Reads a length or count; a null is -1."""
-    size = src.temporary("n")
+    """Reads a length or count, with the fields of fixed size before it; a null is -1."""
+    size = src.read_later("B" if src.flexible else classic, "n")
+    src.read_now(depth)
     if src.flexible:
-        src.add(depth, f"{size} = buf[pos]", "pos += 1")
         src.add(depth, f"if {size} > 127:", f"    {size}, pos = uvarint(buf, pos - 1)")
         if classic == "h":
             # Kafka's own limit, and what keeps a string sendable to a peer that speaks a classic version.
             src.add(depth + 1, f"if {size} > 32768: raise bad('{name} is longer than 32767 bytes')")
         src.add(depth, f"{size} -= 1")
-    else:
-        src.add(depth, f"{size}, = {src.unpack(classic)}(buf, pos)", f"pos += {size_of(classic)}")
-        src.add(depth, f"if {size} < -1: raise bad('{name} has a negative length')")
     return size
+
+
+def _decode_null(src: Source, name: str, size: str, value: str, nullable: bool, depth: int) -> None:
+    """What a negative length means; lines for any other go behind it."""
+    src.add(depth, f"if {size} < 0:")
+    if not src.flexible:
+        src.add(depth + 1, f"if {size} < -1: raise bad('{name} has a negative length')")
+    src.add(depth + 1, f"{value} = None" if nullable else f"raise bad('{name} is null')")
+    src.add(depth, "else:")
 
 
 def _decode_blob(src: Source, name: str, kind: str, nullable: bool, depth: int) -> str:
     value = src.temporary()
     size = _decode_length(src, name, "h" if kind == "string" else "i", depth)
-    src.add(depth, f"if {size} < 0:")
-    src.add(depth + 1, f"{value} = None" if nullable else f"raise bad('{name} is null')")
-    src.add(depth, "else:")
+    _decode_null(src, name, size, value, nullable, depth)
     stop = src.temporary("e")
     src.add(depth + 1, f"{stop} = pos + {size}")
     src.add(depth + 1, f"if {stop} > end: raise bad('{name} is longer than the frame')")
     view = f"buf[pos:{stop}]"
-    made = {"string": f"str({view}, 'utf-8') if {size} else ''", "bytes": f"bytes({view})", "records": view}[
-        kind
-    ]
-    src.add(depth + 1, f"{value} = {made}", f"pos = {stop}")
+    if kind == "string":
+        view = f"str({view}, 'utf-8') if {size} else ''" if src.keeps_views else f"{view}.decode()"
+    elif kind == "bytes" and src.keeps_views:
+        view = f"bytes({view})"
+    src.add(depth + 1, f"{value} = {view}", f"pos = {stop}")
     return value
 
 
 def _decode_array(src: Source, spec: FieldSpec, depth: int) -> str:
     value, count = src.temporary(), _decode_length(src, spec.name, "i", depth)
-    src.add(depth, f"if {count} < 0:")
-    src.add(
-        depth + 1, f"{value} = None" if src.version in spec.nullable else f"raise bad('{spec.name} is null')"
-    )
-    src.add(depth, "else:")
+    _decode_null(src, spec.name, count, value, src.version in spec.nullable, depth)
     least = src.least_size(spec, element=True)
     src.add(
         depth + 1, f"if {count} * {least} > end - pos: raise bad('{spec.name} has more elements than bytes')"

@@ -40,8 +40,9 @@ def size_of(layout: str) -> int:
 class Source:
     """Lines of one function, with names for temporaries and for precompiled structs."""
 
-    def __init__(self, api_spec: ApiSpec, version: int) -> None:
+    def __init__(self, api_spec: ApiSpec, version: int, *, keeps_views: bool = False) -> None:
         self.api, self.version = api_spec, version
+        self.keeps_views = keeps_views  # a decoded message holds views of the frame
         self.flexible = version in api_spec.flexible
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
@@ -52,6 +53,7 @@ class Source:
             "ZERO_UUID": ZERO_UUID,
         }
         self._count = 0
+        self._to_read: list[tuple[str, str]] = []
 
     def temporary(self, prefix: str = "v") -> str:
         self._count += 1
@@ -59,6 +61,21 @@ class Source:
 
     def add(self, depth: int, *lines: str) -> None:
         self.lines += ["    " * depth + line for line in lines]
+
+    def read_later(self, layout: str, prefix: str = "v") -> str:
+        """A temporary for a value of fixed size; it is there after `read_now`."""
+        name = self.temporary(prefix)
+        self._to_read.append((name, layout))
+        return name
+
+    def read_now(self, depth: int) -> None:
+        """Reads all that waits with one `unpack`."""
+        if self._to_read:
+            layout = "".join(each for _, each in self._to_read)
+            names = ", ".join(name for name, _ in self._to_read)
+            read = f"{names} = buf[pos]" if layout == "B" else f"{names}, = {self.unpack(layout)}(buf, pos)"
+            self.add(depth, read, f"pos += {size_of(layout)}")
+            self._to_read.clear()
 
     def unpack(self, layout: str) -> str:
         name = "u_" + layout.replace("?", "z")
