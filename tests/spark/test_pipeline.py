@@ -194,7 +194,7 @@ def test_sigterm_ends_a_pipeline_in_order_and_metrics_tell_meanwhile(
     watcher = threading.Thread(target=watch)
     watcher.start()
     code, status, shown = run_here(
-        pipeline_of(topic, group, lambda stream: stream.writeStream.format("noop")), metrics_port=0
+        pipeline_of(topic, group, lambda stream: stream.writeStream.format("noop")), metrics="0"
     )
     watcher.join()
     assert (code, status.state, status.rows, status.batches, status.metrics) == (0, STOPPED, 25, 3, None)

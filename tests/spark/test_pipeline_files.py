@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,9 @@ import pytest
 from kohort.cli.main import main
 from kohort.cli.pipeline import read_properties
 from kohort.spark.definition import Pipeline, PipelineError, filled_in, from_sql, load_file
-from kohort.spark.metrics import MetricsServer
 from kohort.spark.options import OptionError
 from kohort.spark.pipeline import Run, find_pipeline, short_reason, sort_settings, stream_options
-from kohort.spark.pipeline_state import DIED, FAILED, RUNNING, STOPPED, PipelineState, Status, known_pipelines
+from kohort.spark.pipeline_state import DIED, FAILED, RUNNING, PipelineState, Status, known_pipelines
 from kohort.spark.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pipelines"
@@ -293,22 +290,6 @@ def test_metrics_have_the_names_that_dashboards_know() -> None:
     assert 'kafka_consumergroup_lag{consumergroup="g",topic="orders",partition="0"} 190\n' in text
     assert 'kafka_consumergroup_lag_sum{consumergroup="g"} 230\n' in text
     assert 'kafka_consumergroup_members{consumergroup="g"} 1\n' in text
-
-
-def test_metrics_are_served_on_loopback() -> None:
-    server = MetricsServer(0, Status("one", "one.py", STOPPED))
-    try:
-        assert server.address.startswith("http://127.0.0.1:")
-        with urllib.request.urlopen(server.address, timeout=10) as answer:
-            assert b'kohort_pipeline_up{pipeline="one"} 0' in answer.read()
-        with pytest.raises(urllib.error.HTTPError) as missing:
-            urllib.request.urlopen(server.address + "s", timeout=10)
-        missing.value.close()
-        port = int(server.address.split(":")[2].split("/")[0])
-        with pytest.raises(PipelineError, match="choose another port"):
-            MetricsServer(port, Status("two", "two.py"))
-    finally:
-        server.close()
 
 
 def test_the_reason_of_a_failure_is_found_in_sparks_long_texts() -> None:

@@ -43,6 +43,11 @@ def parser() -> argparse.ArgumentParser:
         help="what clients are told; default: the setting advertised.listeners, or where it listens",
     )
     serve.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="metrics for Prometheus at http://127.0.0.1:PORT/metrics; port 0 takes a free one",
+    )
+    serve.add_argument(
         "--config", metavar="FILE", help="settings as a properties file, as Kafka's server.properties"
     )
     serve.add_argument(

@@ -35,7 +35,9 @@ def add_pipeline(commands: Any) -> None:
     run.add_argument("--out", metavar="DIR", help="for group-history: where tables and report go")
     run.add_argument("--name", help="default: the name of the file")
     run.add_argument(
-        "--metrics", type=int, metavar="PORT", help="Prometheus text on 127.0.0.1; 0 takes a free port"
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="Prometheus text at /metrics, on 127.0.0.1; 0 takes a free port",
     )
     _add_state(run)
     for name, text in (

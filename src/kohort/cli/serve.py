@@ -12,10 +12,15 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kohort.broker.node import start
 from kohort.broker.running import new_event_loop
 from kohort.settings import SettingError
+
+if TYPE_CHECKING:
+    from kohort.broker.server import Server
+    from kohort.exposition import Family, MetricsServer
 
 log = logging.getLogger("kohort")
 
@@ -120,6 +125,11 @@ async def _serve(options: argparse.Namespace, settings: dict[str, str]) -> int:
         advertise=options.advertise,
         on_fatal=on_fatal,
     )
+    try:
+        metrics = _serve_metrics(options.metrics, server, loop) if options.metrics else None
+    except SettingError:
+        await server.stop()
+        raise
     _spare_the_collector()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end.set)
@@ -128,6 +138,8 @@ async def _serve(options: argparse.Namespace, settings: dict[str, str]) -> int:
     took = (time.perf_counter() - began) * 1000
     ready = f"Kohort is ready: bootstrap.servers={broker.host}:{broker.port}"
     print(f"{ready} (data {where}, durability {broker.config.durability}, {took:.0f} ms)", flush=True)
+    if metrics is not None:
+        print(f"metrics: {metrics.address}", flush=True)
     for warning in broker.config.warnings:
         log.warning("%s", warning)
     await end.wait()
@@ -135,6 +147,22 @@ async def _serve(options: argparse.Namespace, settings: dict[str, str]) -> int:
         log.critical("the broker stops: %s", failures[0])
     else:
         log.info("stopping")
+    if metrics is not None:
+        await loop.run_in_executor(None, metrics.close)
     await server.stop()
     log.info("stopped")
     return 1 if failures else 0
+
+
+def _serve_metrics(where: str, server: Server, loop: asyncio.AbstractEventLoop) -> MetricsServer:
+    # Who does not ask for metrics does not wait for these imports.
+    from kohort.broker.metrics import families
+    from kohort.exposition import MetricsServer, exposition, metrics_address
+
+    async def gather() -> list[Family]:
+        return families(server)
+
+    def text() -> str:
+        return exposition(asyncio.run_coroutine_threadsafe(gather(), loop).result(30))
+
+    return MetricsServer(metrics_address(where), text)

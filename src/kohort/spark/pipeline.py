@@ -20,12 +20,12 @@ from types import FrameType
 from typing import Any
 
 from kohort.client.admin import Admin
+from kohort.exposition import MetricsServer, metrics_address
 from kohort.settings import nearest
 from kohort.spark.definition import Pipeline, PipelineError, line_in, load_file
-from kohort.spark.metrics import MetricsServer
 from kohort.spark.options import read_source_options
 from kohort.spark.pipeline_state import FAILED, RUNNING, STOPPED, STOPPING, PipelineState, Status
-from kohort.spark.progress import Terminal, batch_line, idle_line, note, read_progress
+from kohort.spark.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
 from kohort.wire.errors import KohortError
 
 BUILT_IN = {
@@ -49,7 +49,8 @@ class Run:
     once: bool = False
     """Reads what is there and ends."""
     checkpoint: str | None = None
-    metrics_port: int | None = None
+    metrics: str | None = None
+    """Where they are served: a port, or HOST:PORT."""
     options: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
@@ -161,8 +162,10 @@ class _Runner:
             self._spark.stop()
 
     def run(self, options: Mapping[str, Mapping[str, str]]) -> int:
-        if self._run.metrics_port is not None:
-            self._metrics = MetricsServer(self._run.metrics_port, self._status)
+        if self._run.metrics is not None:
+            self._metrics = MetricsServer(
+                metrics_address(self._run.metrics), lambda: metrics_text(self._status, _now_ms())
+            )
             self._status.metrics = self._metrics.address
             self._terminal.line(f"metrics: {self._metrics.address}")
         self._terminal.line(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TextIO
 
+from kohort.exposition import Family, exposition
 from kohort.spark.pipeline_state import RUNNING, Status
 from kohort.spark.query_lag import lag
 
@@ -118,63 +118,37 @@ class Terminal:
 
 
 def metrics_text(status: Status, now_ms: int) -> str:
-    """Prometheus' text format. Groups have the names that dashboards already know."""
-    labels = {"pipeline": status.name}
-    families: list[tuple[str, str, str, list[tuple[dict[str, str], float]]]] = [
-        ("kohort_pipeline_up", "gauge", "1 while the query runs.", [(labels, float(status.state == RUNNING))]),
-        ("kohort_pipeline_rows_total", "counter", "Rows read since the start.", [(labels, status.rows)]),
-        ("kohort_pipeline_batches_total", "counter", "Batches with rows since the start.", [(labels, status.batches)]),
-        ("kohort_pipeline_batch_rows", "gauge", "Rows of the last batch.", [(labels, status.batch_rows)]),
-        (
-            "kohort_pipeline_batch_duration_seconds", "gauge", "How long the last batch took.",
-            [(labels, status.batch_duration_ms / 1000)],
-        ),
-        (
-            "kohort_pipeline_rows_per_second", "gauge", "Of the last batch.",
-            [(labels, round(status.rows_per_second, 3))],
-        ),
-        (
-            "kohort_pipeline_uptime_seconds", "gauge", "Since the start.",
-            [(labels, max(0, now_ms - status.started_ms) / 1000)],
-        ),
-        (
-            "kohort_pipeline_lag", "gauge", "Offsets not read at the last progress.",
-            [({**labels, **_partition_labels(name)}, behind) for name, behind in status.lag.items()],
-        ),
-        (
-            "kafka_consumergroup_members", "gauge", "Members of the groups that the pipeline reads as.",
-            [
-                ({"consumergroup": group}, seen["members"])
-                for group, seen in status.groups.items()
-                if seen.get("members") is not None
-            ],
-        ),
-    ]  # fmt: skip
-    if len(status.groups) == 1:
-        (group,) = status.groups
-        by_partition = [
-            ({"consumergroup": group, **_partition_labels(name)}, float(behind))
-            for name, behind in status.lag.items()
-        ]
-        families.append(("kafka_consumergroup_lag", "gauge", "Of each partition.", by_partition))
-        total = [({"consumergroup": group}, float(status.total_lag or 0))]
-        families.append(("kafka_consumergroup_lag_sum", "gauge", "Of all partitions.", total))
-    return "".join(_family(*family) for family in families)
-
-
-def _family(name: str, kind: str, text: str, samples: Iterable[tuple[dict[str, str], float]]) -> str:
-    lines = [
-        f"{name}{{{','.join(_label(*pair) for pair in labels.items())}}} {value:g}\n"
-        for labels, value in samples
+    """For Prometheus. Groups have the names that dashboards already know."""
+    of = {"pipeline": status.name}
+    gauges = [
+        ("up", "1 while the query runs.", float(status.state == RUNNING)),
+        ("batch_rows", "Rows of the last batch.", status.batch_rows),
+        ("batch_duration_seconds", "How long the last batch took.", status.batch_duration_ms / 1000),
+        ("rows_per_second", "Of the last batch.", round(status.rows_per_second, 3)),
+        ("uptime_seconds", "Since the start.", max(0, now_ms - status.started_ms) / 1000),
     ]
-    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{''.join(lines)}" if lines else ""
-
-
-def _label(name: str, value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'{name}="{escaped}"'
-
-
-def _partition_labels(name: str) -> dict[str, str]:
-    topic, _, partition = name.rpartition("-")
-    return {"topic": topic, "partition": partition}
+    counters = [
+        ("rows_total", "Rows read since the start.", status.rows),
+        ("batches_total", "Batches with rows since the start.", status.batches),
+    ]
+    families = [Family(f"kohort_pipeline_{n}", "gauge", text, [(of, value)]) for n, text, value in gauges]
+    families += [
+        Family(f"kohort_pipeline_{n}", "counter", text, [(of, value)]) for n, text, value in counters
+    ]
+    lag = Family("kohort_pipeline_lag", "gauge", "Offsets not read at the last progress.")
+    members = Family(
+        "kafka_consumergroup_members", "gauge", "Members of the groups that the pipeline reads as."
+    )
+    of_group = Family("kafka_consumergroup_lag", "gauge", "Of each partition.")
+    total = Family("kafka_consumergroup_lag_sum", "gauge", "Of all partitions.")
+    for name, behind in status.lag.items():
+        topic, _, partition = name.rpartition("-")
+        lag.add(behind, **of, topic=topic, partition=partition)
+        if len(status.groups) == 1:
+            of_group.add(behind, consumergroup=next(iter(status.groups)), topic=topic, partition=partition)
+    for group, seen in status.groups.items():
+        if seen.get("members") is not None:
+            members.add(seen["members"], consumergroup=group)
+        if len(status.groups) == 1:
+            total.add(status.total_lag or 0, consumergroup=group)
+    return exposition([*families, lag, members, of_group, total])
