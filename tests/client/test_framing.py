@@ -7,11 +7,12 @@ import resource
 
 import pytest
 
-from kohort.client.framing import MAPPED_BYTES, SCRATCH_BYTES, ChunkWriter, FrameReader, request_chunks
+from kohort.client.framing import MOST_KEPT, SCRATCH_BYTES, ChunkWriter, FrameReader, request_chunks
 from kohort.wire.compile import codec
 from kohort.wire.errors import BadFrame
 from kohort.wire.frame import body_of, read_request_header, request_frame
 from kohort.wire.messages.heartbeat import HeartbeatRequest
+from kohort.wire.rooms import LEAST, MAPPED
 
 
 class Stream:
@@ -56,9 +57,10 @@ def test_frames_come_out_as_they_went_in_however_the_bytes_are_cut(seed: int) ->
     assert reader.received == sum(4 + len(p) for p in payloads)
 
 
-def test_a_frame_in_mapped_memory_comes_whole_and_stays_as_it_is() -> None:
+def test_a_frame_in_a_room_comes_whole_and_stays_as_it_is_while_somebody_looks() -> None:
     rng = random.Random(1)
-    payloads = [rng.randbytes(MAPPED_BYTES + 7), b"small", rng.randbytes(MAPPED_BYTES)]
+    sizes = [LEAST + 7, 5, MAPPED, LEAST, MAPPED + 9, MOST_KEPT + 1, LEAST + 1]
+    payloads = [rng.randbytes(size) for size in sizes]
     frames = read_all(FrameReader(1 << 30), Stream(b"".join(map(frame, payloads)), rng, 1 << 20))
     assert [bytes(f) for f in frames] == payloads
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -10,14 +9,15 @@ from itertools import islice
 
 from kohort.wire.compile import Chunk, Codec
 from kohort.wire.errors import BadFrame
+from kohort.wire.rooms import Rooms
 
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">ihhih")
 
 SCRATCH_BYTES = 16 << 10
-MAPPED_BYTES = 4 << 20
-"""A frame that says it is larger is mapped: the system gives the memory as the bytes come, so a false length costs
-nothing, and in huge pages, which for 50 MB takes 40 % of the time that a fresh bytearray takes."""
+MOST_KEPT = 32 << 20
+"""Bytes of memory that a connection keeps for large frames: one that the user still looks at, one that is handed out,
+one that waits and one that is being received, of up to 8 MB each."""
 MAX_CHUNKS = 512  # well below IOV_MAX
 
 
@@ -41,10 +41,11 @@ class FrameReader:
     """Takes bytes from `receive` (recv_into) and gives whole frames to `on_frame`.
 
     A small frame is copied out of a scratch buffer; of a large one all but the first bytes are received where they
-    stay. `limit` is what a frame may have at most: the stranger at the other end may not be a broker at all.
+    stay, in memory that is used again when nobody looks at it any more. `limit` is what a frame may have at most: the
+    stranger at the other end may not be a broker at all.
     """
 
-    __slots__ = ("limit", "received", "_scratch", "_have", "_in_large", "_view", "_filled")
+    __slots__ = ("limit", "received", "_scratch", "_have", "_in_large", "_view", "_filled", "_rooms")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -55,6 +56,7 @@ class FrameReader:
         self._in_large = False
         self._view = memoryview(b"")
         self._filled = 0
+        self._rooms = Rooms(MOST_KEPT, fitting=True)
 
     def read(self, receive: Callable[[memoryview], int], on_frame: Callable[[memoryview], None]) -> bool:
         """Receives once. True: there is probably more. ConnectionError at the end, BadFrame for a bad length."""
@@ -92,7 +94,7 @@ class FrameReader:
 
     def _begin_large(self, size: int, pos: int) -> None:
         first = memoryview(self._scratch)[pos : self._have]
-        self._view = _room(size)
+        self._view = self._rooms.take(size)
         self._view[: len(first)] = first
         self._in_large, self._filled = True, len(first)
 
@@ -110,15 +112,6 @@ class FrameReader:
         view, self._in_large, self._view = self._view, False, memoryview(b"")
         on_frame(view)
         return True
-
-
-def _room(size: int) -> memoryview:
-    if size < MAPPED_BYTES:
-        return memoryview(bytearray(size))
-    mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        mapped.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(mapped)
 
 
 class ChunkWriter:

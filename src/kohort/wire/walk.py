@@ -25,6 +25,7 @@ from kohort.wire.records import (
     iter_records,
     read_header,
 )
+from kohort.wire.rooms import LEAST, Rooms
 
 _SMALLEST_RECORD = 7
 _SMALL = 1024 - LENGTH_END  # a batch length; above it, the CRC takes longer than all else
@@ -88,6 +89,7 @@ class Walk:
         self.transactions = None if aborted is None else Transactions(aborted)
         self.next_offset = start_offset
         self.pos = 0
+        self.max_bytes = 0
         self.base_offset = -1  # of the batch at `pos`
         self.error: BadBatch | None = None
         self.room = 0  # how many records there can be
@@ -98,6 +100,7 @@ class Walk:
 
     def run(self, max_bytes: int, scanner: Callable[..., Scan | None]) -> None:
         """Walks until the end, the first damaged batch or `max_bytes`; `scanner` may help with small batches."""
+        self.max_bytes = max_bytes
         try:
             self._run(max_bytes, scanner)
         except BadBatch as error:
@@ -173,7 +176,8 @@ class Walk:
     def _unpack(self, pos: int, stop: int, attributes: int) -> int:
         """Takes a batch into the buffer of all, as if it had never been compressed; its size there."""
         if self.unpacked is None:
-            self.unpacked = Unpacked()
+            rest = _USUAL_RATIO * (len(self.records) - pos)
+            self.unpacked = Unpacked(min(rest, self.max_bytes + self.max_bytes // 4))
             for first, last in self.plain:
                 self.moved += self._positions(first, last)
                 self.unpacked.append(self.records[first:last])
@@ -198,13 +202,12 @@ class Walk:
 
 
 class Unpacked:
-    """Batches one after the other, decompressed: gathered in memory that is used again, then copied once."""
+    """Batches one after the other, decompressed, in memory that is used again when nobody looks at it any more."""
 
-    __slots__ = ("scratch", "view", "size")
+    __slots__ = ("view", "size")
 
-    def __init__(self) -> None:
-        self.scratch = _spare.pop() if _spare else bytearray(_FIRST_SCRATCH)
-        self.view = memoryview(self.scratch)
+    def __init__(self, expected: int) -> None:
+        self.view = _rooms.take(max(expected, LEAST))
         self.size = 0
 
     def append(self, data: memoryview) -> None:
@@ -234,21 +237,20 @@ class Unpacked:
         self.size = at + written
 
     def _grow(self) -> None:
-        larger = bytearray(4 * len(self.scratch))  # pages that are not written to cost nothing
+        larger = _rooms.take(4 * len(self.view))
         larger[: self.size] = self.view[: self.size]
-        self.scratch, self.view = larger, memoryview(larger)
+        self.view = larger
 
-    def finish(self) -> bytes:
+    def finish(self) -> memoryview:
         """All of it; this object is of no use afterwards."""
-        data = bytes(self.view[: self.size])
-        if len(self.scratch) <= _LARGEST_SPARE and len(_spare) < _MOST_SPARES:
-            _spare.append(self.scratch)
-        del self.scratch, self.view
-        return data
+        if 2 * self.size >= len(self.view):
+            return self.view[: self.size]
+        # Whoever keeps a few records should not keep a large room with them.
+        fitting = _rooms.take(self.size)
+        fitting[:] = self.view[: self.size]
+        return fitting
 
 
-# Fresh memory costs more than decompressing into it; appending and popping is safe between threads.
-_spare: list[bytearray] = []
-_MOST_SPARES = 2
-_FIRST_SCRATCH = 1 << 20
-_LARGEST_SPARE = 1 << 24
+_MOST_KEPT = 64 << 20
+_rooms = Rooms(_MOST_KEPT, fitting=True)
+_USUAL_RATIO = 4  # of decompressed to compressed; where it is less than half of that, one more copy is made
