@@ -11,10 +11,13 @@ from typing import Any
 from kohort.broker import configs
 from kohort.broker.apis import TABLE
 from kohort.broker.broker import Broker
-from kohort.broker.call import Call
+from kohort.broker.call import Call, Encoded
 from kohort.broker.config import BrokerConfig
+from kohort.broker.outbox import release
 from kohort.broker.sessions import FetchSessions
+from kohort.log.files import Slice
 from kohort.log.store import Store
+from kohort.wire.frame import read_response_header
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.records import Record, encode_batch, read_header
 from kohort.wire.struct import Message
@@ -67,6 +70,12 @@ class Node:
         answer: Any = row.handler(self.broker, Call(connection, codec, 1, "a test", arrived))
         if isawaitable(answer):
             answer = self.loop.run_until_complete(answer)
+        if isinstance(answer, Encoded):
+            frame = b"".join(b"".join(c.chunks()) if isinstance(c, Slice) else c for c in answer.chunks)
+            release(answer.chunks)
+            return codec.decode_response(
+                memoryview(frame), read_response_header(codec, memoryview(frame)[4:])[1] + 4
+            )
         return codec.decode_response(memoryview(b"".join(codec.encode_response(answer))), 0)
 
     def create(self, name: str, partitions: int = 1, **overrides: object) -> bytes:

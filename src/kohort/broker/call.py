@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kohort.log.files import Slice
 from kohort.wire.compile import Chunk, Codec
 from kohort.wire.frame import response_chunks
 from kohort.wire.struct import Message
@@ -13,7 +12,14 @@ from kohort.wire.struct import Message
 if TYPE_CHECKING:
     from kohort.broker.connection import Connection
 
-_FETCH = 1
+
+class Encoded:
+    """An answer that its handler has made into a whole frame: bytes, and slices of files that are pinned."""
+
+    __slots__ = ("chunks",)
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        self.chunks = chunks
 
 
 class Call:
@@ -67,7 +73,7 @@ class Call:
         self.parked = True
         self.on_close = on_close
 
-    def reply(self, message: Message) -> None:
+    def reply(self, message: Message | Encoded) -> None:
         """Answers later; in the connection's order."""
         self.answer(message)
         self.connection.answered(self)
@@ -83,13 +89,10 @@ class Call:
         self.chunks = []
         self.connection.answered(self)
 
-    def answer(self, message: Message) -> None:
+    def answer(self, message: Message | Encoded) -> None:
         assert self.chunks is None, "a call is answered once"
-        self.chunks = response_chunks(self.codec, self.correlation_id, self.codec.encode_response(message))
-        if self.codec.api_key == _FETCH:
-            # The files stay open until the bytes are sent, however long the client takes.
-            for chunk in self.chunks:
-                if chunk.__class__ is Slice:
-                    chunk.file.pin()
-        else:
-            self.chunks = [b"".join(self.chunks)]
+        if isinstance(message, Encoded):
+            self.chunks = message.chunks
+            return
+        body = self.codec.encode_response(message)
+        self.chunks = [b"".join(response_chunks(self.codec, self.correlation_id, body))]

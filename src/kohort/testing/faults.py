@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kohort.broker.apis import TABLE, Row
-from kohort.broker.call import Call
+from kohort.broker.call import Call, Encoded
+from kohort.broker.outbox import release
 from kohort.testing.answers import MESSAGE as WHY
 from kohort.testing.answers import error_answer
 from kohort.testing.names import groups_in, topics_in
@@ -121,17 +122,24 @@ class _Lost(Call):
 
     __slots__ = ()
 
-    def answer(self, message: Message) -> None:
+    def answer(self, message: Message | Encoded) -> None:
+        self._let_go(message)
         self.chunks = []
         self.connection.close_because(WHY)
 
-    def reply(self, message: Message) -> None:
+    def reply(self, message: Message | Encoded) -> None:
+        self._let_go(message)
         self.reply_nothing()
         self.connection.close_because(WHY)
 
     def reply_encoded(self, body: bytes) -> None:
         self.reply_nothing()
         self.connection.close_because(WHY)
+
+    @staticmethod
+    def _let_go(message: Message | Encoded) -> None:
+        if isinstance(message, Encoded):
+            release(message.chunks)
 
 
 class Faults:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kohort.broker.apis import TABLE
-from kohort.broker.call import Call
+from kohort.broker.call import Call, Encoded
 from kohort.wire.struct import Message
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class _LocalCall(Call):
         super().__init__(connection, codec, 0, "kohort.testing", request)
         self.answer_message: asyncio.Future[Message] = connection.loop.create_future()
 
-    def reply(self, message: Message) -> None:
+    def reply(self, message: Message | Encoded) -> None:
+        assert isinstance(message, Message), "a fetch is not asked here"
         self.answer_message.set_result(message)
 
 
