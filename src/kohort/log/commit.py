@@ -1,5 +1,9 @@
 """What one partition owes the disk: unsynced files, who waits for them, and when a state file is due.
 
+An append is durable when it is in the journal, if it is small, or when the partition's own file is synced. Both go on
+beside each other, and what was appended becomes durable in order: `_needs_file` is the end of the last append that is
+not in the journal, and nothing behind it counts before the file is synced up to there.
+
 Partitions that live in memory have none of this; others get it with their first use.
 """
 
@@ -10,11 +14,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kohort.log.datadir import PartitionHome
 from kohort.log.epochs import FILE_NAME as EPOCHS_FILE
 from kohort.log.files import File
+from kohort.log.journal import SMALL_BYTES, Place
 from kohort.log.recovery import STATE, STATES_KEPT, State
+from kohort.log.rounds import KEY
 from kohort.log.segment import INDEX, NO_TIMESTAMP, TIME_INDEX, Segment, file_name
 from kohort.log.sync import Job, Syncer
+from kohort.settings import LONG_MAX
 from kohort.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -28,16 +36,21 @@ class Commit:
     __slots__ = (
         "_batches_since_state",
         "_bytes_since_state",
+        "_journaled",
+        "_needs_file",
         "_partition",
         "_states",
         "_syncer",
         "_unsynced",
         "_waiting",
+        "_wants_file",
         "busy",
         "epochs_changed",
         "failed",
+        "key",
         "new_names",
         "state_wanted",
+        "synced_offset",
         "waits_for_disk",
     )
 
@@ -57,13 +70,31 @@ class Commit:
         self.state_wanted = False
         self.epochs_changed = False
         self.new_names = False  # files were created since the directory was synced
+        home = partition.directory
+        self.key = KEY.pack(home.topic_id, partition.index) if isinstance(home, PartitionHome) else b""
+        # What is before it is in our own files for good, or as good as it gets.
+        self.synced_offset = partition.log_end_offset if waits_for_disk else LONG_MAX
+        self._needs_file = self._wants_file = 0
+        self._journaled: Place | None = None  # waits until the file is synced up to `_needs_file`
 
-    def appended(self, size: int) -> None:
+    def appended(self, batch: memoryview, end_offset: int) -> None:
+        size = len(batch)
         self._bytes_since_state += size
         self._batches_since_state += 1
         if self._bytes_since_state > STATE_EVERY_BYTES or self._batches_since_state > STATE_EVERY_BATCHES:
             self.state_wanted = True
-        if not self.busy and (self.waits_for_disk or self.state_wanted):
+        if self.waits_for_disk:
+            journal = self._syncer.journal
+            # A new file gets its first bytes and its name to disk by itself: the journal knows nothing of files.
+            if journal is None or size > SMALL_BYTES or self.new_names or not journal.add(self, batch):
+                self._needs_file = self._wants_file = end_offset
+                self._submit()
+                return
+        if self.state_wanted:
+            self._submit()
+
+    def _submit(self) -> None:
+        if not self.busy:
             self.busy = True
             self._syncer.submit(self)
 
@@ -74,12 +105,47 @@ class Commit:
     def dropped(self, file: File) -> None:
         if file in self._unsynced:
             self._unsynced.remove(file)
+            self.new_names = True  # instead, the directory must know on disk that it is gone
 
     def when_durable(self, end_offset: int, done: Callable[[ErrorCode], None]) -> None:
         if self.failed:
             done(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             self._waiting.append((end_offset, done))
+
+    def settled(self) -> bool:
+        """Whether nothing depends on us any more; if it is only that the file is not synced, that is on its way."""
+        partition = self._partition
+        if partition.stopped is not None or partition.high_watermark < partition.log_end_offset:
+            return False
+        if self.synced_offset < partition.log_end_offset:
+            self.flush(partition.log_end_offset)
+        return not self.busy
+
+    # Called by the Journal
+
+    @property
+    def is_gone(self) -> bool:
+        return self._partition.deleted
+
+    def place(self) -> Place:
+        partition = self._partition
+        active = partition.segments[-1]
+        return Place(partition.log_end_offset, active.base_offset, active.file.size)
+
+    def journaled(self, place: Place) -> None:
+        if self._partition.deleted:
+            self.abandon()
+        elif self._needs_file <= self.synced_offset:
+            self._advance(place)
+        else:
+            self._journaled = place
+
+    def flush(self, end_offset: int) -> None:
+        """Our own file is to be synced, at least up to there."""
+        if end_offset > self._wants_file:
+            self._wants_file = end_offset
+        self._submit()
 
     # Called by the Syncer
 
@@ -88,8 +154,7 @@ class Commit:
         partition = self._partition
         active = partition.segments[-1]
         job = Job(self, [], [])
-        job.end_offset = partition.log_end_offset
-        job.segment_base, job.position = active.base_offset, active.size
+        job.place = self.place()
         files, self._unsynced = self._unsynced, []
         if self.waits_for_disk and active.size:
             files.append(active.file)
@@ -113,27 +178,32 @@ class Commit:
         partition = self._partition
         if partition.deleted:
             self.abandon()
+        elif job.error is not None:
+            self.fail(job.error)
+            self._syncer.fatal(f"{partition.topic}-{partition.index}: {partition.stopped}")
             return
-        if job.error is not None:
-            self._fail(job.error)
-            return
-        if self.waits_for_disk:
-            waiting = self._waiting
-            partition.advance(job.end_offset, job.segment_base, job.position)
-            while waiting and waiting[0][0] <= job.end_offset:
-                waiting.popleft()[1](ErrorCode.NONE)
-        behind = self.waits_for_disk and job.end_offset < partition.log_end_offset
-        if (behind or self.state_wanted) and not self.busy:
-            self.busy = True
-            self._syncer.submit(self)
+        elif self.waits_for_disk:
+            self.synced_offset = job.place.end_offset
+            self._advance(job.place)
+            if self._journaled is not None and self._needs_file <= self.synced_offset:
+                self._advance(self._journaled)
+                self._journaled = None
+        if not partition.deleted and (self._wants_file > self.synced_offset or self.state_wanted):
+            self._submit()
+        if self._syncer.journal is not None:
+            self._syncer.journal.file_synced(self)
 
-    def _fail(self, problem: Exception) -> None:
+    def _advance(self, place: Place) -> None:
+        partition, waiting = self._partition, self._waiting
+        partition.advance(*place)
+        while waiting and waiting[0][0] <= partition.high_watermark:
+            waiting.popleft()[1](ErrorCode.NONE)
+
+    def fail(self, problem: Exception) -> None:
         """After a failed fdatasync nobody knows what is on disk, and to ask again would lie: it ends here."""
         self.failed = True
-        reason = f"a sync failed: {problem}"
         self._answer_all(ErrorCode.KAFKA_STORAGE_ERROR)
-        self._partition.stop(reason)
-        self._syncer.fatal(f"{self._partition.topic}-{self._partition.index}: {reason}")
+        self._partition.stop(f"a sync failed: {problem}")
 
     def abandon(self) -> None:
         self._answer_all(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -69,10 +69,11 @@ def plan(partition: Partition, checkpoint: int | None, now_ms: int) -> tuple[Pla
     sealed = segments[:-1]
     ends = [segment.base_offset for segment in segments[1:]]
     dirty = [segment for segment, end in zip(sealed, ends, strict=True) if end > first_dirty]
-    again_ms = NEVER if partition.high_watermark >= ends[-1] else now_ms
+    synced = partition.synced_offset  # by the journal the high watermark can be ahead of the files
+    again_ms = NEVER if synced >= ends[-1] else now_ms
     end_offset = segments[-1].base_offset
     for segment, end in zip(sealed, ends, strict=True):
-        if end > partition.high_watermark:
+        if end > synced:
             end_offset = min(end_offset, segment.base_offset)
     for segment in dirty if config.min_compaction_lag_ms else ():
         if segment.largest_timestamp() > now_ms - config.min_compaction_lag_ms:

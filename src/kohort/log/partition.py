@@ -146,11 +146,10 @@ class Partition:
 
     def _load(self) -> None:
         """Look at the directory, at last."""
-        interval, must_sync = self._config.index_interval_bytes, self._durability == "disk"
+        must_sync = self._durability == "disk"
+        at = (self.directory, self.topic, self.index, self._config.index_interval_bytes)
         try:
-            opened = recovery.open_log(
-                self.directory, self.topic, self.index, interval, self._clean, must_sync
-            )
+            opened = recovery.open_log(*at, self._clean, must_sync)
         except OSError as problem:
             raise storage_error(self.topic, self.index, str(problem)) from problem
         self._segments = Segments(opened.segments)
@@ -158,11 +157,11 @@ class Partition:
         if active is not None:
             self._durable_base, self._durable_position = active.base_offset, active.size
         self._producers, self._epochs = opened.producers, opened.epochs
+        self.log_start_offset = opened.log_start_offset
+        self.log_end_offset = self.high_watermark = opened.log_end_offset
         if self._durability != "memory":
             self._commit = Commit(self, self._syncer, must_sync, opened.states, opened.walked_bytes)
             self._commit.epochs_changed = bool(opened.walked)
-        self.log_start_offset = opened.log_start_offset
-        self.log_end_offset = self.high_watermark = opened.log_end_offset
         self._touched = bool(opened.walked)
 
     # Append
@@ -220,7 +219,7 @@ class Partition:
             self._begin_epoch(epoch, base_offset)
         commit = self._commit
         if commit is not None:
-            commit.appended(size)
+            commit.appended(batch, last_offset + 1)
             if commit.waits_for_disk:
                 return
         self.high_watermark = last_offset + 1
@@ -266,6 +265,11 @@ class Partition:
             done(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             self._commit.when_durable(end_offset, done)
+
+    @property
+    def synced_offset(self) -> int:
+        """All before it is in the files of this partition, as durably as it will ever be."""
+        return self._commit.synced_offset if self._commit is not None else self.high_watermark
 
     def advance(self, end_offset: int, segment_base: int, position: int) -> None:
         """All before `end_offset`, which is at that place in the log, is durable."""
@@ -356,10 +360,8 @@ class Partition:
         if offset == -1:
             offset = self.high_watermark
         if not 0 <= offset <= self.high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{offset} is not below the high watermark {self.high_watermark}",
-            )
+            why = f"{offset} is not below the high watermark {self.high_watermark}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
         if offset > self.log_start_offset:
             # Whole segments first: on a full disk that is what makes room for the small file.
             self.drop_segments(self._loaded().wholly_below(offset))
@@ -427,8 +429,7 @@ class Partition:
     def unload(self) -> bool:
         """Give the memory back, as if the node had just started; False if somebody uses it."""
         segments, commit = self._segments, self._commit
-        busy = commit is None or commit.busy or self._waiters or self.high_watermark < self.log_end_offset
-        if segments is None or busy or segments.in_use or self.stopped is not None:
+        if segments is None or commit is None or self._waiters or segments.in_use or not commit.settled():
             return False
         try:
             self._clean = self.close()

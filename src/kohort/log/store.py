@@ -41,6 +41,7 @@ from kohort.log.registry import (
     TopicDeleted,
     TopicRow,
 )
+from kohort.log.rounds import DamagedJournal, begin_again, put_back, read_rounds, remove_journal
 from kohort.log.sync import Syncer
 from kohort.log.topic import Topic
 from kohort.log.upkeep import Upkeep
@@ -125,6 +126,7 @@ class Store:
                 call_soon=call_soon,
             )
             store._open_partitions(data)
+            store._put_back(data, now_ms)
         except BaseException:
             syncer.close()
             data.close()
@@ -165,6 +167,30 @@ class Store:
                 self._add_partition(topic, left, has_directory=name in names)
                 names.discard(name)
         self._report_unowned(data, names)
+
+    def _put_back(self, data: DataDirectory, now_ms: int) -> None:
+        """What the journal of small appends has and the logs have lost; then a new journal begins."""
+        found = read_rounds(data.path)
+        if found.damage is not None:
+            log.error("%s; what the logs themselves have of it is there", found.damage)
+        partitions = put_back(found, self.topics_by_id, now_ms)
+        self._syncer.drain()
+        for partition, batches in partitions.items():
+            if (
+                self.durability == "os"
+            ):  # nobody else does: it was acknowledged by a node with durability disk
+                for segment in partition.segments:
+                    segment.file.sync()
+            if partition.stopped is not None:
+                raise DamagedJournal(
+                    f"{partition.topic}-{partition.index}: {partition.stopped}; start again: the journal is kept"
+                )
+            if batches:
+                begin_again(partition, batches)
+        if self.durability == "disk":
+            self._syncer.begin_journal(data.path)
+        else:
+            remove_journal(data.path)
 
     @staticmethod
     def _is_of(data: DataDirectory, name: str, topic: Topic) -> bool:
@@ -258,6 +284,8 @@ class Store:
         del self.topics[topic.name], self.topics_by_id[topic.topic_id]
         self.upkeep.forget(topic)
         for partition in topic.partitions:
+            partition.deleted = True  # all of them, before the first who waits is told
+        for partition in topic.partitions:
             directory = partition.directory
             if isinstance(directory, PartitionHome):
                 directory.retire()
@@ -312,7 +340,7 @@ class Store:
         self._closed = True
         self.upkeep.close()
         try:
-            self._syncer.drain()
+            self._syncer.settle()
             stop = {topic.topic_id: self._close_partitions(topic) for topic in self.topics.values()}
             self._syncer.close()
             if self._data is not None:

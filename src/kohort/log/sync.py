@@ -3,7 +3,7 @@
 A partition that has something to make durable calls `submit` once; it is asked for a `Job` when a worker is free, so
 one sync covers all that was appended until then. There is at most one job per partition in flight; who appends
 meanwhile is served by the next. `submit`, `drain` and the partitions' methods run on one thread, only the files and
-steps of a job run on the workers.
+steps of a job run on the workers. Small appends go another way, if there is a journal.
 """
 
 from __future__ import annotations
@@ -12,21 +12,24 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from kohort.log.files import File
+from kohort.log.journal import Journal, Place
 
 log = logging.getLogger(__name__)
 
 WORKERS = 4
+NOWHERE = Place(0, 0, 0)
 MOST_AT_ONCE = 8  # partitions in one hand-over: their files stay open meanwhile
 
 
 class Job:
     """What a worker does: sync the files (pinned by the owner), then the steps, then what may fail."""
 
-    __slots__ = ("afterwards", "end_offset", "error", "files", "owner", "position", "segment_base", "steps")
+    __slots__ = ("afterwards", "error", "files", "owner", "place", "steps")
 
     def __init__(self, owner: Syncable | None, files: list[File], steps: list[Callable[[], None]]) -> None:
         self.owner = owner
@@ -34,8 +37,7 @@ class Job:
         self.steps = steps
         self.afterwards: list[Callable[[], None]] = []  # the first that fails ends them; a warning is enough
         self.error: Exception | None = None
-        # What is durable when the job is done: everything before this offset, which is this place in the log.
-        self.end_offset = self.segment_base = self.position = 0
+        self.place = NOWHERE  # everything before it is durable when the job is done
 
     def run(self) -> None:
         if self.error is not None:
@@ -80,6 +82,7 @@ class Syncer:
         self._waiting: deque[Syncable] = deque()
         self._in_flight = 0
         self._in_background = 0
+        self.journal: Journal | None = None  # for small appends; closed with us
 
     def submit(self, owner: Syncable) -> None:
         """Not again before `end_sync`."""
@@ -94,6 +97,17 @@ class Syncer:
 
     def fatal(self, reason: str) -> None:
         self._on_fatal(reason)
+
+    def begin_journal(self, directory: Path) -> None:
+        """From now on small appends share their syncs. What an earlier journal had is forgotten."""
+        self.journal = Journal(directory, self._call_soon, self.background, self._on_fatal)
+
+    def settle(self) -> None:
+        """Block until everything is in the partitions' own files for good, without the event loop."""
+        self.drain()
+        if self.journal is not None:
+            self.journal.flush_all()
+            self.drain()
 
     def _start(self) -> None:
         """Hands a free worker its share of those who wait."""
@@ -145,6 +159,8 @@ class Syncer:
 
     def drain(self) -> None:
         """Block until everything submitted is done, without the event loop."""
+        if self.journal is not None:
+            self.journal.drain()
         while self._in_flight or self._in_background:
             try:
                 self._finish(self._done.get(timeout=0.1))
@@ -158,3 +174,6 @@ class Syncer:
         for thread in self._threads:
             thread.join()
         self._threads.clear()
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
