@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kohort.coordinator.events import (
@@ -21,6 +20,7 @@ from kohort.coordinator.events import (
     Token,
     TxnOffsetCommit,
 )
+from kohort.coordinator.frozen import frozen
 from kohort.coordinator.history import Rebalance
 from kohort.wire.errors import ErrorCode
 
@@ -33,7 +33,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JoinResponse:
     error: ErrorCode
     member_id: str = ""
@@ -45,7 +45,7 @@ class JoinResponse:
     members: tuple[JoinedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncResponse:
     error: ErrorCode
     assignment: bytes = b""
@@ -53,7 +53,7 @@ class SyncResponse:
     protocol_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeartbeatResponse:
     error: ErrorCode
 
@@ -64,13 +64,13 @@ class Left(NamedTuple):
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeaveResponse:
     error: ErrorCode
     members: tuple[Left, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommitResponse:
     """One error per offset of the request, in its order."""
 
@@ -85,14 +85,14 @@ class FetchedOffset(NamedTuple):
     error: ErrorCode = NONE
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchResponse:
     error: ErrorCode
     group_id: str = ""
     topics: tuple[tuple[str, tuple[FetchedOffset, ...]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetDeleteResponse:
     error: ErrorCode
     topics: tuple[tuple[str, tuple[tuple[int, ErrorCode], ...]], ...] = ()
@@ -107,7 +107,7 @@ class DescribedMember(NamedTuple):
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DescribeResponse:
     error: ErrorCode
     group_id: str = ""
@@ -124,13 +124,13 @@ class ListedGroup(NamedTuple):
     group_type: str = "classic"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListResponse:
     error: ErrorCode
     groups: tuple[ListedGroup, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeleteResponse:
     error: ErrorCode
     group_id: str = ""
@@ -182,7 +182,7 @@ class RecordToWrite(NamedTuple):
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Append:
     """Write these in one batch; then tell DurableWritten or WriteFailed with the token, in order."""
 
@@ -192,13 +192,13 @@ class Append:
     producer_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reply:
     request: Token
     response: Response
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SetTimer:
     """Send TimerFired with the same fields at `deadline_ms`. Timers are never cancelled, only ignored."""
 
@@ -208,7 +208,7 @@ class SetTimer:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HistoryChanged:
     """A rebalance began, went on or ended: keep the newest version of it (by group and number)."""
 
@@ -216,7 +216,7 @@ class HistoryChanged:
     rebalance: Rebalance
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadFailed:
     """The log holds what this version cannot read; the shard serves nothing until it is loaded anew."""
 

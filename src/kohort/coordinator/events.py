@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from kohort.coordinator.frozen import frozen
 from kohort.coordinator.history import Rebalance
 from kohort.wire.errors import ErrorCode
 
 Token = Hashable
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JoinGroup:
     request: Token
     group_id: str | None
@@ -38,7 +38,7 @@ class JoinGroup:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncGroup:
     request: Token
     group_id: str | None
@@ -50,7 +50,7 @@ class SyncGroup:
     protocol_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Heartbeat:
     request: Token
     group_id: str | None
@@ -65,7 +65,7 @@ class Leaver(NamedTuple):
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeaveGroup:
     """Before v3 one leaver, whose error the broker lifts to the top."""
 
@@ -84,7 +84,7 @@ class OffsetToCommit(NamedTuple):
     """What the broker already found wrong (unknown topic, not allowed): answered, not written."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetCommit:
     request: Token
     group_id: str | None
@@ -98,7 +98,7 @@ class OffsetCommit:
     """v9+: an unknown group is GROUP_ID_NOT_FOUND, before ILLEGAL_GENERATION."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TxnOffsetCommit:
     """The broker has verified the producer; the offsets become visible with the COMMIT marker."""
 
@@ -112,7 +112,7 @@ class TxnOffsetCommit:
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TxnMarker:
     """WriteTxnMarkers for this partition: the broker wrote the marker, it is durable."""
 
@@ -120,7 +120,7 @@ class TxnMarker:
     commit: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetFetch:
     """One group of an OffsetFetch request; topics None: all the group has."""
 
@@ -130,14 +130,14 @@ class OffsetFetch:
     require_stable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetDelete:
     request: Token
     group_id: str | None
     topics: tuple[tuple[str, tuple[int, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DescribeGroup:
     request: Token
     group_id: str | None
@@ -145,25 +145,25 @@ class DescribeGroup:
     """v6+: an unknown group is GROUP_ID_NOT_FOUND."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListGroups:
     request: Token
     states: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeleteGroup:
     request: Token
     group_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicsDeleted:
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BeginLoad:
     """This node now leads the partition. A stale epoch is ignored."""
 
@@ -180,13 +180,13 @@ class LogRecord(NamedTuple):
     commit_marker: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadRecords:
     epoch: int
     records: Sequence[LogRecord]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RestoreHistory:
     """What `HistoryChanged` said about a group before a restart; between BeginLoad and EndLoad."""
 
@@ -195,12 +195,12 @@ class RestoreHistory:
     rebalances: tuple[Rebalance, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndLoad:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resign:
     """The partition moved away; None for whatever epoch is current."""
 
@@ -214,7 +214,7 @@ class TimerKind(Enum):
     EXPIRE = "expire offsets"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimerFired:
     """A timer of `SetTimer` with the deadline it was set for; the shard ignores what no longer holds."""
 
@@ -224,7 +224,7 @@ class TimerFired:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RebalanceAsked:
     """Someone outside wants the group to rebalance; nothing if it has no members or does so already."""
 
@@ -232,7 +232,7 @@ class RebalanceAsked:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionEnded:
     """A member is given up before its time, as if its session had expired; nothing if there is none."""
 
@@ -240,7 +240,7 @@ class SessionEnded:
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DurableWritten:
     """The records of an Append are durable. Comes in the order of the Appends."""
 
@@ -248,7 +248,7 @@ class DurableWritten:
     base_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WriteFailed:
     token: int
     error: ErrorCode

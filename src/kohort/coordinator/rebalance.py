@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kohort.coordinator.effects import JoinResponse, SyncResponse
+from kohort.coordinator.frozen import frozen
 from kohort.coordinator.group import Group, Member
 from kohort.coordinator.records import group_record
 from kohort.coordinator.state import CAN_REBALANCE, State
@@ -15,7 +14,7 @@ NONE = ErrorCode.NONE
 SHORTEST_WAIT_MS = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cause:
     """Who made the group rebalance, and why, in words."""
 
