@@ -195,7 +195,7 @@ def produce_kohort(address: str, topic: str, count: int, size: int, codec: str) 
 
     with Producer(
         bootstrap_servers=address, linger_ms=LINGER_MS, batch_size=BATCH, compression_type=codec,
-        compression_lz4_level=1, max_request_size=BATCH * 4,
+        max_request_size=BATCH * 4,
     ) as producer:  # fmt: skip
 
         def run(some: int) -> None:
@@ -215,7 +215,7 @@ def produce_kohort_arrow(address: str, topic: str, count: int, size: int, codec:
     batch = pyarrow.RecordBatch.from_pydict({"value": list(endless(size, rows))})
     with Producer(
         bootstrap_servers=address, linger_ms=LINGER_MS, batch_size=BATCH, compression_type=codec,
-        compression_lz4_level=1, max_request_size=BATCH * 4,
+        max_request_size=BATCH * 4,
     ) as producer:  # fmt: skip
 
         def run(some: int) -> None:

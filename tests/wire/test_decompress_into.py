@@ -105,14 +105,36 @@ def test_bad_frames_are_never_taken_for_good_ones(bad: bytes) -> None:
 
 @given(content=CONTENTS | st.binary(min_size=60, max_size=300).map(lambda some: some * 400))
 @settings(max_examples=40, deadline=None)
-def test_our_own_frames_are_blocks_that_the_library_reads(content: bytes) -> None:
+def test_our_own_frames_are_independent_blocks_that_the_library_reads(content: bytes) -> None:
     data = compress(Compression.LZ4, content)
-    assert data[:7] == b"\x04\x22\x4d\x18\x60\x40\x82"
+    assert data[:5] == b"\x04\x22\x4d\x18\x60"
     assert bytes(cramjam.lz4.decompress(data)) == decompress(Compression.LZ4, data) == content
+
+
+@pytest.mark.parametrize("compressible", [True, False])
+@pytest.mark.parametrize(
+    ("size", "block_size_id", "blocks"),
+    [
+        (0, 4, 0), (1, 4, 1), (64 << 10, 4, 1), (64 << 10 | 1, 5, 1), (256 << 10, 5, 1), (256 << 10 | 1, 6, 1),
+        (1 << 20, 6, 1), (1 << 20 | 1, 7, 1), (4 << 20, 7, 1), (4 << 20 | 1, 7, 2),
+    ],
+)  # fmt: skip
+def test_a_frame_is_of_one_block_of_the_smallest_kind_that_holds_it(
+    size: int, block_size_id: int, blocks: int, compressible: bool
+) -> None:
+    content = bytes(size) if compressible else Random(1).randbytes(size)
+    data = compress(Compression.LZ4, content)
+    assert data[5] >> 4 == block_size_id
+    pos, found = 7, 0
+    while length := int.from_bytes(data[pos : pos + 4], "little") & 0x7FFF_FFFF:
+        pos, found = pos + 4 + length, found + 1
+    assert (pos + 4, found) == (len(data), blocks)
+    assert bytes(cramjam.lz4.decompress(data)) == content
+    assert into(Compression.LZ4, data, len(content), intact=True) == content
 
 
 def test_what_cannot_be_compressed_is_stored() -> None:
     content = Random(1).randbytes(200_000)
     data = compress(Compression.LZ4, content)
-    assert len(data) == len(content) + 7 + 4 * 4 + 4
+    assert len(data) == len(content) + 7 + 4 + 4
     assert into(Compression.LZ4, data, len(content), intact=True) == content

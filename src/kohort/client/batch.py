@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kohort.client.types import RecordMetadata, TopicPartition
+from kohort.wire.compression import Buffer
 from kohort.wire.errors import KohortError
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Batch:
         self.headers: dict[int, Headers] | None = None
         self.callbacks: list[tuple[Placed, OnDelivery | None]] | None = None
         self.columns: Any = None  # of an Arrow batch, instead of the lists
-        self.encoded: bytes | None = None
+        self.encoded: Buffer | None = None
         self.producer_id = -1
         self.producer_epoch = -1
         self.sequence = NO_SEQUENCE

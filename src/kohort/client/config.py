@@ -292,7 +292,11 @@ class ProducerConfig(ClientConfig):
         "compression.gzip.level", Kind.INT, -1, between(1, 9, or_equal=-1), "-1: gzip's own default."
     )
     compression_lz4_level: int = setting(
-        "compression.lz4.level", Kind.INT, 9, between(1, 17), "1 is the fastest."
+        "compression.lz4.level",
+        Kind.INT,
+        9,
+        between(1, 17),
+        "9 is fast, all others compress harder.",
     )
     compression_zstd_level: int = setting(
         "compression.zstd.level", Kind.INT, 3, between(-131_072, 22), "Lower is faster."

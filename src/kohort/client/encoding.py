@@ -8,6 +8,7 @@ from crc32c import crc32c
 
 from kohort.client.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, Batch
 from kohort.wire.columns import encode_batch_columns
+from kohort.wire.compression import Buffer
 from kohort.wire.records import CRC_AT, CRC_START, HEADER_SIZE, KEEP_LOCK, iter_records
 
 _PRODUCER_AT = 43
@@ -15,14 +16,14 @@ _producer = Struct(">qhi")
 _crc = Struct(">I")
 
 
-def encode(batch: Batch, compression: int, level: int | None) -> bytes:
+def encode(batch: Batch, compression: int, level: int | None) -> Buffer:
     """The bytes of a closed batch, with the producer's numbers that it has now."""
     headers = None
     if batch.headers is not None:
         headers = [batch.headers.get(index) for index in range(batch.count)]
     columns = batch.columns
     if columns is not None:
-        encoded: bytes = columns.encode(
+        encoded: Buffer = columns.encode(
             compression, level, batch.producer_id, batch.producer_epoch, batch.sequence
         )
         return encoded

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kohort.wire.columns import Headers, encode_batch_columns, loops_for
-from kohort.wire.compression import Compression
+from kohort.wire.compression import Buffer, Compression
 from kohort.wire.records import HEADER_SIZE
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class OutgoingLists:
         producer_id: int = -1,
         producer_epoch: int = -1,
         base_sequence: int = -1,
-    ) -> bytes:
+    ) -> Buffer:
         """One batch of all of them, as Produce takes it."""
         return encode_batch_columns(
             self.keys, self.values, self.timestamps, self.headers, compression=compression, level=level,

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import islice, repeat
 from operator import add
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from crc32c import crc32c
 
-from kohort.wire.compression import Buffer, Compression, compress
+from kohort.wire.compression import Buffer, Compression, compress_behind
 from kohort.wire.errors import BadBatch
 from kohort.wire.payload import read_headers, read_varint
 from kohort.wire.records import (
@@ -54,6 +54,7 @@ class Column(Protocol):
 
 Pieces = tuple[Buffer, Column, Column]
 """One buffer, where in it each piece starts, how long each is (-1: null)."""
+Made = TypeVar("Made")
 
 
 class Columns:
@@ -340,6 +341,7 @@ def _why_damaged(batch: memoryview) -> BadBatch:
 # Below this many records, the call into compiled code costs more than it saves.
 _WORTH_A_KERNEL = 24
 _RECORD_WORTH = 100  # in bytes of `_WORTH_NUMBA`
+_WORTH_A_ROOM = 1 << 16
 
 _header = Struct(">qiibIhiqqqhii")
 _crc = Struct(">I")
@@ -370,7 +372,7 @@ def encode_batch_columns(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     transactional: bool = False,
-) -> bytes:
+) -> Buffer:
     """A whole batch, as Produce takes it, of at least one record; the columns as for `encode_columns`."""
     assert values, "a batch holds at least one record"
     if isinstance(timestamps, int):
@@ -386,15 +388,15 @@ def encode_batch_columns(
     )
 
 
-def finish_batch(header: BatchHeader, batch: Any, level: int | None = None) -> bytes:
+def finish_batch(header: BatchHeader, batch: Any, level: int | None = None) -> Buffer:
     """`batch` is room for a header and then records: compresses these as the header says, and fills it in."""
     whole = memoryview(batch)
     if header.compression:
-        compressed = compress(header.compression, whole[HEADER_SIZE:], level)
-        whole = memoryview(bytearray(HEADER_SIZE) + compressed)
+        whole = memoryview(compress_behind(HEADER_SIZE, header.compression, whole[HEADER_SIZE:], level))
     _header.pack_into(whole, 0, *header._replace(batch_length=len(whole) - LENGTH_END))
     _crc.pack_into(whole, CRC_AT, crc32c(whole[CRC_START:], 0, KEEP_LOCK))
-    return bytes(whole)
+    # A small batch need not keep the memory that it was made in.
+    return bytes(whole) if len(whole) < _WORTH_A_ROOM else whole
 
 
 def _encode(
@@ -403,13 +405,13 @@ def _encode(
     timestamps: Sequence[int] | int,
     headers: Sequence[RecordHeaders | None] | None,
     before: int,
-    finish: Callable[[Any], bytes],
-) -> bytes:
+    finish: Callable[[Any], Made],
+) -> Made:
     from kohort.wire import columns_python
 
     encoded = None
     if headers is not None and any(headers):
         encoded = [columns_python.encode_headers(each) if each else b"\0" for each in headers]
     loops = _way.choose(_RECORD_WORTH * len(values)) if len(values) >= _WORTH_A_KERNEL else columns_python
-    made: bytes = loops.encode(keys, values, timestamps, encoded, before, finish)
+    made: Made = loops.encode(keys, values, timestamps, encoded, before, finish)
     return made

@@ -8,7 +8,7 @@ from itertools import repeat
 from struct import Struct
 from typing import Any
 
-from kohort.wire.columns import Columns, Pieces, Run
+from kohort.wire.columns import Columns, Made, Pieces, Run
 from kohort.wire.compression import Buffer
 from kohort.wire.errors import BadBatch
 from kohort.wire.payload import damaged, read_varint, wrap64
@@ -225,8 +225,8 @@ def encode(
     timestamps: Sequence[int] | int,
     headers: Sequence[Buffer] | None,
     before: int,
-    finish: Callable[[Any], bytes],
-) -> bytes:
+    finish: Callable[[Any], Made],
+) -> Made:
     """`before` free bytes, then a record per value: offsets from 0 on, times relative to the first.
 
     `headers` are encoded already, each with their number. What `finish` makes of it is returned: the memory

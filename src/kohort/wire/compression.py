@@ -13,6 +13,7 @@ from struct import error as StructError
 import cramjam
 
 from kohort.wire.errors import BadBatch, ErrorCode
+from kohort.wire.rooms import room
 
 Buffer = bytes | bytearray | memoryview
 
@@ -43,9 +44,20 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == Compression.SNAPPY:
         return _compress_xerial(data)
     if codec == Compression.LZ4:
-        return _compress_lz4(data, level)
+        return bytes(_lz4_behind(0, memoryview(data), level))
     assert codec == Compression.ZSTD, f"no codec has the id {codec}"
     return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
+
+
+def compress_behind(
+    before: int, codec: int, data: Buffer, level: int | None = None
+) -> bytearray | memoryview:
+    """What `compress` makes, behind `before` bytes that are free for a header."""
+    if codec == Compression.LZ4:
+        return _lz4_behind(before, memoryview(data), level)
+    whole = bytearray(before)
+    whole += compress(codec, data, level)
+    return whole
 
 
 _INTO: dict[int, Callable[[Buffer, bytearray | memoryview], int]] = {
@@ -138,33 +150,49 @@ def _decompress_growing(
         return bytes(memoryview(output)[:written])
 
 
-def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+def _lz4_behind(before: int, data: memoryview, level: int | None) -> memoryview:
     # Kafka's default level 9 means the fast compressor there, every other level the high one, whose scale
     # starts at 3 and ends at 12 in the frame library. Java refuses linked blocks.
     if level is None or level == 9:
-        return _compress_lz4_blocks(memoryview(data))
+        return _lz4_frame_behind(before, data)
     compressor = cramjam.lz4.Compressor(
         level=min(max(level, 3), 12), block_linked=False, content_checksum=False
     )
     compressor.compress(bytes(data))
-    return bytes(compressor.finish())
+    return memoryview(bytearray(before) + bytes(compressor.finish()))
 
 
-def _compress_lz4_blocks(view: memoryview) -> bytes:
-    """A frame as Java writes it: independent blocks of 64 KiB, no checksum but the header's."""
-    parts: list[Buffer] = [_LZ4_MAGIC, b"\x60\x40\x82"]
-    for start in range(0, len(view), _LZ4_BLOCK):
-        block = view[start : start + _LZ4_BLOCK]
-        packed: Buffer = bytes(cramjam.lz4.compress_block(block, store_size=False))
-        stored = 0
-        if len(packed) >= len(block):
-            packed, stored = block, _LZ4_STORED
-        parts += (_uint32.pack(len(packed) | stored), packed)
-    return b"".join([*parts, bytes(4)])
+def _lz4_frame_behind(before: int, data: memoryview) -> memoryview:
+    """A frame as Java's: independent blocks, no checksum but the header's; of one block where that is enough.
+
+    A call for each 64 KiB would give the interpreter's lock away each time, and while the user's thread makes records
+    it comes back only after the 5 ms of `sys.getswitchinterval`. All clients and brokers read blocks of up to 4 MiB.
+    """
+    descriptor, largest = next((d, n) for d, n in _LZ4_DESCRIPTORS if len(data) <= n or n == _LZ4_LARGEST)
+    blocks = [data[start : start + largest] for start in range(0, len(data), largest)]
+    whole = room(before + 11 + sum(4 + cramjam.lz4.compress_block_bound(block) for block in blocks))
+    whole[before : before + 7] = _LZ4_MAGIC + descriptor
+    at = before + 7
+    for block in blocks:
+        size = stored = cramjam.lz4.compress_block_into(block, whole[at + 4 :], store_size=False)
+        if size >= len(block):
+            size, stored = len(block), len(block) | _LZ4_STORED
+            whole[at + 4 : at + 4 + size] = block
+        _uint32.pack_into(whole, at, stored)
+        at += 4 + size
+    _uint32.pack_into(whole, at, 0)
+    return whole[: at + 4]
 
 
-_LZ4_BLOCK = 64 * 1024
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
+# Flags, block size and the checksum of these two, for blocks of up to so many bytes.
+_LZ4_DESCRIPTORS = (
+    (b"\x60\x40\x82", 64 << 10),
+    (b"\x60\x50\xfb", 256 << 10),
+    (b"\x60\x60\x51", 1 << 20),
+    (b"\x60\x70\x73", 4 << 20),
+)
+_LZ4_LARGEST = 4 << 20
 _LZ4_INDEPENDENT = 0x60  # version 1, blocks that do not refer to one another
 _LZ4_BLOCK_CHECKSUM = 0x10
 _LZ4_CONTENT_CHECKSUM = 0x04

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kohort.wire.columns import finish_batch
+from kohort.wire.columns import Made, finish_batch
 from kohort.wire.compression import Buffer
 from kohort.wire.kernels import (
     BYTES_IN,
@@ -23,6 +23,7 @@ from kohort.wire.kernels import (
     read_only,
 )
 from kohort.wire.records import HEADER_SIZE, BatchHeader
+from kohort.wire.rooms import room
 
 
 @part
@@ -140,30 +141,18 @@ def _in_one(blobs: Sequence[Buffer | None] | None) -> Blobs:
     return np.frombuffer(data, np.uint8), _NO_LONGS, read_only(sizes)
 
 
-# Fresh memory costs more than writing to it; appending and popping is safe between threads.
-_spare: list[Any] = []
-_MOST_SPARES = 2
-_LARGEST_SPARE = 1 << 24
-
-
 def encode_blobs(
     keys: Blobs, values: Blobs, headers: Blobs, timestamps: Any, base_timestamp: int, count: int, before: int,
-    total: int, finish: Callable[[Any], bytes],
-) -> bytes:  # fmt: skip
+    total: int, finish: Callable[[Any], Made],
+) -> Made:  # fmt: skip
     """What `finish` makes of `before` free bytes and the encoded records, whose blobs have `total` bytes."""
-    need = before + total + MOST_OVERHEAD * count
-    out = _spare.pop() if _spare else None
-    if out is None or len(out) < need:
-        out = np.empty(max(need, 1 << 16), np.uint8)
+    out = room(before + total + MOST_OVERHEAD * count)
     end = encode_rows(
         keys[0], keys[1], keys[2], values[0], values[1], values[2], headers[0], headers[1], headers[2],
-        timestamps, base_timestamp, count, out, before,
+        timestamps, base_timestamp, count, np.frombuffer(out, np.uint8), before,
     )  # fmt: skip
     assert end >= 0, "a piece lies outside its buffer"
-    made = finish(out[:end])
-    if len(out) <= _LARGEST_SPARE and len(_spare) < _MOST_SPARES:
-        _spare.append(out)
-    return made
+    return finish(out[:end])
 
 
 def encode(
@@ -172,8 +161,8 @@ def encode(
     timestamps: Sequence[int] | int,
     headers: Sequence[Buffer] | None,
     before: int,
-    finish: Callable[[Any], bytes],
-) -> bytes:
+    finish: Callable[[Any], Made],
+) -> Made:
     """As `columns_python.encode`."""
     times = _NO_LONGS
     if isinstance(timestamps, int):
@@ -293,7 +282,7 @@ class OutgoingColumns:
     def encode(
         self, compression: int = 0, level: int | None = None, producer_id: int = -1, producer_epoch: int = -1,
         base_sequence: int = -1,
-    ) -> bytes:  # fmt: skip
+    ) -> Buffer:  # fmt: skip
         times, count = self.timestamps, len(self)
         if isinstance(times, int):
             base_timestamp = max_timestamp = times
