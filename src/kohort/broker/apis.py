@@ -43,6 +43,7 @@ class Row:
     advertised_first: int = -1  # where it differs from `first`
     note: str = ""
     slack: int = 0  # bytes that may follow a request: what a client is known to send too much
+    own_codec: Callable[[int], Codec] | None = None  # of a version, where it is not the schema's
     is_async: bool = field(init=False)
     codecs: dict[int, Codec] = field(init=False)
 
@@ -55,7 +56,8 @@ class Row:
     def codec(self, version: int) -> Codec:
         found = self.codecs.get(version)
         if found is None:
-            found = self.codecs[version] = codec(self.key, version)
+            own = self.own_codec
+            found = self.codecs[version] = codec(self.key, version) if own is None else own(version)
         return found
 
 
@@ -70,6 +72,12 @@ def _on_first_use(key: int, name: str) -> Handler:
     return handler
 
 
+def _commit_codec(version: int) -> Codec:
+    from kohort.broker.commit_frames import CommitCodec
+
+    return CommitCodec(version)
+
+
 _OLD_PRODUCE = "0–2 are advertised because old librdkafka looks for them, and refused"
 
 TABLE: dict[int, Row] = {
@@ -80,7 +88,9 @@ TABLE: dict[int, Row] = {
         Row(2, "ListOffsets", 1, 11, offsets.list_offsets),
         # librdkafka writes "all topics" as four zero bytes where flexible versions have one (its list_topics).
         Row(3, "Metadata", 0, 13, metadata.metadata, slack=3),
-        Row(8, "OffsetCommit", 2, 10, _on_first_use(8, "group_offsets.offset_commit")),
+        Row(
+            8, "OffsetCommit", 2, 10, _on_first_use(8, "group_offsets.offset_commit"), own_codec=_commit_codec
+        ),
         Row(9, "OffsetFetch", 1, 10, _on_first_use(9, "group_offsets.offset_fetch")),
         Row(10, "FindCoordinator", 0, 6, find_coordinator.find_coordinator, note="groups only"),
         Row(11, "JoinGroup", 0, 9, _on_first_use(11, "group_membership.join_group")),

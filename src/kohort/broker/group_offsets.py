@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
+from kohort.broker.commit_frames import LaidOutRequest
 from kohort.broker.group_membership import Answer
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets
 from kohort.coordinator.effects import CommitResponse, FetchedOffset, FetchResponse, OffsetDeleteResponse
-from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit
+from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit, Token
+from kohort.log.topic import Topic
 from kohort.wire.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import offset_commit as commit
@@ -23,11 +27,30 @@ _tuple = tuple.__new__  # a NamedTuple without its Python-level constructor
 
 
 def offset_commit(broker: Broker, call: Call) -> None:
-    request: commit.OffsetCommitRequest = call.request
-    by_id = call.version >= 10
+    request: commit.OffsetCommitRequest | LaidOutRequest = call.request
+    call.park()
+    if isinstance(request, LaidOutRequest):
+        prepared = request.layout.prepared
+        if prepared is None or not prepared.holds(broker.store.topics):
+            prepared = request.layout.prepared = _prepared(broker, call, request.message())
+        if prepared is not None:
+            broker.groups.submit(prepared.event(call, request.offsets))
+            return
+        call.request = request = request.message()
+    offsets, _ = _resolved(broker, request, call.version)
+    broker.groups.submit(_event(CommitAnswer(call), request, offsets, call.version))
+
+
+def _resolved(
+    broker: Broker, request: commit.OffsetCommitRequest, version: int
+) -> tuple[tuple[OffsetToCommit, ...], list[Topic | None]]:
+    """The offsets, with what is wrong with their partitions, and the topics they are of."""
+    by_id = version >= 10
     offsets: list[OffsetToCommit] = []
+    topics: list[Topic | None] = []
     for each in request.topics:
         topic = broker.store.topics_by_id.get(each.topic_id) if by_id else broker.store.topics.get(each.name)
+        topics.append(topic)
         name, count, unknown = each.name, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic is not None:
             name, count = topic.name, len(topic.partitions)
@@ -40,19 +63,77 @@ def offset_commit(broker: Broker, call: Call) -> None:
                 name, index, part.committed_offset, part.committed_leader_epoch, part.committed_metadata, refused,
             )  # fmt: skip
             offsets.append(_tuple(OffsetToCommit, fields))
-    call.park()
-    broker.groups.submit(
-        OffsetCommit(
-            CommitAnswer(call),
-            request.group_id,
-            tuple(offsets),
-            request.generation_id_or_member_epoch,
-            request.member_id,
-            request.group_instance_id,
-            request.retention_time_ms if call.version <= 4 else -1,
-            group_may_be_unknown=call.version >= 9,
-        )
+    return tuple(offsets), topics
+
+
+def _event(
+    answer: Token, request: commit.OffsetCommitRequest, offsets: Sequence[OffsetToCommit], version: int
+) -> OffsetCommit:
+    return OffsetCommit(
+        answer,
+        request.group_id,
+        offsets,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        request.retention_time_ms if version <= 4 else -1,
+        version >= 9,
     )
+
+
+class PreparedCommit:
+    """All that commits in a layout have in common, for as long as their topics are there."""
+
+    __slots__ = ("answer", "common", "layout", "names", "topics")
+
+    def __init__(
+        self, layout: CommitLayout, topics: tuple[Topic, ...], event: OffsetCommit, answer: bytes
+    ) -> None:
+        self.layout = layout
+        self.topics = topics
+        self.names = [topic.name for topic in topics]
+        self.answer = answer
+        self.common = (
+            event.generation_id, event.member_id, event.group_instance_id, event.retention_time_ms,
+            event.group_may_be_unknown,
+        )  # fmt: skip
+
+    def holds(self, topics: Mapping[str, Topic]) -> bool:
+        return tuple(map(topics.get, self.names)) == self.topics
+
+    def event(self, call: Call, offsets: tuple[int, ...]) -> OffsetCommit:
+        layout = self.layout
+        return OffsetCommit(
+            PreparedAnswer(self, call), layout.group_id, LaidOutOffsets(layout, offsets), *self.common
+        )
+
+
+def _prepared(broker: Broker, call: Call, request: commit.OffsetCommitRequest) -> PreparedCommit | None:
+    """None if one of the partitions is not there, or comes twice."""
+    offsets, topics = _resolved(broker, request, call.version)
+    distinct = {(each.topic, each.partition) for each in offsets if not each.refused}
+    if len(distinct) < len(offsets):
+        return None
+    known = tuple(topic for topic in topics if topic is not None)
+    event = _event(None, request, offsets, call.version)
+    layout = CommitLayout(request.group_id, offsets)
+    return PreparedCommit(layout, known, event, _all_is_well(call.version, _asked(request)))
+
+
+class PreparedAnswer:
+    """Answers a commit in a layout."""
+
+    __slots__ = ("call", "prepared")
+
+    def __init__(self, prepared: PreparedCommit, call: Call) -> None:
+        self.prepared = prepared
+        self.call = call
+
+    def __call__(self, response: CommitResponse) -> None:
+        if response is self.prepared.layout.accepted:
+            self.call.reply_encoded(self.prepared.answer)
+        else:
+            self.call.reply(_committed(self.call.request, response))
 
 
 class CommitAnswer:
@@ -71,15 +152,21 @@ class CommitAnswer:
         if any(response.errors):
             call.reply(_committed(call.request, response))
             return
-        asked = tuple(
-            (each.name, each.topic_id, tuple([part.partition_index for part in each.partitions]))
-            for each in call.request.topics
-        )
-        call.reply_encoded(_all_is_well(call.version, asked))
+        call.reply_encoded(_all_is_well(call.version, _asked(call.request)))
+
+
+Asked = tuple[tuple[str, bytes, tuple[int, ...]], ...]
+
+
+def _asked(request: commit.OffsetCommitRequest) -> Asked:
+    return tuple(
+        (each.name, each.topic_id, tuple([part.partition_index for part in each.partitions]))
+        for each in request.topics
+    )
 
 
 @lru_cache(maxsize=1024)
-def _all_is_well(version: int, asked: tuple[tuple[str, bytes, tuple[int, ...]], ...]) -> bytes:
+def _all_is_well(version: int, asked: Asked) -> bytes:
     """The body of the answer to a commit of these partitions that went well."""
     answer = commit.OffsetCommitResponse()
     for name, topic_id, partitions in asked:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kohort.broker import history
 from kohort.broker.history import HistoryLog
 from kohort.broker.names import HISTORY_TOPIC, OFFSETS_TOPIC
+from kohort.coordinator.commit_layout import LaidOutRecords
 from kohort.coordinator.effects import Append, LoadFailed, Response
 from kohort.coordinator.events import (
     BeginLoad,
@@ -119,7 +120,11 @@ class Groups:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, now_ms)
             return
         log_partition = topic.partitions[partition]
-        batch, header = encode_pairs_batch(write.records, now_ms, write.producer_id, write.producer_epoch)
+        records = write.records
+        if isinstance(records, LaidOutRecords):
+            batch, header = records.encode_batch(now_ms)
+        else:
+            batch, header = encode_pairs_batch(records, now_ms, write.producer_id, write.producer_epoch)
         if len(batch) > topic.config.max_message_bytes:
             done(ErrorCode.MESSAGE_TOO_LARGE, -1, now_ms)
             return
@@ -133,7 +138,7 @@ class Groups:
             done(error, base_offset, self.now_ms())
             self._arm()
 
-        log_partition.when_durable(base_offset + len(write.records), durable)
+        log_partition.when_durable(base_offset + header.record_count, durable)
 
     # --- the topic --------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kohort.coordinator.events import (
@@ -187,7 +188,7 @@ class Append:
     """Write these in one batch; then tell DurableWritten or WriteFailed with the token, in order."""
 
     token: int
-    records: tuple[RecordToWrite, ...]
+    records: Sequence[RecordToWrite]
     producer_id: int = -1
     producer_epoch: int = -1
 

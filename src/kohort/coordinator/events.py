@@ -88,7 +88,8 @@ class OffsetToCommit(NamedTuple):
 class OffsetCommit:
     request: Token
     group_id: str | None
-    offsets: tuple[OffsetToCommit, ...]
+    offsets: Sequence[OffsetToCommit]
+    """Of distinct partitions in a layout, as a `LaidOutOffsets`; else a tuple."""
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None

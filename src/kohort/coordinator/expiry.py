@@ -43,7 +43,7 @@ def _expire_offsets(turn: Turn, group: Group, tombstones: list[RecordToWrite]) -
     unstable = unstable_offsets(turn, group.group_id)
     pending = group.pending_offsets
     nothing_left = not unstable and not pending
-    for key, positioned in turn.shard.durable.offsets.get(group.group_id, {}).items():
+    for key, positioned in turn.shard.durable.offsets_of(group.group_id).items():
         topic, partition = key
         if (
             not group.is_subscribed_to(topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kohort.coordinator.commit_layout import LaidOutOffsets, LaidOutRecords
 from kohort.coordinator.effects import (
     CommitResponse,
     FetchedOffset,
@@ -38,7 +39,14 @@ def commit_offsets(turn: Turn, request: OffsetCommit) -> None:
     member = group.members.get(request.member_id)
     if member is not None:
         turn.renew(group, member)
-    retention_ms = request.retention_time_ms
+    retention_ms, offsets = request.retention_time_ms, request.offsets
+    if isinstance(offsets, LaidOutOffsets) and retention_ms == -1:
+        layout = offsets.layout
+        if layout.metadata_units <= turn.settings.offset_metadata_max_bytes:
+            records = LaidOutRecords(layout, offsets.offsets, turn.now_ms)
+            group.pending_commits.append(layout.keys)
+            turn.append(LaidOutCommit(records, [(request, layout.accepted)], group, layout.keys))
+            return
     expires_ms = -1 if retention_ms == -1 else min(max(turn.now_ms + retention_ms, 0), INT64_MAX)
     _write(turn, group, request, expires_ms)
 
@@ -106,7 +114,7 @@ def _write(
         turn.reply(request.request, response)
         turn.shard.forget_if_unused(group)
         return
-    commit = Commit(records, [(request, response)], group, tuple(keys), tuple(offsets), producer_id)
+    commit = PlainCommit(records, [(request, response)], group, tuple(keys), tuple(offsets))
     group.pending_commits.append(commit.keys)
     turn.append(commit, producer_id, producer_epoch)
 
@@ -126,12 +134,6 @@ def _check_item(turn: Turn, item: OffsetToCommit) -> ErrorCode:
 class Commit(Write):
     group: Group
     keys: tuple[TopicPartition, ...]
-    committed: tuple[CommittedOffset, ...]
-    """What the records say, in their order: commits are the hot path, so they are not decoded again."""
-    producer_id: int
-
-    def replay(self, durable: Durable, base_offset: int, producer_id: int) -> None:
-        durable.apply_commit(self.group.group_id, self.keys, self.committed, base_offset, producer_id)
 
     def settled(self, turn: Turn, error: ErrorCode) -> None:
         self.group.pending_commits.remove(self.keys)
@@ -150,6 +152,24 @@ class Commit(Write):
         turn.reply(request.request, response)
 
 
+@dataclass(slots=True)
+class PlainCommit(Commit):
+    committed: tuple[CommittedOffset, ...]
+    """What the records say, in their order: commits are the hot path, so they are not decoded again."""
+
+    def replay(self, durable: Durable, base_offset: int, producer_id: int) -> None:
+        durable.apply_commit(self.group.group_id, self.keys, self.committed, base_offset, producer_id)
+
+
+@dataclass(slots=True)
+class LaidOutCommit(Commit):
+    records: LaidOutRecords
+
+    def replay(self, durable: Durable, base_offset: int, producer_id: int) -> None:
+        assert producer_id == -1
+        durable.apply_laid_out(self.records, base_offset)
+
+
 # ---- fetch
 
 
@@ -157,7 +177,7 @@ def fetch_offsets(turn: Turn, request: OffsetFetch) -> None:
     assert request.group_id is not None
     durable = turn.shard.durable
     unstable = unstable_offsets(turn, request.group_id) if request.require_stable else set()
-    committed = durable.offsets.get(request.group_id, {})
+    committed = durable.offsets_of(request.group_id)
     wanted: Iterable[tuple[str, Iterable[int]]]
     if request.topics is None:
         by_topic: dict[str, list[int]] = {}
@@ -222,7 +242,7 @@ def delete_offsets(turn: Turn, request: OffsetDelete) -> None:
 
 def held_offsets(turn: Turn, group: Group) -> dict[TopicPartition, None]:
     """Every partition the group has an offset for: visible, on its way to the log, or in a transaction."""
-    held: dict[TopicPartition, None] = dict.fromkeys(turn.shard.durable.offsets.get(group.group_id, {}))
+    held: dict[TopicPartition, None] = dict.fromkeys(turn.shard.durable.offsets_of(group.group_id))
     held.update(dict.fromkeys(group.pending_offsets))
     held.update(dict.fromkeys(sorted(turn.shard.durable.unstable(group.group_id))))
     return held

@@ -6,10 +6,11 @@ restart finds is what was visible before. Everything here comes from records; no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kohort.coordinator.commit_layout import LaidOutRecords
 from kohort.coordinator.events import LogRecord
 from kohort.coordinator.records import (
     CommittedOffset,
@@ -21,6 +22,7 @@ from kohort.coordinator.records import (
 )
 
 TopicPartition = tuple[str, int]
+_tuple = tuple.__new__  # a NamedTuple without its Python-level constructor
 
 
 class Positioned(NamedTuple):
@@ -30,23 +32,51 @@ class Positioned(NamedTuple):
     log_offset: int
 
 
+class Together:
+    """The newest commit of a layout, in the place of all its partitions: the next one takes one store, not ten.
+
+    What is written to any of the partitions in another way, or looked at, is taken apart first.
+    """
+
+    __slots__ = ("log_offset", "records")
+
+    def __init__(self, records: LaidOutRecords, log_offset: int) -> None:
+        self.records, self.log_offset = records, log_offset
+
+    def each(self) -> Iterator[Positioned]:
+        for number, committed in enumerate(self.records.committed()):
+            yield Positioned(committed, self.log_offset + number)
+
+
 @dataclass(slots=True)
 class Durable:
     """What the log says, and nothing more."""
 
     groups: dict[str, GroupMetadata] = field(default_factory=dict)
-    offsets: dict[str, dict[TopicPartition, Positioned]] = field(default_factory=dict)
+    _offsets: dict[str, dict[TopicPartition, Positioned | Together]] = field(default_factory=dict)
+    _together: dict[str, list[Together]] = field(default_factory=dict)
+    """Group -> what of its offsets is not taken apart."""
     open_transactions: dict[int, dict[OffsetKey, Positioned]] = field(default_factory=dict)
     """Producer id -> what it committed; visible only with its COMMIT marker."""
     skipped: dict[int, int] = field(default_factory=dict)
     """Key version -> how many records of kinds not served here were passed over."""
 
     def knows(self, group_id: str) -> bool:
-        return group_id in self.groups or group_id in self.offsets
+        return group_id in self.groups or group_id in self._offsets
 
-    def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        found = self.offsets.get(group_id, {}).get((topic, partition))
-        return found.committed if found else None
+    @property
+    def offsets(self) -> Mapping[str, Mapping[TopicPartition, Positioned]]:
+        """Group -> its committed offsets, of all groups. For one group `offsets_of` does less."""
+        for group_id in list(self._together):
+            self._take_apart(group_id)
+        return self._offsets  # type: ignore[return-value]
+
+    def offsets_of(self, group_id: str) -> Mapping[TopicPartition, Positioned]:
+        self._take_apart(group_id)
+        return self._offsets.get(group_id, {})  # type: ignore[return-value]
+
+    def groups_with_offsets(self) -> Iterable[str]:
+        return self._offsets
 
     def unstable(self, group_id: str) -> set[TopicPartition]:
         """Partitions of the group with a transactional commit that is neither committed nor aborted."""
@@ -80,16 +110,47 @@ class Durable:
         producer_id: int,
     ) -> None:
         """What `apply` does with the records of one commit, for who knows what they say."""
-        make = tuple.__new__
-        positioned = [make(Positioned, (each, base_offset + number)) for number, each in enumerate(committed)]
+        positioned = [
+            _tuple(Positioned, (each, base_offset + number)) for number, each in enumerate(committed)
+        ]
         if producer_id == -1:
-            of_group = self.offsets.get(group_id)
-            if of_group is None:
-                of_group = self.offsets[group_id] = {}
-            of_group.update(zip(keys, positioned, strict=True))
+            self._of_group(group_id).update(zip(keys, positioned, strict=True))
         else:
             pending = self.open_transactions.setdefault(producer_id, {})
             pending.update(zip((OffsetKey(group_id, *key) for key in keys), positioned, strict=True))
+
+    def apply_laid_out(self, records: LaidOutRecords, base_offset: int) -> None:
+        """The same for a commit in a layout."""
+        layout = records.layout
+        of_group = self._offsets.get(layout.group_id)
+        if of_group is not None:
+            before = of_group.get(layout.keys[0])
+            if isinstance(before, Together) and before.records.layout is layout:
+                before.records, before.log_offset = records, base_offset
+                return
+            if layout.group_id in self._together and any(
+                isinstance(of_group.get(key), Together) for key in layout.keys
+            ):
+                self._take_apart(layout.group_id)
+        else:
+            of_group = self._offsets[layout.group_id] = {}
+        together = Together(records, base_offset)
+        of_group.update(dict.fromkeys(layout.keys, together))
+        self._together.setdefault(layout.group_id, []).append(together)
+
+    def _take_apart(self, group_id: str) -> None:
+        for together in self._together.pop(group_id, ()):
+            of_group = self._offsets[group_id]
+            of_group.update(zip(together.records.layout.keys, together.each(), strict=True))
+
+    def _of_group(self, group_id: str) -> dict[TopicPartition, Positioned | Together]:
+        """The offsets of a group, to be changed one by one."""
+        if group_id in self._together:
+            self._take_apart(group_id)
+        of_group = self._offsets.get(group_id)
+        if of_group is None:
+            of_group = self._offsets[group_id] = {}
+        return of_group
 
     def _apply_offset(self, key: OffsetKey, record: LogRecord) -> None:
         if record.value is None:
@@ -103,15 +164,16 @@ class Durable:
 
     def _remember(self, key: OffsetKey, positioned: Positioned) -> None:
         group_id, topic, partition = key
-        of_group = self.offsets.get(group_id)
-        if of_group is None:
-            of_group = self.offsets[group_id] = {}
+        of_group = self._offsets.get(group_id)
+        if of_group is None or group_id in self._together:
+            of_group = self._of_group(group_id)
         of_group[topic, partition] = positioned
 
     def _forget(self, key: OffsetKey) -> None:
-        of_group = self.offsets.get(key.group_id, {})
-        if of_group.pop((key.topic, key.partition), None) is not None and not of_group:
-            del self.offsets[key.group_id]
+        of_group = self._of_group(key.group_id)
+        of_group.pop((key.topic, key.partition), None)
+        if not of_group:
+            del self._offsets[key.group_id]
         for producer_id, pending in list(self.open_transactions.items()):
             if pending.pop(key, None) is not None and not pending:
                 del self.open_transactions[producer_id]
@@ -120,6 +182,6 @@ class Durable:
         for key, positioned in self.open_transactions.pop(producer_id, {}).items():
             if not commit:
                 continue
-            current = self.offsets.get(key.group_id, {}).get((key.topic, key.partition))
+            current = self.offsets_of(key.group_id).get((key.topic, key.partition))
             if current is None or positioned.log_offset > current.log_offset:
                 self._remember(key, positioned)

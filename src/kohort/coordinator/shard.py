@@ -233,7 +233,7 @@ class Shard:
         expiry.schedule(turn)
 
     def _add_simple_groups(self) -> None:
-        for group_id in self.durable.offsets:
+        for group_id in self.durable.groups_with_offsets():
             if group_id not in self.groups:
                 self.groups[group_id] = Group(group_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class Write:
     """Records on their way to the log, and who is answered once they are durable."""
 
-    records: tuple[RecordToWrite, ...]
+    records: Sequence[RecordToWrite]
     answers: list[tuple[Request, Response]]
 
     def replay(self, durable: Durable, base_offset: int, producer_id: int) -> None:

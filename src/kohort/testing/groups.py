@@ -184,7 +184,7 @@ def _happens(broker: Broker, group_id: str, event: RebalanceAsked | SessionEnded
 
 def _committed(broker: Broker, group_id: str) -> dict[TopicPartition, int]:
     found = shard_of(broker, group_id)
-    offsets = found.durable.offsets.get(group_id, {}) if found is not None else {}
+    offsets = found.durable.offsets_of(group_id) if found is not None else {}
     return {TopicPartition(*key): positioned.committed.offset for key, positioned in sorted(offsets.items())}
 
 
