@@ -109,6 +109,23 @@ def test_arrow_takes_all_that_is_buffered_and_moves_the_same_positions() -> None
     assert world.fetcher.take_arrow(None, None, world.now_ms) is None
 
 
+@pytest.mark.parametrize(
+    ("setting", "asked"),
+    [({}, [1 << 20, 8 << 20, 1 << 20]), ({"max_partition_fetch_bytes": 5000}, [5000] * 3)],
+)
+def test_who_reads_arrow_is_asked_for_more_at_a_time(setting: dict[str, int], asked: list[int]) -> None:
+    world = World(version=12, **setting)
+    sizes: list[int] = []
+    for first, arrow in ((0, True), (1, False), (2, False)):
+        sizes += [topic.partitions[0].partition_max_bytes for topic in world.tick()[1].topics]
+        world.answer({ORDERS_0: data(batch(first))}, session_id=0)
+        if arrow:
+            world.fetcher.take_arrow(None, None, world.now_ms)
+        else:
+            world.take()
+    assert sizes == asked
+
+
 def test_arrow_is_bounded_by_max_records() -> None:
     world = World()
     world.tick()

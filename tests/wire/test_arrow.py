@@ -61,6 +61,28 @@ def test_the_rows_are_the_records(way: str, log: list[bytes]) -> None:
     assert shown(batch) == [row_of(record) for data in log for record in iter_records(data)]
 
 
+@pytest.mark.parametrize("way", WAYS)
+@given(log=logs())
+@settings(max_examples=60, deadline=None)
+def test_views_of_the_fetched_bytes_are_the_same_rows(way: str, log: list[bytes]) -> None:
+    with loops_of(way):
+        parts = [part_of(b"".join(log[:2])), part_of(b"".join(log[2:]), partition=1)]
+        viewed, copied = to_arrow(parts, binary_view=True), to_arrow(parts)
+    assert [field.type for field in viewed.schema][:2] == [pa.binary_view(), pa.binary_view()]
+    assert shown(viewed) == shown(copied)
+    assert viewed.column("value").cast(pa.binary()).equals(copied.column("value"))
+
+
+@usual
+@pytest.mark.parametrize("size", [0, 1, 4, 11, 12, 13, 100])
+def test_views_of_every_size_at_the_edge_of_what_they_hold_themselves(size: int) -> None:
+    values = [bytes(range(100, 100 + size)), None, bytes(range(255, 255 - size, -1))]
+    data = bytes(encode_batch([Record(at, T, value, value, []) for at, value in enumerate(values)]))
+    batch = to_arrow([part_of(data)], columns=("key", "value"), binary_view=True)
+    batch.validate(full=True)
+    assert batch.column("value").to_pylist() == batch.column("key").to_pylist() == values
+
+
 @usual
 def test_columns_of_several_partitions_become_one_batch() -> None:
     keyed = bytes(encode_batch([Record(0, T, b"k", None, [("h", b"x")]), Record(1, T, None, b"v", [])]))

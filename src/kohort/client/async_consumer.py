@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -119,14 +120,20 @@ class AsyncConsumer:
         return self._calls.intercept(taken) if taken and self._calls.intercepts else taken
 
     async def poll_arrow(
-        self, timeout: float = 1.0, max_records: int | None = None, columns: tuple[str, ...] | None = None
+        self,
+        timeout: float = 1.0,
+        max_records: int | None = None,
+        columns: tuple[str, ...] | None = None,
+        *,
+        binary_view: bool = False,
     ) -> pyarrow.RecordBatch | None:
-        """The same as one pyarrow RecordBatch, without an object per record; None if nothing came in time."""
-        take = self._core.fetcher.take_arrow
+        """The same as one pyarrow RecordBatch, without an object per record; None if nothing came in time.
+
+        `binary_view` as in `Consumer.poll_arrow`.
+        """
         checked_limit(max_records, 1)
-        return await self._run(
-            self._calls.poll(self._deadline(timeout), lambda now_ms: take(max_records, columns, now_ms), None)
-        )
+        take = partial(self._core.fetcher.take_arrow, max_records, columns, binary_view=binary_view)
+        return await self._run(self._calls.poll(self._deadline(timeout), take, None))
 
     def __aiter__(self) -> AsyncGenerator[Record, None]:
         """Records one by one, without end. What was not given out yet is not committed, and is read again."""

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -166,17 +167,23 @@ class Consumer:
         return self._calls.intercept(taken) if taken and self._calls.intercepts else taken
 
     def poll_arrow(
-        self, timeout: float = 1.0, max_records: int | None = None, columns: tuple[str, ...] | None = None
+        self,
+        timeout: float = 1.0,
+        max_records: int | None = None,
+        columns: tuple[str, ...] | None = None,
+        *,
+        binary_view: bool = False,
     ) -> pyarrow.RecordBatch | None:
         """The same as one pyarrow RecordBatch, without an object per record; None if nothing came in time.
 
         batch = consumer.poll_arrow(1.0, max_records=100_000, columns=("value", "offset"))
+
+        With `binary_view`, key and value have Arrow's type of that name instead of binary: nothing is copied, and the
+        batch keeps the fetched bytes as long as it lives. Not everything reads that type yet.
         """
-        take = self._core.fetcher.take_arrow
         checked_limit(max_records, 1)
-        return self._run(
-            self._calls.poll(self._deadline(timeout), lambda now_ms: take(max_records, columns, now_ms), None)
-        )
+        take = partial(self._core.fetcher.take_arrow, max_records, columns, binary_view=binary_view)
+        return self._run(self._calls.poll(self._deadline(timeout), take, None))
 
     def __iter__(self) -> Generator[Record, None, None]:
         """Records one by one, without end. What was not given out yet is not committed, and is read again."""

@@ -190,11 +190,15 @@ class Records(Sequence[Record]):
         """Pickles as a list of records: the buffer behind them may be far larger."""
         return list, (list(self),)
 
-    def to_arrow(self, columns: Sequence[str] | None = None) -> Any:
-        """A pyarrow.RecordBatch of these, without a record being made; `columns` names those that are needed."""
+    def to_arrow(self, columns: Sequence[str] | None = None, *, binary_view: bool = False) -> Any:
+        """A pyarrow.RecordBatch of these, without a record being made; `columns` names those that are needed.
+
+        `binary_view`: key and value of that type, without a copy of their bytes; see `Consumer.poll_arrow`.
+        """
         from kohort.wire.arrow import PartitionColumns, to_arrow
 
-        return to_arrow([PartitionColumns(self.topic, self.partition, self.columns)], columns=columns)
+        part = PartitionColumns(self.topic, self.partition, self.columns)
+        return to_arrow([part], columns=columns, binary_view=binary_view)
 
     def _chunk(self, start: int) -> Iterator[Record]:
         columns = self.columns if len(self) <= _CHUNK else self.columns.slice(start, start + _CHUNK)

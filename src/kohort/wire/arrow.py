@@ -4,6 +4,8 @@
     timestamp: timestamp[ms]   timestamp_type: int32   headers: list<struct<key: string, value: binary>>
 
 No column but key, value and the values of headers ever holds a null: a record without a timestamp has -1.
+With `binary_view`, key and value are of that type: 16 bytes for each, which say where in the fetched bytes it lies.
+Nothing is copied, and the batch keeps all of those bytes as long as it lives.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ SCHEMA = pa.schema(
         pa.field("headers", pa.list_(HEADER), nullable=False),
     ]
 )
+_VIEW = pa.binary_view()
 _NO_HEADERS = pa.array([], HEADER)
 LARGEST_COLUMN = (1 << 31) - 1
 """Bytes that a column of type binary can hold."""
@@ -47,13 +50,17 @@ class PartitionColumns(NamedTuple):
 
 
 def to_arrow(
-    parts: Sequence[PartitionColumns], *, columns: Sequence[str] | None = None, topic_as_string: bool = False
+    parts: Sequence[PartitionColumns],
+    *,
+    columns: Sequence[str] | None = None,
+    topic_as_string: bool = False,
+    binary_view: bool = False,
 ) -> pa.RecordBatch:
     """All parts, in their order, as one batch; of the schema's columns those that are asked for.
 
     OverflowError if keys or values are more than 2 GiB: `to_arrow_batches` divides them.
     """
-    schema = arrow_schema(columns, topic_as_string=topic_as_string)
+    schema = arrow_schema(columns, topic_as_string=topic_as_string, binary_view=binary_view)
     arrays = [_BUILDERS[field.name](parts, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -78,11 +85,15 @@ def to_arrow_batches(
     return [to_arrow(group, columns=columns, topic_as_string=topic_as_string) for group in groups]
 
 
-def arrow_schema(columns: Sequence[str] | None = None, *, topic_as_string: bool = False) -> pa.Schema:
+def arrow_schema(
+    columns: Sequence[str] | None = None, *, topic_as_string: bool = False, binary_view: bool = False
+) -> pa.Schema:
     """The schema of the columns that are asked for, in that order."""
     schema = SCHEMA
     if topic_as_string:
         schema = schema.set(schema.get_field_index("topic"), pa.field("topic", pa.string(), nullable=False))
+    if binary_view:
+        schema = schema.set(0, pa.field("key", pa.binary_view())).set(1, pa.field("value", pa.binary_view()))
     if columns is None:
         return schema
     unknown = [name for name in columns if name not in SCHEMA.names]
@@ -122,11 +133,15 @@ def _binary(pieces: Sequence[Pieces], kind: Any) -> Any:
     if not pieces:
         return pa.array([], kind)
     rows = sum(len(piece[1]) for piece in pieces)
-    validity, ends, data = loops_for(sum(len(piece[0]) for piece in pieces)).gather(pieces)
+    loops = loops_for(sum(len(piece[0]) for piece in pieces))
+    if kind == _VIEW:
+        validity, views = loops.views(pieces)
+        buffers = [views, *(data for data, _, _ in pieces)]
+    else:
+        # Arrow's allocator keeps memory for the next batch, while that of the system takes it back page by page.
+        validity, *buffers = loops.gather(pieces, pa.allocate_buffer)
     return pa.Array.from_buffers(
-        kind,
-        rows,
-        [None if validity is None else pa.py_buffer(validity), pa.py_buffer(ends), pa.py_buffer(data)],
+        kind, rows, [None if validity is None else pa.py_buffer(validity), *map(pa.py_buffer, buffers)]
     )
 
 

@@ -20,6 +20,7 @@ _unpack_header = Struct(">qii5xh4xqq14xi").unpack_from
 COMPILED = False
 _TOO_LATE = 1 << 63
 LARGEST_INT32 = (1 << 31) - 1
+LARGEST_INLINE = 12  # bytes that a view of Arrow's holds itself
 _ONE_BYTE = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
 
 Rows = tuple[list[int], list[int], list[int], list[int], list[int], list[int], list[int], list[int]]
@@ -170,8 +171,13 @@ def _skip_headers(data: bytes, pos: int, count: int, end: int) -> int:
     return pos
 
 
-def gather(pieces: Sequence[Pieces]) -> tuple[Buffer | None, Buffer, Buffer]:
-    """The pieces in one buffer, as Arrow has its binary columns: validity bits (None: no nulls), ends, bytes."""
+def gather(
+    pieces: Sequence[Pieces], new: Callable[[int], Any] | None = None
+) -> tuple[Buffer | None, Buffer, Any]:
+    """The pieces in one buffer, as Arrow has its binary columns: validity bits (None: no nulls), ends, bytes.
+
+    `new` gives memory for so many bytes, if they are copied by compiled code.
+    """
     blobs: list[bytes | memoryview] = []
     bits: list[bool] = []
     ends = [0]
@@ -183,12 +189,37 @@ def gather(pieces: Sequence[Pieces]) -> tuple[Buffer | None, Buffer, Buffer]:
                 blobs.append(memoryview(data)[start : start + size])
     if ends[-1] > LARGEST_INT32:
         raise OverflowError(f"{ends[-1]} bytes are too many for one column of Arrow's binary type")
-    validity = None
-    if not all(bits):
-        validity = bytearray(len(bits) // 8 + 1)
-        for row, bit in enumerate(bits):
-            validity[row >> 3] |= bit << (row & 7)
-    return validity, memoryview(array("i", ends)), b"".join(blobs)
+    return _validity(bits), memoryview(array("i", ends)), b"".join(blobs)
+
+
+def views(pieces: Sequence[Pieces]) -> tuple[Buffer | None, Buffer]:
+    """The pieces where they are, as Arrow's binary_view has them: validity bits (None: no nulls), 16 bytes for each.
+
+    Those are its size and, if it is short, itself; else how it begins, the number of its buffer and where it starts.
+    """
+    found: list[bytes] = []
+    bits: list[bool] = []
+    for number, (data, starts, sizes) in enumerate(pieces):
+        view = memoryview(data)
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+            bits.append(size >= 0)
+            if size <= LARGEST_INLINE:
+                found.append(_inline.pack(max(size, 0), bytes(view[start : start + max(size, 0)])))
+            else:
+                found.append(_elsewhere.pack(size, bytes(view[start : start + 4]), number, start))
+    return _validity(bits), b"".join(found)
+
+
+_inline, _elsewhere = Struct("=i12s"), Struct("=i4sii")
+
+
+def _validity(bits: list[bool]) -> Buffer | None:
+    if all(bits):
+        return None
+    validity = bytearray(len(bits) // 8 + 1)
+    for row, bit in enumerate(bits):
+        validity[row >> 3] |= bit << (row & 7)
+    return validity
 
 
 def header_pieces(columns: Columns) -> tuple[Pieces, Pieces]:

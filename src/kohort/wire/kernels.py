@@ -302,11 +302,18 @@ def encode(*columns: Any) -> Any:
     return kernels_encode.encode(*columns)
 
 
-def gather(pieces: Sequence[Pieces]) -> tuple[Any, Any, Any]:
+def gather(pieces: Sequence[Pieces], new: Callable[[int], Any] | None = None) -> tuple[Any, Any, Any]:
     """As `columns_python.gather`; loaded when something becomes Arrow."""
     from kohort.wire import kernels_arrow
 
-    return kernels_arrow.gather(pieces)
+    return kernels_arrow.gather(pieces, new)
+
+
+def views(pieces: Sequence[Pieces]) -> tuple[Any, Any]:
+    """As `columns_python.views`."""
+    from kohort.wire import kernels_arrow
+
+    return kernels_arrow.views(pieces)
 
 
 def header_pieces(columns: Columns) -> tuple[Pieces, Pieces]:

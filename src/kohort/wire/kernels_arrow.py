@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from kohort.wire.kernels import (
 )
 
 LARGEST_INT32 = (1 << 31) - 1
+LARGEST_INLINE = 12  # bytes that a view holds itself
 
 
 @kernel(INT64(BYTES_IN, INT32S_IN, INT32S_IN, INT32S, INT64, BYTES_OUT))
@@ -69,25 +70,65 @@ def header_rows(
     return row
 
 
-def gather(pieces: Sequence[Pieces]) -> tuple[Any, Any, Any]:
+@kernel(INT64(BYTES_IN, INT32S_IN, INT32S_IN, INT32S, INT64, INT64))
+def view_rows(data: Any, starts: Any, sizes: Any, views: Any, row: int, buffer: int) -> int:
+    """Four numbers for each piece from `row` on, as Arrow's binary_view has them; the row after, or FAILED.
+
+    The size; then up to 12 bytes themselves, or the first four of them, the number of the buffer and where they start.
+    """
+    for piece in range(len(starts)):
+        start, size = np.int64(starts[piece]), np.int64(sizes[piece])
+        at = 4 * (row + piece)
+        views[at] = max(size, 0)
+        views[at + 1] = views[at + 2] = views[at + 3] = 0
+        if size <= 0:
+            continue
+        if start < 0 or size > len(data) - start:
+            return FAILED
+        inline = size if size <= LARGEST_INLINE else 4
+        for byte in range(inline):
+            views[at + 1 + byte // 4] |= np.int32(data[start + byte]) << (8 * (byte % 4))
+        if size > LARGEST_INLINE:
+            views[at + 2] = buffer
+            views[at + 3] = start
+    return row + len(starts)
+
+
+def gather(pieces: Sequence[Pieces], new: Callable[[int], Any] | None = None) -> tuple[Any, Any, Any]:
     """As `columns_python.gather`."""
+    columns, all_sizes, validity = _columns(pieces)
+    total = int((all_sizes if validity is None else np.maximum(all_sizes, 0)).sum(dtype=np.int64))
+    if total > LARGEST_INT32:
+        raise OverflowError(f"{total} bytes are too many for one column of Arrow's binary type")
+    room = np.empty(total, np.uint8) if new is None else new(total)
+    ends, out = np.empty(len(all_sizes) + 1, np.int32), np.frombuffer(room, np.uint8)
+    ends[0] = row = 0
+    for data, starts, sizes in columns:
+        at = gather_rows(data, starts, sizes, ends, row, out)
+        assert at >= 0, "a piece lies outside its buffer"
+        row += len(starts)
+    return validity, ends, room
+
+
+def views(pieces: Sequence[Pieces]) -> tuple[Any, Any]:
+    """As `columns_python.views`."""
+    columns, all_sizes, validity = _columns(pieces)
+    found, row = np.empty(4 * len(all_sizes), np.int32), 0
+    for number, (data, starts, sizes) in enumerate(columns):
+        row = view_rows(data, starts, sizes, found, row, number)
+        assert row >= 0, "a piece lies outside its buffer"
+    return validity, found
+
+
+def _columns(pieces: Sequence[Pieces]) -> tuple[list[tuple[Any, Any, Any]], Any, Any]:
+    """As the kernels take them; the sizes of all pieces; their validity bits (None: no nulls)."""
     columns = [
         (read_only(np.frombuffer(data, np.uint8)), _int32s(starts), _int32s(sizes))
         for data, starts, sizes in pieces
     ]
     all_sizes = columns[0][2] if len(columns) == 1 else np.concatenate([column[2] for column in columns])
     there = all_sizes >= 0
-    complete = bool(there.all())
-    total = int((all_sizes if complete else np.maximum(all_sizes, 0)).sum(dtype=np.int64))
-    if total > LARGEST_INT32:
-        raise OverflowError(f"{total} bytes are too many for one column of Arrow's binary type")
-    ends, out = np.empty(len(all_sizes) + 1, np.int32), np.empty(total, np.uint8)
-    ends[0] = row = 0
-    for data, starts, sizes in columns:
-        at = gather_rows(data, starts, sizes, ends, row, out)
-        assert at >= 0, "a piece lies outside its buffer"
-        row += len(starts)
-    return (None if complete else np.packbits(there, bitorder="little")), ends, out
+    return columns, all_sizes, None if there.all() else np.packbits(there, bitorder="little")
 
 
 def header_pieces(columns: Columns) -> tuple[Pieces, Pieces]:
