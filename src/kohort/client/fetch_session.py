@@ -46,6 +46,12 @@ class Asked(NamedTuple):
 Forgotten = tuple[TopicPartition, bytes]
 """A partition that leaves a session, with the topic id it had there."""
 
+# A full fetch at once sets these right.
+LOST_SESSION = frozenset({
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+})  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:

@@ -21,9 +21,17 @@ from kohort.client.cluster import NO_NODE, Node, PartitionInfo
 from kohort.client.config import ConsumerConfig
 from kohort.client.effects import Answer, Failure, FailureKind, Outbox, Send
 from kohort.client.errors import error_for_failure
-from kohort.client.fetch_buffer import MAX_CHAIN, FetchBuffer, Piece, end_of
+from kohort.client.fetch_buffer import (
+    ARROW_FETCH_BYTES,
+    DEFAULT_FETCH_BYTES,
+    MAX_ARROW_BYTES,
+    MAX_CHAIN,
+    FetchBuffer,
+    Piece,
+    end_of,
+)
 from kohort.client.fetch_errors import FetchErrors, Question, name
-from kohort.client.fetch_session import Asked, FetchPlan, FetchSession, fetch_request
+from kohort.client.fetch_session import LOST_SESSION, Asked, FetchPlan, FetchSession, fetch_request
 from kohort.client.metadata import Metadata
 from kohort.client.records import Records
 from kohort.client.subscription import PartitionState, Subscription
@@ -34,20 +42,6 @@ from kohort.wire.messages.fetch import FetchRequest, FetchResponse, PartitionDat
 from kohort.wire.struct import ZERO_UUID
 
 log = logging.getLogger("kohort.client.fetcher")
-
-# A full fetch at once sets these right.
-LOST_SESSION = frozenset({
-    ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-})  # fmt: skip
-
-MAX_ARROW_BYTES = 1 << 30
-"""A column of Arrow holds 2 GiB; after so many bytes no further answer is added to it."""
-
-DEFAULT_FETCH_BYTES = 1 << 20  # of max.partition.fetch.bytes
-ARROW_FETCH_BYTES = 8 << 20
-"""What one partition is asked for by a consumer that reads Arrow, unless max.partition.fetch.bytes was changed: a poll
-costs some hundred microseconds however much it brings, a third of the time with Kafka's 1 MB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
