@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 from kohort.spark.offsets import Offsets
 from kohort.spark.options import AtOffsets, Edge, OptionError, SourceOptions, read_source_options
 from kohort.spark.planning import Leader, OffsetRange, batch_ranges, split
+from kohort.spark.worker_process import keep_what_is_loaded
 
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -72,6 +73,7 @@ class KohortDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(dict(options.items()))
+        keep_what_is_loaded()
 
     def schema(self) -> StructType:
         wanted = str(self.options.get("includeheaders", "false")).strip().lower() == "true"
@@ -80,12 +82,14 @@ class KohortDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_source_options(self.options, streaming=False)
+        keep_what_is_loaded()
         return KohortReader(options, columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from kohort.spark.stream import KohortStreamReader
 
         options = read_source_options(self.options, streaming=True)
+        keep_what_is_loaded()
         return KohortStreamReader(options, columns_of(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -134,6 +138,7 @@ class RangesReader:
 
         if not isinstance(partition, RangePartition):
             return iter(())  # Spark's stand-in for "there is nothing to read"
+        keep_what_is_loaded()
         return read_range(partition.wanted, partition.leader, self.options, self.columns)
 
 
