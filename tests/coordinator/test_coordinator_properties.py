@@ -1,16 +1,19 @@
 """Arbitrary requests of arbitrary members, with writes that succeed and fail in between, keep the invariants."""
 
 from collections import deque
+from copy import deepcopy
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.coordinator import events as ev
-from kohort.coordinator.effects import Append, Reply, SetTimer
+from kohort.coordinator.effects import Append, HeartbeatResponse, Reply, SetTimer
+from kohort.coordinator.heartbeat import in_full, in_time
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.shard import Shard
+from kohort.coordinator.turn import Turn
 from kohort.sim.invariants import check_shard, check_twin, require
 from kohort.wire.errors import ErrorCode
 
@@ -265,3 +268,33 @@ def test_arbitrary_requests_keep_the_invariants(script: list[tuple[Any, ...]]) -
     check_twin(twin, world.twin)
     world.reload()
     assert world.open == set(), "someone was never answered"
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(actions, min_size=5, max_size=40),
+    st.lists(
+        st.tuples(ids, st.integers(-1, 1), st.sampled_from([0, 1, 3_000, 9_000])), min_size=1, max_size=6
+    ),
+)
+def test_a_heartbeat_in_time_does_what_the_full_way_does(
+    script: list[tuple[Any, ...]], beats: list[tuple[int, int, int]]
+) -> None:
+    world = World()
+    for action in script:
+        act(world, action)
+    for number, off, later_ms in beats:
+        world.now_ms += later_ms
+        for group_id in world.shard.groups:
+            quick, full = deepcopy(world.shard), deepcopy(world.shard)
+            group, of_full = quick.groups[group_id], full.groups[group_id]
+            known = [*group.members, *group.pending_joins, "stranger"]
+            beat = ev.Heartbeat(0, group_id, known[number % len(known)], group.generation_id + off)
+            answer = in_time(group, beat.member_id, beat.generation_id, world.now_ms)
+            if answer is None:
+                assert group == of_full, "no answer, yet something changed"
+                continue
+            turn = Turn(full, world.now_ms)
+            in_full(turn, of_full, beat)
+            assert turn.effects == [Reply(0, HeartbeatResponse(answer))]
+            assert group == of_full

@@ -217,3 +217,23 @@ def test_ten_thousand_protocols_are_no_trouble() -> None:
     for number in (0, 1, 2, 3, 4, 0):
         shard.step(join(f"s{number}", member_id=f"c-{number}", protocols=protocols[::-1]), 0)
     assert shard.groups["g"].protocol_name == "protocol-9999"
+
+
+def test_the_runtime_answers_a_heartbeat_at_once_while_it_has_the_partition() -> None:
+    runtime = Runtime(
+        Settings(group_initial_rebalance_delay_ms=0), ImmediateLog(), lambda request, response: None
+    )
+    partition = partition_for("g", 50)
+    assert runtime.heartbeat("g", "c-uuid", 1, 0) is None
+    runtime.handle(partition, ev.BeginLoad(0), 0)
+    assert runtime.heartbeat("g", "c-uuid", 1, 0) is None
+    runtime.handle(partition, ev.EndLoad(0), 0)
+    runtime.submit(join(requires_member_id=False), 0)
+    assert runtime.heartbeat("g", "c-uuid", 1, 5_000) is ErrorCode.NONE
+    assert runtime.heartbeat("g", "c-uuid", 2, 5_000) is None, "the full way refuses it"
+    runtime.fire_due(14_999)
+    assert "c-uuid" in runtime.shards[partition].groups["g"].members
+    runtime.fire_due(15_000)
+    assert "c-uuid" not in runtime.shards[partition].groups["g"].members
+    runtime.handle(partition, ev.Resign(1), 15_000)
+    assert runtime.heartbeat("g", "c-uuid", 1, 15_000) is None

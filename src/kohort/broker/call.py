@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kohort.wire.compile import Chunk, Codec
-from kohort.wire.frame import response_chunks
+from kohort.wire.frame import response_frame
 from kohort.wire.struct import Message
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Call:
     def reply_encoded(self, body: bytes) -> None:
         """As `reply`, for who has the body already."""
         assert self.chunks is None, "a call is answered once"
-        self.chunks = [b"".join(response_chunks(self.codec, self.correlation_id, [body]))]
+        self.chunks = [response_frame(self.codec, self.correlation_id, body)]
         self.connection.answered(self)
 
     def reply_nothing(self) -> None:
@@ -94,5 +94,5 @@ class Call:
         if isinstance(message, Encoded):
             self.chunks = message.chunks
             return
-        body = self.codec.encode_response(message)
-        self.chunks = [b"".join(response_chunks(self.codec, self.correlation_id, body))]
+        body = b"".join(self.codec.encode_response(message))
+        self.chunks = [response_frame(self.codec, self.correlation_id, body)]

@@ -234,11 +234,13 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def _flush(self) -> None:
-        calls = self._calls
+        """Sends the answers that are there, up to the first that is not."""
+        calls, outbox = self._calls, self._outbox
         try:
-            while calls and calls[0].chunks is not None:
-                self._outbox.add(calls.popleft().chunks or ())
-            self._outbox.flush()
+            while calls and (chunks := calls[0].chunks) is not None:
+                calls.popleft()
+                outbox.add(chunks)
+            outbox.flush()
         except OSError as error:
             log.debug("%s went away: %s", self.peer, error)
             self._closing = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from kohort.broker.broker import Broker
@@ -16,6 +17,7 @@ from kohort.coordinator.effects import (
     SyncResponse,
 )
 from kohort.coordinator.events import Heartbeat, JoinGroup, LeaveGroup, Leaver, SyncGroup
+from kohort.wire.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import heartbeat as beat
 from kohort.wire.messages import join_group as join
@@ -106,7 +108,13 @@ def _synced(response: SyncResponse) -> sync.SyncGroupResponse:
 
 def heartbeat(broker: Broker, call: Call) -> None:
     request: beat.HeartbeatRequest = call.request
-    broker.groups.submit(
+    groups = broker.groups
+    if request.group_instance_id is None:
+        error = groups.heartbeat(request.group_id, request.member_id, request.generation_id)
+        if error is not None:
+            call.reply_encoded(_encoded(call.version, error))
+            return
+    groups.submit(
         Heartbeat(
             Answer(call, _beaten),
             request.group_id,
@@ -119,6 +127,13 @@ def heartbeat(broker: Broker, call: Call) -> None:
 
 def _beaten(response: HeartbeatResponse) -> beat.HeartbeatResponse:
     return beat.HeartbeatResponse(0, response.error)
+
+
+@cache
+def _encoded(version: int, error: ErrorCode) -> bytes:
+    """There are so few answers to heartbeats that each is encoded once."""
+    layout = codec(beat.HeartbeatResponse.API_KEY, version)
+    return b"".join(layout.encode_response(beat.HeartbeatResponse(0, error)))
 
 
 def leave_group(broker: Broker, call: Call) -> None:

@@ -81,6 +81,10 @@ class Groups:
         self._runtime.submit(request, self.now_ms())
         self._arm()
 
+    def heartbeat(self, group_id: str, member_id: str, generation_id: int) -> ErrorCode | None:
+        """The answer to a heartbeat of a dynamic member, if it can be given at once; else it is to be submitted."""
+        return self._runtime.heartbeat(group_id, member_id, generation_id, self.now_ms())
+
     def ask_shard(self, partition: int, request: ListGroups) -> None:
         self._runtime.handle(partition, request, self.now_ms())
 

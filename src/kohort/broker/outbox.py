@@ -21,13 +21,14 @@ _BUFFERS_A_CALL = 256
 class Outbox:
     """The queue of one connection. `drained` is called when a flush that had to wait is done."""
 
-    __slots__ = ("_drained", "_fd", "_loop", "_queue", "_writable_fd")
+    __slots__ = ("_drained", "_fd", "_loop", "_queue", "_writable_fd", "is_waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, drained: Callable[[], None]) -> None:
         self._loop = loop
         self._fd = fd
         self._drained = drained
         self._queue: deque[Chunk] = deque()
+        self.is_waiting = False  # the client does not take what is queued
         # The event loop does not let us watch a descriptor that a transport owns; a duplicate may be watched.
         self._writable_fd = -1
 
@@ -40,15 +41,11 @@ class Outbox:
             elif len(chunk):
                 self._queue.append(chunk)
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the client does not take what is queued."""
-        return self._writable_fd >= 0
-
     def flush(self) -> None:
         """Sends what the socket takes; the rest when it takes more. Raises OSError if the client is gone."""
-        if self._writable_fd < 0 and not self._send():
+        if not self.is_waiting and not self._send():
             self._writable_fd = os.dup(self._fd)
+            self.is_waiting = True
             self._loop.add_writer(self._writable_fd, self._on_writable)
 
     def _on_writable(self) -> None:
@@ -61,7 +58,8 @@ class Outbox:
             self._drained()
 
     def _stop_watching(self) -> None:
-        if self._writable_fd >= 0:
+        if self.is_waiting:
+            self.is_waiting = False
             self._loop.remove_writer(self._writable_fd)
             os.close(self._writable_fd)
             self._writable_fd = -1

@@ -11,6 +11,24 @@ from kohort.coordinator.turn import Turn
 from kohort.wire.errors import ErrorCode
 
 NONE = ErrorCode.NONE
+DEAD = State.DEAD
+
+
+def in_time(group: Group, member_id: str, generation_id: int, now_ms: int) -> ErrorCode | None:
+    """The answer to a heartbeat as nearly all are: it moves a deadline and needs no other timer; else None.
+
+    Consumers send these all day long, so they are spared an event and its effects (see `Runtime.heartbeat`).
+    """
+    member = group.members.get(member_id)
+    if member is None or generation_id != group.generation_id or group.state is DEAD:
+        return None
+    session = member.session
+    deadline_ms = now_ms + member.session_timeout_ms
+    if session.timer_ms is None or deadline_ms < session.timer_ms:
+        return None
+    session.heard_ms = now_ms
+    session.deadline_ms = deadline_ms
+    return ANSWERS[group.state].heartbeat
 
 
 def heartbeat(turn: Turn, request: Heartbeat) -> None:
@@ -18,7 +36,16 @@ def heartbeat(turn: Turn, request: Heartbeat) -> None:
     if group is None:
         turn.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
         return
-    if group.state is not State.DEAD:
+    if request.group_instance_id is None:
+        answer = in_time(group, request.member_id, request.generation_id, turn.now_ms)
+        if answer is not None:
+            turn.reply(request.request, HeartbeatResponse(answer))
+            return
+    in_full(turn, group, request)
+
+
+def in_full(turn: Turn, group: Group, request: Heartbeat) -> None:
+    if group.state is not DEAD:
         error = group.check_member(request.member_id, request.group_instance_id)
         if not error and request.generation_id != group.generation_id:
             error = ErrorCode.ILLEGAL_GENERATION

@@ -21,6 +21,7 @@ from kohort.coordinator.effects import (
     SetTimer,
 )
 from kohort.coordinator.events import DurableWritten, Event, GroupRequest, TimerFired, Token, WriteFailed
+from kohort.coordinator.heartbeat import in_time
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.coordinator.shard import Shard
 from kohort.wire.errors import ErrorCode
@@ -61,6 +62,14 @@ class Runtime:
         """A request about one group; the answer comes through `on_reply`, perhaps before this returns."""
         partition = partition_for(request.group_id or "", len(self.shards))
         self.handle(partition, request, now_ms)
+
+    def heartbeat(self, group_id: str, member_id: str, generation_id: int, now_ms: int) -> ErrorCode | None:
+        """What the event of a dynamic member would be answered at once; None if it must be submitted."""
+        shard = self.shards[partition_for(group_id, len(self.shards))]
+        group = shard.groups.get(group_id)
+        if group is None or not shard.is_active or self._running:
+            return None
+        return in_time(group, member_id, generation_id, now_ms)
 
     def handle(self, partition: int, event: Event, now_ms: int) -> None:
         if self._running:

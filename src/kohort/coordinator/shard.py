@@ -111,6 +111,10 @@ class Shard:
         self.next_token = 0
         self.expire_deadline_ms: int | None = None
 
+    @property
+    def is_active(self) -> bool:
+        return self.status is _ACTIVE
+
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         turn = Turn(self, now_ms)
         handle = _REQUESTS.get(type(event))

@@ -64,6 +64,10 @@ class SimGroups:
     def __init__(self, brokers: Brokers, broker_id: int) -> None:
         self._brokers, self._broker_id = brokers, broker_id
 
+    def heartbeat(self, group_id: str, member_id: str, generation_id: int) -> ErrorCode | None:
+        """Every heartbeat is an event here: those who look on must see it."""
+        return None
+
     def submit(self, request: GroupRequest) -> None:
         self._brokers.submit(self._broker_id, request)
 

@@ -21,6 +21,8 @@ from kohort.wire.messages import APIS
 from kohort.wire.notation import ApiSpec, api
 from kohort.wire.struct import Message
 
+API_VERSIONS = 18  # its response header is always version 0, so that a client of any age can read it
+
 Chunk = Any  # bytes, or a sized object that goes out as it is (a slice of a file)
 Decode = Callable[..., Message]  # (buf, pos=0, slack=0)
 Encode = Callable[[Message], list[Chunk]]
@@ -37,6 +39,7 @@ class Codec:
     def __init__(self, api_spec: ApiSpec, version: int) -> None:
         self.api_key, self.version = api_spec.key, version
         self.flexible = version in api_spec.flexible
+        self.response_header_is_flexible = self.flexible and api_spec.key != API_VERSIONS
         self._api = api_spec
 
     def __getattr__(self, name: str) -> Any:

@@ -1,7 +1,6 @@
 """Frames: a length, a header, a body.
 
-Facts that are easily missed: `client_id` stays a classic nullable string even in flexible request headers;
-the response header of ApiVersions is always version 0, so that a client of any age can read it.
+Easily missed: `client_id` stays a classic nullable string even in flexible request headers.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from kohort.wire.compile import Chunk, Codec
 from kohort.wire.errors import BadFrame
 from kohort.wire.varint import read_uvarint, skip_tags
 
-API_VERSIONS = 18
 _HEADER = struct.Struct(">hhih")
 _LENGTH_AND_ID = struct.Struct(">ii")
+_LENGTH_ID_AND_NO_TAGS = struct.Struct(">iiB")
 
 
 def read_request_header(frame: memoryview) -> tuple[int, int, int, str | None, int]:
@@ -51,10 +50,18 @@ def body_of(frame: memoryview, pos: int) -> int:
 
 def response_chunks(codec: Codec, correlation_id: int, body: list[Chunk]) -> list[Chunk]:
     """A whole response frame: length and header before the body's chunks; adjacent bytes are joined."""
-    tags = codec.flexible and codec.api_key != API_VERSIONS
-    size = sum(map(len, body)) + (5 if tags else 4)
-    head = _LENGTH_AND_ID.pack(size, correlation_id)
-    return [head + b"\0", *body] if tags else [head, *body]
+    return [_response_head(codec, correlation_id, sum(map(len, body))), *body]
+
+
+def response_frame(codec: Codec, correlation_id: int, body: bytes) -> bytes:
+    """A whole response frame around a body that is bytes."""
+    return _response_head(codec, correlation_id, len(body)) + body
+
+
+def _response_head(codec: Codec, correlation_id: int, size: int) -> bytes:
+    if codec.response_header_is_flexible:
+        return _LENGTH_ID_AND_NO_TAGS.pack(size + 5, correlation_id, 0)
+    return _LENGTH_AND_ID.pack(size + 4, correlation_id)
 
 
 def request_frame(codec: Codec, correlation_id: int, client_id: str | None, body: list[Chunk]) -> bytes:
@@ -70,6 +77,6 @@ def read_response_header(codec: Codec, frame: memoryview) -> tuple[int, int]:
     if len(frame) < 4:
         raise BadFrame("the frame is shorter than a response header")
     (correlation_id,) = struct.unpack_from(">i", frame)
-    if codec.flexible and codec.api_key != API_VERSIONS:
+    if codec.response_header_is_flexible:
         return correlation_id, body_of(frame, 4)
     return correlation_id, 4
