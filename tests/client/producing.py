@@ -182,7 +182,7 @@ def parts(send: Send) -> list[PartitionProduceData]:
 def produced(send: Send) -> Produced:
     """Header and values of the only batch of a request."""
     (data,) = parts(send)
-    assert isinstance(data.records, bytes)
+    assert isinstance(data.records, (bytes, memoryview))
     return read_header(data.records), [record.value for record in iter_records(data.records)]
 
 

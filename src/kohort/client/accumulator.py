@@ -20,6 +20,7 @@ from kohort.client.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, Batch, Headers
 from kohort.client.cluster import NO_NODE, Cluster
 from kohort.client.merging import MOST_BYTES, carrier_of, may_ride
 from kohort.client.partitioners import STICKY
+from kohort.wire.compression import Buffer
 from kohort.wire.records import HEADER_SIZE
 
 GROWTH = 16_384
@@ -132,6 +133,8 @@ class Accumulator(Generic[P]):
         """Partitions with closed batches, the longest waiting first."""
         self.incomplete: dict[Batch, None] = {}
         """All that are not done, the oldest first."""
+        self.unencoded: set[Batch] = set()
+        """Batches of columns that the sender has not come to: while there are any, a caller encodes its own."""
         self.used_bytes = 0
         self.waiting_for_memory = 0
         """Callers that wait for memory: no batch lingers while there are any."""
@@ -197,9 +200,18 @@ class Accumulator(Generic[P]):
             return self._put(batch, key, value, timestamp, headers, callback, wanted)
 
     def append_columns(
-        self, queue: PartitionQueue, columns: Any, count: int, size: int, now_ms: int
+        self,
+        queue: PartitionQueue,
+        columns: Any,
+        count: int,
+        size: int,
+        now_ms: int,
+        encoded: Buffer | None = None,
     ) -> Batch | NoRoom:
-        """A closed batch of its own for records that are columns already; `size` is what they may take, encoded."""
+        """A closed batch of its own for records that are columns already; `size` is what they may take, encoded.
+
+        If they are encoded already, it is without the producer's numbers.
+        """
         with self.lock:
             no_room = self._refusal(queue.topic_queues)
             if no_room is not None:
@@ -209,7 +221,11 @@ class Accumulator(Generic[P]):
             batch = Batch(queue, now_ms)
             if not self._charge(batch, size):
                 return NoRoom.MEMORY
-            batch.columns = columns
+            batch.columns, batch.encoded = columns, encoded
+            if encoded is None:
+                self.unencoded.add(batch)
+            else:
+                batch.was_reset = True  # it gets its numbers when it is sent
             batch.size = size
             batch.count = count
             queue.topic_queues.used_ms = now_ms
@@ -334,6 +350,7 @@ class Accumulator(Generic[P]):
         """The first closed batch of a partition, out of its queue; with those that may ride with it."""
         with self.lock:
             batch = queue.closed.popleft()
+            self.unencoded.discard(batch)
             together = [batch]
             if may_ride(batch):
                 size = batch.size
@@ -364,6 +381,7 @@ class Accumulator(Generic[P]):
         with self.lock:
             if batch.limit >= 0:
                 self._close(batch)
+            self.unencoded.discard(batch)
             if batch in batch.queue.closed:
                 batch.queue.closed.remove(batch)
             if not batch.queue.closed:

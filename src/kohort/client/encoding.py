@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
 
 from crc32c import crc32c
 
@@ -40,13 +41,16 @@ def encode(batch: Batch, compression: int, level: int | None) -> Buffer:
     )
 
 
-def renumbered(batch: Batch) -> bytes:
+def renumbered(batch: Batch) -> Buffer:
     """The same records with the numbers that the batch has now."""
     assert batch.encoded is not None, "the batch was encoded before"
-    changed = bytearray(batch.encoded)
+    changed: Any = memoryview(batch.encoded)
+    in_place = not changed.readonly and not batch.attempts  # what was sent may still be on its way
+    if not in_place:
+        changed = bytearray(changed)
     _producer.pack_into(changed, _PRODUCER_AT, batch.producer_id, batch.producer_epoch, batch.sequence)
     _crc.pack_into(changed, CRC_AT, crc32c(memoryview(changed)[CRC_START:], 0, KEEP_LOCK))
-    return bytes(changed)
+    return changed if in_place else bytes(changed)
 
 
 def split(batch: Batch, most_bytes: int) -> list[Batch]:

@@ -55,10 +55,14 @@ def send_arrow(
 def _append(
     calls: ProducerCalls[Any], queues: TopicQueues, partition: int, piece: Any, deadline_ms: int
 ) -> Steps[Batch]:
+    accumulator, encoded = calls.accumulator, None
     while True:
+        if accumulator.unencoded and encoded is None:
+            # The sender has enough to do: with this, two threads compress at once (and asyncio's one does not mind).
+            encoded = calls.sender.encode_early(piece)
         # The sticky partition moves on whenever it got a full batch.
         queue = queues.queues[queues.sticky if partition == STICKY else partition]
-        batch = calls.accumulator.append_columns(queue, piece, len(piece), piece.size, calls.now_ms())
+        batch = accumulator.append_columns(queue, piece, len(piece), piece.size, calls.now_ms(), encoded)
         if not isinstance(batch, NoRoom):
             return batch
         yield from calls.after(batch, piece.size, deadline_ms)

@@ -31,7 +31,7 @@ from kohort.client.produce_errors import (
     words_for,
 )
 from kohort.client.producer_id import PURPOSE, ProducerId
-from kohort.wire.compression import Compression
+from kohort.wire.compression import Buffer, Compression
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import (
     PartitionProduceData,
@@ -227,6 +227,13 @@ class Sender:
                 answered=self._acks != 0,
             )
         )
+
+    def encode_early(self, columns: Any) -> Buffer | None:
+        """Columns as a batch that lacks only its numbers. None if they are not compressed: the rest is soon done."""
+        if self._compression is Compression.NONE:
+            return None
+        encoded: Buffer = columns.encode(self._compression, self._level)
+        return encoded
 
     def _prepare(self, batch: Batch) -> None:
         queue = batch.queue
