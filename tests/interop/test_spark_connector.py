@@ -269,6 +269,63 @@ def test_both_formats_give_the_same_rows_in_the_same_tasks(
     assert our_tasks == max(tasks, 1)  # Spark gives a Python source one task that reads nothing
 
 
+@pytest.fixture(scope="module")
+def with_transactions(apache_kafka: ApacheKafka) -> str:
+    """A topic with transactions that were committed and aborted, one after the other and at the same time."""
+    from confluent_kafka import Producer as Transactional
+
+    topic = new_topic(apache_kafka.bootstrap_servers, 1, "transactions")
+    producers = [
+        Transactional(
+            {"bootstrap.servers": apache_kafka.bootstrap_servers, "transactional.id": f"{topic}-{name}"}
+        )
+        for name in "ab"
+    ]
+    for producer in producers:
+        producer.init_transactions(30)
+
+    def write(number: int, producer: Any) -> None:
+        for each in range(20):
+            producer.produce(topic, b"%d-%d" % (number, each), partition=0)
+        producer.flush(30)
+
+    for number in range(6):
+        first, second = producers
+        first.begin_transaction()
+        second.begin_transaction()
+        write(number, first)
+        write(number + 100, second)
+        write(number, first)
+        for producer, commits in ((first, number % 2), (second, number % 3)):
+            (producer.commit_transaction if commits else producer.abort_transaction)(30)
+    return topic
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_both_formats_see_the_same_of_transactions(
+    spark: Any, apache_kafka: ApacheKafka, with_transactions: str, isolation: str, tmp_path: Path
+) -> None:
+    answers = []
+    for kind in FORMATS:
+        options = {
+            "kafka.bootstrap.servers": apache_kafka.bootstrap_servers,
+            "subscribe": with_transactions,
+            "kafka.isolation.level": isolation,
+        }
+        batch = spark.read.format(kind).options(**options).load().select("offset", "value")
+        stream = spark.readStream.format(kind).options(**options).option("startingOffsets", "earliest")
+        into = str(tmp_path / kind)
+        writer = stream.option("maxOffsetsPerTrigger", 37).load().select("offset", "value").writeStream
+        query = writer.format("parquet").option("checkpointLocation", f"{into}-checkpoint")
+        query.trigger(**NOW).start(into).awaitTermination(120)
+        answers.append([sorted(map(tuple, frame.collect())) for frame in (batch, spark.read.parquet(into))])
+    assert answers[0] == answers[1]
+    batch, streamed = answers[1]
+    assert batch == streamed
+    committed = 3 * 40 + 4 * 20
+    assert len(batch) == (committed if isolation == "read_committed" else 6 * 60)
+
+
 REFUSED: dict[str, tuple[Callable[[str], dict[str, Any]], str]] = {
     "too few offsets": (
         lambda topic: {"subscribe": topic, "startingOffsets": at(topic, 1)},
