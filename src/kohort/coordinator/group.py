@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kohort.coordinator.effects import JoinedMember
@@ -114,11 +113,15 @@ class Group:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         if self.state is State.EMPTY:
-            return bool(protocol_type) and any(True for _ in names)
+            return bool(protocol_type) and bool(protocols)
         size = len(self.members)
-        return self.protocol_type == protocol_type and any(self.votes.get(n, 0) == size for n in names)
+        if self.protocol_type == protocol_type:
+            for name, _ in protocols:
+                if self.votes.get(name, 0) == size:
+                    return True
+        return False
 
     def select_protocol(self) -> str:
         """Among the protocols all support each member votes for its first; most votes win."""
@@ -216,9 +219,10 @@ class Group:
         return member
 
     def update(self, member: Member, protocols: Protocols, rebalance_ms: int, session_ms: int) -> None:
-        self._count(member.protocols, -1)
-        member.protocols = protocols
-        self._count(protocols, 1)
+        if member.protocols != protocols:
+            self._count(member.protocols, -1)
+            member.protocols = protocols
+            self._count(protocols, 1)
         member.rebalance_timeout_ms = rebalance_ms
         member.session_timeout_ms = session_ms
 

@@ -46,7 +46,7 @@ def join_group(turn: Turn, request: JoinGroup) -> None:
         _turn_away(turn, group, request)
     elif group.state is State.DEAD:
         turn.refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    elif not group.supports(request.protocol_type, (name for name, _ in request.protocols)):
+    elif not group.supports(request.protocol_type, request.protocols):
         turn.refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif not request.member_id:
         _join_without_id(turn, group, request)
@@ -58,8 +58,9 @@ def join_group(turn: Turn, request: JoinGroup) -> None:
 
 def _fits_a_record(request: JoinGroup) -> bool:
     """What is too long to be written must not get in: the group could never become Stable."""
-    texts = (request.protocol_type, request.client_id, request.client_host, request.group_instance_id or "")
-    return all(map(fits, texts)) and all(fits(name) for name, _ in request.protocols)
+    texts = [request.protocol_type, request.client_id, request.client_host, request.group_instance_id or ""]
+    texts += [name for name, _ in request.protocols]
+    return fits("".join(texts)) or all(map(fits, texts))
 
 
 def _has_room(turn: Turn, group: Group, member_id: str) -> bool:
@@ -156,7 +157,8 @@ def _join_with_id(turn: Turn, group: Group, request: JoinGroup) -> None:
     changed = member.protocols != _distinct(request.protocols)
     match group.state:
         case State.PREPARING_REBALANCE:
-            _rejoin(turn, group, member, request, "rejoined")
+            _update(turn, group, member, request)
+            complete_if_all_joined(turn, group)
         case State.COMPLETING_REBALANCE if not changed:
             # It did not get the answer the first time.
             turn.reply(request.request, current_generation(group, member))

@@ -23,6 +23,7 @@ MAX_STRING = 32_767
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
+_TIMEOUTS_AND_SIZE = struct.Struct(">iii")
 _OFFSET_V3 = struct.Struct(">hqi")
 _OFFSET_V3_PLAIN = struct.Struct(">hqihq")  # without metadata, as nearly all are
 
@@ -74,10 +75,6 @@ def _string(text: str | None) -> bytes:
         return b"\xff\xff"
     data = text.encode()
     return _SHORT.pack(len(data)) + data
-
-
-def _bytes(data: bytes) -> bytes:
-    return _INT.pack(len(data)) + data
 
 
 def fits(text: str) -> bool:
@@ -141,16 +138,28 @@ def group_record(group_id: str, group: GroupMetadata) -> RecordToWrite:
         _LONG.pack(group.state_timestamp_ms),
         _INT.pack(len(group.members)),
     ]
-    for member in group.members:
+    shared: dict[str | None, bytes] = {}  # clients and hosts of a large group are often the same few
+    for (
+        member_id,
+        instance_id,
+        client_id,
+        host,
+        rebalance_ms,
+        session_ms,
+        subscription,
+        assignment,
+    ) in group.members:
+        client = shared.get(client_id) or shared.setdefault(client_id, _string(client_id))
+        at = shared.get(host) or shared.setdefault(host, _string(host))
         parts += (
-            _string(member.member_id),
-            _string(member.group_instance_id),
-            _string(member.client_id),
-            _string(member.client_host),
-            _INT.pack(member.rebalance_timeout_ms),
-            _INT.pack(member.session_timeout_ms),
-            _bytes(member.subscription),
-            _bytes(member.assignment),
+            _string(member_id),
+            b"\xff\xff" if instance_id is None else _string(instance_id),
+            client,
+            at,
+            _TIMEOUTS_AND_SIZE.pack(rebalance_ms, session_ms, len(subscription)),
+            subscription,
+            _INT.pack(len(assignment)),
+            assignment,
         )
     return RecordToWrite(group_key(group_id), b"".join(parts))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kohort.coordinator.commit_layout import LaidOutRecords
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutRecords
 from kohort.coordinator.events import LogRecord
 from kohort.coordinator.records import (
     CommittedOffset,
@@ -101,6 +101,10 @@ class Durable:
         else:
             self.groups[key.group_id] = decode_group(record.value)
 
+    def apply_group(self, group_id: str, group: GroupMetadata) -> None:
+        """What `apply` does with the record of a group, for who knows what it says."""
+        self.groups[group_id] = group
+
     def apply_commit(
         self,
         group_id: str,
@@ -122,21 +126,27 @@ class Durable:
     def apply_laid_out(self, records: LaidOutRecords, base_offset: int) -> None:
         """The same for a commit in a layout."""
         layout = records.layout
+        place = self.place_of(layout)
+        if place is not None:
+            place.records, place.log_offset = records, base_offset
+            return
         of_group = self._offsets.get(layout.group_id)
-        if of_group is not None:
-            before = of_group.get(layout.keys[0])
-            if isinstance(before, Together) and before.records.layout is layout:
-                before.records, before.log_offset = records, base_offset
-                return
-            if layout.group_id in self._together and any(
-                isinstance(of_group.get(key), Together) for key in layout.keys
-            ):
-                self._take_apart(layout.group_id)
-        else:
+        if of_group is None:
             of_group = self._offsets[layout.group_id] = {}
+        elif any(isinstance(of_group.get(key), Together) for key in layout.keys):
+            self._take_apart(layout.group_id)
         together = Together(records, base_offset)
         of_group.update(dict.fromkeys(layout.keys, together))
         self._together.setdefault(layout.group_id, []).append(together)
+
+    def place_of(self, layout: CommitLayout) -> Together | None:
+        """What stands for all partitions of a layout, since it was the last that was committed to any of them."""
+        of_group = self._offsets.get(layout.group_id)
+        if of_group is not None:
+            found = of_group.get(layout.keys[0])
+            if isinstance(found, Together) and found.records.layout is layout:
+                return found
+        return None
 
     def _take_apart(self, group_id: str) -> None:
         for together in self._together.pop(group_id, ()):

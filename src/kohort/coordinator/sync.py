@@ -8,7 +8,8 @@ from kohort.coordinator.effects import SyncResponse
 from kohort.coordinator.events import SyncGroup
 from kohort.coordinator.group import Group, Member
 from kohort.coordinator.rebalance import Cause, begin, give_up_assignment
-from kohort.coordinator.records import group_record
+from kohort.coordinator.records import GroupMetadata, group_record
+from kohort.coordinator.replay import Durable
 from kohort.coordinator.state import ANSWERS, State, Sync
 from kohort.coordinator.turn import Turn, Write
 from kohort.wire.errors import ErrorCode
@@ -21,12 +22,11 @@ def sync_group(turn: Turn, request: SyncGroup) -> None:
     if group is None or group.state is State.EMPTY:
         turn.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
         return
-    answer = ANSWERS[group.state].sync
     error = _check(group, request)
     if error:
         turn.refuse(request, error)
         return
-    match answer:
+    match ANSWERS[group.state].sync:
         case Sync.PARK:
             _park(turn, group, request)
         case Sync.GIVE:
@@ -58,7 +58,8 @@ def _differs(theirs: str | None, ours: str | None) -> bool:
 
 def _park(turn: Turn, group: Group, request: SyncGroup) -> None:
     member = group.members[request.member_id]
-    turn.answer_sync(member, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
+    if member.awaiting_sync is not None:
+        turn.answer_sync(member, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
     member.awaiting_sync = request.request
     _has_synced(turn, group, member)
     # A leader that asks again while its assignment is on the way must not write another one:
@@ -67,8 +68,9 @@ def _park(turn: Turn, group: Group, request: SyncGroup) -> None:
         group.assignment_in_flight = True
         given = dict(request.assignments)
         assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
-        record = group_record(group.group_id, group.as_record(assignments))
-        turn.append(Assignment((record,), [], group, group.generation_id, member.member_id, assignments))
+        written = group.as_record(assignments)
+        record = group_record(group.group_id, written)
+        turn.append(Assignment((record,), [], group, written, member.member_id, assignments))
 
 
 def _has_synced(turn: Turn, group: Group, member: Member) -> None:
@@ -88,13 +90,20 @@ class Assignment(Write):
     """What the leader gave everyone. Ignored if the group moved on while it was written."""
 
     group: Group
-    generation_id: int
+    written: GroupMetadata
     leader_id: str
     assignments: dict[str, bytes]
 
+    def replay(self, durable: Durable, base_offset: int, producer_id: int) -> None:
+        # To decode what was just encoded took a third of the sync of 500 members. A timeout of -1 is read as another.
+        if any(member.rebalance_timeout_ms == -1 for member in self.written.members):
+            Write.replay(self, durable, base_offset, producer_id)
+        else:
+            durable.apply_group(self.group.group_id, self.written)
+
     def settled(self, turn: Turn, error: ErrorCode) -> None:
         group = self.group
-        if group.state is not State.COMPLETING_REBALANCE or group.generation_id != self.generation_id:
+        if group.state is not State.COMPLETING_REBALANCE or group.generation_id != self.written.generation_id:
             return
         group.assignment_in_flight = False
         if error:
@@ -103,7 +112,8 @@ class Assignment(Write):
             return
         for member in group.members.values():
             member.assignment = self.assignments.get(member.member_id, b"")
-            if turn.answer_sync(member, _assignment(group, member)):
+            if member.awaiting_sync is not None:
+                turn.answer_sync(member, _assignment(group, member))
                 turn.renew(group, member)
         group.move_to(State.STABLE, turn.now_ms)
         turn.history(group).stable(turn.now_ms, assignments_by_name(group))

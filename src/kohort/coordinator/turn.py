@@ -109,7 +109,8 @@ class Turn:
 
     def park_join(self, group: Group, member: Member, request: Token) -> None:
         """A second join of the same member takes the place of the first, which is told to come again."""
-        self.answer_join(group, member, JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        if member.awaiting_join is not None:
+            self.answer_join(group, member, JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.awaiting_join = request
         group.awaiting_joins += 1
 
