@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from kohort.client.batch import Batch
+from kohort.client.merging import MOST_BYTES
 from kohort.client.producer_arrow import send_arrow
 from kohort.client.producer_calls import ProducerCalls
 from kohort.wire.arrow_encode import outgoing_records
@@ -52,10 +54,18 @@ def sent_without_waiting(core: Core, records: Any) -> list[Batch]:
     return batches
 
 
+def sent_until_it_waits(core: Core, records: Any) -> list[Batch]:
+    calls = calls_of(core)
+    calls.add_part(lambda: None, lambda: None)
+    with suppress(StopIteration):
+        send_arrow(calls, "orders", records, T).send(None)
+    return list(core.accumulator.incomplete)
+
+
 def test_while_the_sender_has_columns_before_it_callers_compress_their_own() -> None:
-    core = started(compression_type="lz4", batch_size=4000)
-    first, *others = sent_without_waiting(core, rows(500))
-    assert len(others) > 5
+    core = started(compression_type="lz4")
+    first, *others = sent_without_waiting(core, rows(500, 4000))
+    assert len(others) == 5
     assert first.encoded is None
     assert all(batch.encoded is not None for batch in others)
     core.tick()
@@ -64,14 +74,14 @@ def test_while_the_sender_has_columns_before_it_callers_compress_their_own() -> 
 
 
 def test_without_compression_the_sender_encodes_everything() -> None:
-    core = started(batch_size=4000)
-    assert all(batch.encoded is None for batch in sent_without_waiting(core, rows(500)))
+    core = started()
+    assert all(batch.encoded is None for batch in sent_without_waiting(core, rows(500, 4000)))
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_rows_arrive_in_order_and_numbered_whoever_encoded_them(codec: str, way: str) -> None:
-    core = started(compression_type=codec, batch_size=4000)
-    records = rows(2000)
+    core = started(compression_type=codec)
+    records = rows(500, 4000)
     sent_without_waiting(core, records)
     found: list[bytes | None] = []
     while core.accumulator.incomplete:
@@ -134,3 +144,37 @@ def test_a_batch_that_expires_before_it_was_sent_is_not_waited_for() -> None:
     core.tick(after_ms=40_000)
     assert not core.accumulator.incomplete
     assert not core.accumulator.unencoded
+
+
+# --- how large batches are ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "largest"),
+    [
+        ({}, MOST_BYTES),
+        ({"batch_size": 600_000}, 600_000),
+        ({"max_request_size": 100_000}, 100_000),
+        ({"buffer_memory": 400_000}, 100_000),
+        ({"batch_size": 0}, 6_000),  # a record alone
+    ],
+)
+def test_rows_make_large_batches_whatever_batch_size_is_meant_for(
+    settings: dict[str, Any], largest: int
+) -> None:
+    core = started(**settings)
+    sizes = [batch.size for batch in sent_until_it_waits(core, rows(500, 4000))]
+    assert all(size <= largest for size in sizes)
+    assert max(sizes) > largest - 6_000
+
+
+def test_a_topic_that_takes_no_large_batches_gets_those_of_batch_size() -> None:
+    core = started()
+    sent_without_waiting(core, rows(60, 4000))
+    (send,) = core.tick()
+    core.reply(send, ErrorCode.MESSAGE_TOO_LARGE)
+    while core.accumulator.incomplete:
+        for send in core.tick(200):
+            assert len(parts(send)[0].records or b"") <= core.config.batch_size
+            core.written(send)
+    assert all(batch.size <= core.config.batch_size for batch in sent_without_waiting(core, rows(60, 4000)))

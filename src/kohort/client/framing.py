@@ -19,6 +19,7 @@ MOST_KEPT = 32 << 20
 """Bytes of memory that a connection keeps for large frames: one that the user still looks at, one that is handed out,
 one that waits and one that is being received, of up to 8 MB each."""
 MAX_CHUNKS = 512  # well below IOV_MAX
+SMALL_CHUNK = 2048  # bytes that are sooner copied than sent by themselves
 
 
 def request_chunks(
@@ -34,7 +35,17 @@ def request_chunks(
     tags = b"\0" if codec.flexible else b""
     if body_size < SCRATCH_BYTES:
         return [b"".join((head, raw, tags, *body))]
-    return [head + raw + tags, *body]
+    # A field is a chunk: a Produce request has a dozen small ones around each batch.
+    chunks: list[Chunk] = []
+    small: list[Chunk] = [head, raw, tags]
+    for chunk in body:
+        if len(chunk) < SMALL_CHUNK:
+            small.append(chunk)
+        else:
+            chunks += (b"".join(small), chunk)
+            small = []
+    chunks.append(b"".join(small))
+    return chunks
 
 
 class FrameReader:

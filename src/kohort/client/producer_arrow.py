@@ -11,6 +11,7 @@ from kohort.client.errors import IllegalState, error_for
 from kohort.client.outgoing import Outgoing
 from kohort.client.partitioners import STICKY, murmur2
 from kohort.client.producer_calls import ProducerCalls
+from kohort.client.sender import REQUEST_OVERHEAD
 from kohort.client.steps import Steps
 from kohort.wire.errors import ErrorCode
 
@@ -45,11 +46,20 @@ def send_arrow(
         partitions = _partitions(outgoing, queues, rows, columns)
         groups = {STICKY: columns} if partitions is None else columns.by_partition(partitions)
         for partition, group in groups.items():
-            for piece in group.cut(outgoing.batch_limit):
+            for piece in group.cut(_batch_limit(calls, queues)):
                 _check_size(calls, piece)
                 batch = yield from _append(calls, queues, partition, piece, deadline_ms)
                 batches.append(batch)
     return batches
+
+
+def _batch_limit(calls: ProducerCalls[Any], queues: TopicQueues) -> int:
+    """Rows that come all at once make batches as large as those that had to wait and are sent as one; see `merging`."""
+    config = calls.config
+    if not config.batch_size:
+        return calls.outgoing.batch_limit
+    together = min(queues.merge_bytes, config.max_request_size - REQUEST_OVERHEAD, config.buffer_memory // 4)
+    return max(calls.outgoing.batch_limit, together)
 
 
 def _append(

@@ -328,13 +328,17 @@ class Sender:
             self._put_parts(batch, get_off(batch))
             return
         most_bytes = self._config.batch_size
+        larger_than_asked = batch.columns is not None and batch.size > most_bytes
+        if larger_than_asked:
+            batch.queue.topic_queues.merge_bytes = 0
         if batch.is_split or batch.size <= most_bytes:
             most_bytes = batch.size // 2
         parts = split(batch, max(most_bytes, HEADER_SIZE + 1))
-        _log.warning(
-            "%s: the broker finds a batch of %d records and %d bytes too large; sending it as %d. Lower batch.size, or "
-            "raise the topic's max.message.bytes", batch.queue, batch.count, batch.size, len(parts),
-        )  # fmt: skip
+        if not larger_than_asked:
+            _log.warning(
+                "%s: the broker finds a batch of %d records and %d bytes too large; sending it as %d. Lower batch.size, "
+                "or raise the topic's max.message.bytes", batch.queue, batch.count, batch.size, len(parts),
+            )  # fmt: skip
         self._accumulator.replace(batch, parts)
         self._put_parts(batch, parts)
         self.completed.append(batch)  # for those who wait: they go on to wait for the parts
