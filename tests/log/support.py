@@ -43,6 +43,10 @@ class Inbox:
     def run_one(self) -> None:
         self._calls.get(timeout=10)()
 
+    def run_ready(self) -> None:
+        while not self._calls.empty():
+            self.run_one()
+
     def run_until(self, reached: Callable[[], bool]) -> None:
         while not reached():
             self.run_one()

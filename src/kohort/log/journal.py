@@ -151,14 +151,13 @@ class Journal:
         call_soon: Callable[[Callable[[], None]], object],
         background: Callable[[Callable[[], None]], object],
         on_fatal: Callable[[str], None],
-        file_bytes: int = FILE_BYTES,
     ) -> None:
         """What the files hold from an earlier life is forgotten: the caller has put it back."""
         self._directory = directory
         self._call_soon = call_soon
         self._background = background
         self._on_fatal = on_fatal
-        self._file_bytes = file_bytes
+        self._file_bytes = FILE_BYTES
         self._buffers = [memoryview(mmap.mmap(-1, ROUND_BYTES)) for _ in range(2)]
         self._buffer = self._buffers[0]  # of the next round
         self._end = HEAD.size

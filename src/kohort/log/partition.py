@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from struct import Struct
 from typing import Literal
 
@@ -77,16 +77,16 @@ class Partition:
         syncer: Syncer,
         clean: CleanState | None,
         leader_epoch: int = 0,
+        journaled: Container[int] = (),
     ) -> Partition:
         """`parent` is the node's directory. With `clean` nothing is read now; without, the log is recovered.
 
-        `CleanState()` is the state of a partition that is new.
-        """
+        `CleanState()` is the state of a partition that is new. `journaled`: see `recovery.open_log`."""
         partition = cls(parent, topic, index, durability, syncer)
         partition.config = config
         partition.leader_epoch = leader_epoch
         if clean is None:
-            partition._load()
+            partition._load(journaled)
         else:
             partition._clean = clean
             partition.log_start_offset = clean.log_start_offset
@@ -144,12 +144,12 @@ class Partition:
         assert self._epochs is not None
         return self._epochs
 
-    def _load(self) -> None:
+    def _load(self, journaled: Container[int] = ()) -> None:
         """Look at the directory, at last."""
         must_sync = self._durability == "disk"
         at = (self.directory, self.topic, self.index, self._config.index_interval_bytes)
         try:
-            opened = recovery.open_log(*at, self._clean, must_sync)
+            opened = recovery.open_log(*at, self._clean, must_sync, journaled)
         except OSError as problem:
             raise storage_error(self.topic, self.index, str(problem)) from problem
         self._segments = Segments(opened.segments)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -102,15 +102,24 @@ def offsets_of(names: list[str], suffix: str) -> list[int]:
 
 
 def open_log(
-    directory: Directory, topic: str, partition: int, interval: int, clean: CleanState | None, sync: bool
+    directory: Directory,
+    topic: str,
+    partition: int,
+    interval: int,
+    clean: CleanState | None,
+    sync: bool,
+    journaled: Container[int] = (),
 ) -> Opened:
-    """By what a clean stop left, if that is still true; else by looking. `sync`: what survived must be on disk."""
+    """By what a clean stop left, if that is still true; else by looking. `sync`: what survived must be on disk.
+
+    `journaled` are the offsets at which a batch begins that the journal can put back.
+    """
     if clean is not None:
         opened = open_clean(directory, clean, interval)
         if opened is not None:
             return opened
         log.warning("%s-%d is not as the clean stop left it: recovering", topic, partition)
-    opened = recover(directory, topic, partition, interval)
+    opened = recover(directory, topic, partition, interval, journaled)
     if sync:
         for segment in opened.walked:
             segment.file.sync()
@@ -141,7 +150,9 @@ def open_clean(directory: Directory, clean: CleanState, interval: int) -> Opened
     return opened
 
 
-def recover(directory: Directory, topic: str, partition: int, interval: int) -> Opened:
+def recover(
+    directory: Directory, topic: str, partition: int, interval: int, journaled: Container[int] = ()
+) -> Opened:
     """After a crash, or from a directory of unknown origin."""
     finish_interrupted_work(directory)
     names = directory.names()
@@ -156,7 +167,7 @@ def recover(directory: Directory, topic: str, partition: int, interval: int) -> 
     # A state counts on the epochs up to it; without them everything is walked.
     has_epochs = EPOCHS_FILE in names
     state = _newest_fitting_state(directory, names, opened.segments) if has_epochs else None
-    _check_from(opened, state, topic, partition)
+    _check_from(opened, state, topic, partition, journaled)
     for offset in offsets_of(names, STATE):
         if offset > opened.log_end_offset:
             directory.delete(file_name(offset, STATE))
@@ -239,7 +250,9 @@ def _adopt(segment: Segment, state: State) -> bool:
     return True
 
 
-def _check_from(opened: Opened, state: State | None, topic: str, partition: int) -> None:
+def _check_from(
+    opened: Opened, state: State | None, topic: str, partition: int, journaled: Container[int]
+) -> None:
     segments = opened.segments
     first, position, end_offset = 0, 0, segments[0].base_offset
     opened.epochs = Epochs.load(segments[0].directory)
@@ -253,13 +266,22 @@ def _check_from(opened: Opened, state: State | None, topic: str, partition: int)
     opened.epochs.truncate_from_end(end_offset)
     for at in range(first, len(segments)):
         segment = segments[at]
+        if end_offset < segment.base_offset and end_offset in journaled:
+            # Compaction leaves gaps too, but here the end of a segment is lost that was not synced when the next
+            # one began. What is in the next was promised to nobody then.
+            bad = (
+                segments[at - 1].size,
+                f"the journal has what is missing before offset {segment.base_offset}",
+            )
+            _cut(opened, at - 1, end_offset, bad, topic, partition)
+            break
         segment.sealed = False  # its indexes are as unknown as its data
         if at > first or state is None:
             segment.reset_indexes()
             position, end_offset = 0, max(end_offset, segment.base_offset)
-        end_offset, bad = _check_segment(opened, segment, position, end_offset)
-        if bad is not None:
-            _cut(opened, at, end_offset, bad, topic, partition)
+        end_offset, wrong = _check_segment(opened, segment, position, end_offset)
+        if wrong is not None:
+            _cut(opened, at, end_offset, wrong, topic, partition)
             break
     opened.log_end_offset = end_offset
     for segment in segments[first:-1]:

@@ -73,6 +73,14 @@ class Found(NamedTuple):
     rounds: list[Round]  # from the checkpoint on, in order
     damage: str | None  # why there may have been more
 
+    def offsets(self) -> dict[tuple[bytes, int], set[int]]:
+        """By topic id and partition: where the batches begin."""
+        offsets: dict[tuple[bytes, int], set[int]] = {}
+        for journaled in self.rounds:
+            for entry in journaled.entries:
+                offsets.setdefault(entry[:2], set()).add(entry.base_offset)
+        return offsets
+
 
 def blocks(length: int) -> int:
     """The length, up to the end of its last block."""
@@ -155,6 +163,7 @@ def put_back(found: Found, topics_by_id: Mapping[bytes, Topic], now_ms: int) -> 
     one behind it was not acknowledged, because what lies between was not. Topics that are gone stay gone.
     """
     partitions: dict[Partition, int] = {}
+    behind: dict[Partition, int] = {}
     for entry in (entry for journaled in found.rounds for entry in journaled.entries):
         topic = topics_by_id.get(entry.topic_id)
         if topic is None or entry.partition >= len(topic.partitions):
@@ -170,6 +179,14 @@ def put_back(found: Found, topics_by_id: Mapping[bytes, Topic], now_ms: int) -> 
                     "make that possible and start again: the journal is kept"
                 ) from error
             partitions[partition] += 1
+        elif entry.base_offset > partition.log_end_offset:
+            behind.setdefault(partition, entry.base_offset)
+    for partition, offset in behind.items():
+        log.warning(
+            "%s-%d: the journal goes on at offset %d, but the log ends at %d and it stays so: "
+            "what comes before was not acknowledged, or is lost",
+            partition.topic, partition.index, offset, partition.log_end_offset,
+        )  # fmt: skip
     return partitions
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 
 from kohort.log import datadir
@@ -41,7 +41,7 @@ from kohort.log.registry import (
     TopicDeleted,
     TopicRow,
 )
-from kohort.log.rounds import DamagedJournal, begin_again, put_back, read_rounds, remove_journal
+from kohort.log.rounds import DamagedJournal, Found, begin_again, put_back, read_rounds, remove_journal
 from kohort.log.sync import Syncer
 from kohort.log.topic import Topic
 from kohort.log.upkeep import Upkeep
@@ -125,8 +125,9 @@ class Store:
                 syncer=syncer,
                 call_soon=call_soon,
             )
-            store._open_partitions(data)
-            store._put_back(data, now_ms)
+            found = read_rounds(data.path)
+            store._open_partitions(data, found.offsets())
+            store._put_back(data, found, now_ms)
         except BaseException:
             syncer.close()
             data.close()
@@ -147,7 +148,7 @@ class Store:
 
     # Start
 
-    def _open_partitions(self, data: DataDirectory) -> None:
+    def _open_partitions(self, data: DataDirectory, journaled: dict[tuple[bytes, int], set[int]]) -> None:
         stop = data.take_clean_stop()
         crashed = stop is None and not data.is_new
         if crashed:
@@ -164,13 +165,13 @@ class Store:
                 name = f"{row.name}-{index}"
                 if left is None and name in names and not self._is_of(data, name, topic):
                     self._retire(data, name, names)
-                self._add_partition(topic, left, has_directory=name in names)
+                offsets = journaled.get((row.topic_id, index), ())
+                self._add_partition(topic, left, has_directory=name in names, journaled=offsets)
                 names.discard(name)
         self._report_unowned(data, names)
 
-    def _put_back(self, data: DataDirectory, now_ms: int) -> None:
+    def _put_back(self, data: DataDirectory, found: Found, now_ms: int) -> None:
         """What the journal of small appends has and the logs have lost; then a new journal begins."""
-        found = read_rounds(data.path)
         if found.damage is not None:
             log.error("%s; what the logs themselves have of it is there", found.damage)
         partitions = put_back(found, self.topics_by_id, now_ms)
@@ -262,7 +263,9 @@ class Store:
         self.topics[row.name] = self.topics_by_id[row.topic_id] = topic
         return topic
 
-    def _add_partition(self, topic: Topic, left: Left | None, *, has_directory: bool) -> None:
+    def _add_partition(
+        self, topic: Topic, left: Left | None, *, has_directory: bool, journaled: Container[int] = ()
+    ) -> None:
         """As a clean stop left it; else recovered if it has a directory, or new."""
         clean = left.clean if left is not None else None if has_directory else CleanState()
         partition = Partition.open(
@@ -274,6 +277,7 @@ class Store:
             syncer=self._syncer,
             clean=clean,
             leader_epoch=self._registry.leader_epoch,
+            journaled=journaled,
         )
         topic.partitions.append(partition)
         topic.due_ms.append(left.due_ms if left is not None else 0)
@@ -332,6 +336,8 @@ class Store:
     def housekeeping(self, now_ms: int) -> None:
         """One round of retention and compaction, in short slices; nothing if the last round is not over."""
         self.upkeep.start(list(self.topics.values()), now_ms)
+        if self._data is not None:
+            self._data.pool.windows.rest()
 
     def close(self) -> None:
         """Blocks until all is durable, and leaves the clean-stop file."""

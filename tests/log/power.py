@@ -1,0 +1,166 @@
+"""A disk that forgets what was not synced when the power goes.
+
+`Disk.watch` looks at the system calls of this process: what `fsync` and `fdatasync` are asked for, and what goes
+through a descriptor opened with O_DSYNC, is remembered as safe. `cut` makes a directory as the next start could find
+it: every name and every byte that was not safe may be there or not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+Names = dict[str, int]
+
+
+class Disk:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.synced_files: list[str] = []  # in order; what a test counts
+        self.rounds = 0  # writes through O_DSYNC
+        self.gate: threading.Event | None = None  # a sync of a log waits for it
+        self._contents: dict[int, bytes] = {}
+        self._names: dict[int, Names] = {}
+        # Every inode that was seen is kept alive, so that its number is not given to another file.
+        self._seen: set[int] = set()
+        self._folders: list[int] = []
+        self._links = root.with_name("links")
+        self._links.mkdir()
+        self._lock = threading.Lock()
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> Disk:
+        pwrite: Callable[..., int] = os.pwrite
+
+        def watched_pwrite(fd: int, data: memoryview, position: int) -> int:
+            with self._lock:
+                written = pwrite(fd, data, position)
+                path = os.readlink(f"/proc/self/fd/{fd}")
+                if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DSYNC and self._is_ours(path):
+                    self.rounds += 1
+                    self._keep_piece(path, bytes(data[:written]), position)
+                return written
+
+        monkeypatch.setattr(os, "pwrite", watched_pwrite)
+        monkeypatch.setattr(os, "fsync", self._sync)
+        monkeypatch.setattr(os, "fdatasync", self._sync)
+        return self
+
+    def close(self) -> None:
+        for fd in self._folders:
+            os.close(fd)
+        self._folders.clear()
+
+    def go_on_with(self, root: Path) -> None:
+        """The next life, in a directory that `cut` made: all that is in it is safe."""
+        with self._lock:
+            self.root = root
+            for folder, _, files in os.walk(root):
+                self._names[self._hold(folder)] = self._look(folder)
+                for name in files:
+                    self._contents[self._hold(f"{folder}/{name}")] = _read(f"{folder}/{name}")
+
+    def _sync(self, fd: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        if not self._is_ours(path):
+            return
+        if self.gate is not None and path.endswith(".log"):
+            assert self.gate.wait(10)
+        with self._lock:
+            try:
+                inode = self._hold(path)
+            except FileNotFoundError:
+                return  # it was deleted meanwhile
+            if inode != os.fstat(fd).st_ino:
+                return
+            if os.path.isdir(path):
+                self._names[inode] = self._look(path)
+            else:
+                self.synced_files.append(os.path.relpath(path, self.root))
+                self._contents[inode] = _read(path)
+
+    def _is_ours(self, path: str) -> bool:
+        """In our directory, and not deleted."""
+        return path == str(self.root) or (path.startswith(f"{self.root}/") and os.path.exists(path))
+
+    def _hold(self, path: str) -> int:
+        inode = os.stat(path).st_ino
+        if inode not in self._seen:
+            self._seen.add(inode)
+            if os.path.isdir(path):
+                self._folders.append(os.open(path, os.O_PATH))
+            else:
+                os.link(path, self._links / str(inode))
+        return inode
+
+    def _keep_piece(self, path: str, data: bytes, position: int) -> None:
+        inode = self._hold(path)
+        content = bytearray(self._contents[inode])
+        content[position : position + len(data)] = data
+        self._contents[inode] = bytes(content)
+
+    def _look(self, path: str) -> Names:
+        names: Names = {}
+        for name in os.listdir(path) if os.path.isdir(path) else ():
+            child = f"{path}/{name}"
+            try:
+                names[name] = inode = self._hold(child)
+            except FileNotFoundError:
+                continue  # a worker deletes it
+            if name.endswith((".swap", ".cleaned")):  # the cleaner, another process, has synced it
+                self._contents[inode] = _read(child)
+        return names
+
+    def cut(self, target: Path, chance: Random | None = None, *, names_kept: bool = False) -> Path:
+        """The directory after a power cut; without `chance` nothing is there that was not synced.
+
+        `names_kept`: no file was synced that need not, but all were created, renamed and deleted.
+        """
+        with self._lock:
+            paths = {self.root.stat().st_ino: str(self.root)}
+            for folder, folders, files in os.walk(self.root):
+                for name in (*folders, *files):
+                    with suppress(FileNotFoundError):  # a worker may be deleting it
+                        paths[os.stat(f"{folder}/{name}").st_ino] = f"{folder}/{name}"
+            self._copy(self.root.stat().st_ino, paths, target, chance, names_kept)
+        return target
+
+    def _copy(
+        self, inode: int, paths: dict[int, str], target: Path, chance: Random | None, names_kept: bool
+    ) -> None:
+        path = paths.get(inode)
+        if inode in self._names or (path is not None and os.path.isdir(path)):
+            target.mkdir()
+            names = self._names.get(inode, {})
+            if path is not None and (names_kept or (chance is not None and chance.random() < 0.7)):
+                names = self._look(path)
+            for name, child in names.items():
+                if name != ".lock":
+                    self._copy(child, paths, target / name, chance, names_kept)
+            return
+        synced = self._contents.get(inode, b"")
+        now = _read(path, synced) if path is not None else synced
+        target.write_bytes(synced if chance is None else _maybe(synced, now, chance))
+
+
+def _maybe(synced: bytes, now: bytes, chance: Random) -> bytes:
+    """What may be left of a file that was written on after its last sync."""
+    if not now.startswith(synced):
+        return chance.choice((synced, now))
+    length = chance.choice((len(synced), len(now), chance.randint(len(synced), len(now))))
+    lost = chance.choice((0, 0, len(now) - length))  # the file has grown, the data did not come
+    return now[:length] + bytes(lost)
+
+
+def _read(path: str, gone: bytes = b"") -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return gone
