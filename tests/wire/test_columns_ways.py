@@ -95,6 +95,28 @@ def test_damaged_bytes_are_read_alike_by_all_and_never_beyond_the_end(
     assert (decoded.error is not None) == damaged
 
 
+@given(log=logs(), data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_all_parts_together_are_the_whole(log: list[bytes], data: st.DataObject) -> None:
+    whole, damage = bytearray(b"".join(log)), data.draw(st.integers(0, 2))
+    for _ in range(damage):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    view, start_offset = memoryview(bytes(whole)), data.draw(st.integers(0, 10))
+    with loops_of("python"):
+        at_once = decode_columns(view, start_offset, check_crcs=False)
+        part = decode_columns(view, start_offset, check_crcs=False, first_part=data.draw(st.integers(1, 4)))
+        found = rows(part.columns)
+        while part.more is not None:
+            assert part.next_offset == (found[-1].offset + 1 if found else start_offset)
+            part = part.more()
+            found += rows(part.columns)
+    assert found[: len(at_once.columns)] == rows(at_once.columns)
+    assert str(part.error) == str(at_once.error)
+    if at_once.error is None:
+        assert len(found) == len(at_once.columns)
+        assert (part.next_offset, part.bytes_used) == (at_once.next_offset, at_once.bytes_used)
+
+
 @given(payload=st.binary(max_size=60), count=st.integers(-1, 6))
 @settings(max_examples=300, deadline=None)
 def test_any_bytes_as_records_are_read_alike(payload: bytes, count: int) -> None:

@@ -23,6 +23,9 @@ MAX_CHAIN = 2
 MAX_DECODED = 32 << 20
 """Bytes that are unpacked at a time; well compressed answers unpack to far more than was fetched."""
 
+FIRST_PART = 500
+"""Records that are decoded at first where no compiled code does it: the first one is not kept waiting for all others."""
+
 MAX_ARROW_BYTES = 1 << 30
 """A column of Arrow holds 2 GiB; after so many bytes no further answer is added to it."""
 
@@ -87,11 +90,15 @@ class Piece:
                     check_crcs=check_crcs,
                     aborted=self.aborted,
                     max_bytes=max_bytes,
+                    first_part=FIRST_PART,
                 )
                 self.row = 0
             columns = self.decoded.columns
             if self.row < len(columns):
                 return self._rows(columns, max_records)
+            if self.decoded.more is not None:
+                self.decoded, self.row = self.decoded.more(), 0
+                continue
             self.next_offset = self.decoded.next_offset
             if self.error is not None or self.is_whole:
                 return None
@@ -117,7 +124,7 @@ class Piece:
     @property
     def is_whole(self) -> bool:
         """Whether everything that is whole in the answer has been decoded."""
-        if self.decoded is None:
+        if self.decoded is None or self.decoded.more is not None:
             return False
         return self.decoded.error is not None or end_of(self.records[self.decoded.bytes_used :]) is None
 

@@ -218,6 +218,8 @@ class Decoded:
     and records that compaction took. `error` says what is wrong with the batch that stopped it there.
     `bytes_used` of the input are done with; the rest begins with the batch that was damaged, was not all
     there, or was left by `max_bytes`. To go on after `max_bytes`, pass the rest, `next_offset` and `aborted`.
+    If there is `more`, these are the first records only, and `next_offset` is the one after the last of them; `more()`
+    decodes the next ones, and the last call says the rest.
     """
 
     columns: Columns
@@ -225,6 +227,7 @@ class Decoded:
     error: BadBatch | None
     bytes_used: int
     aborted: list[tuple[int, int]] | None
+    more: Callable[[], Decoded] | None = None
 
 
 # --- which loop -----------------------------------------------------------------------------------
@@ -300,30 +303,52 @@ def decode_columns(
     check_crcs: bool = True,
     aborted: Sequence[tuple[int, int]] | None = None,
     max_bytes: int | None = None,
+    first_part: int = 0,
 ) -> Decoded:
     """The records from `start_offset` on of the batches in `records`, the last of which may be cut short.
 
     `aborted`, if given, makes it read_committed: producer id and first offset of each aborted transaction, as
     Fetch answers them. Nothing is raised: damage ends the columns and is in `error`. At least one batch is
-    read if there is one; after `max_bytes`, decompressed, no further one is begun.
+    read if there is one; after `max_bytes`, decompressed, no further one is begun. `first_part`: where decoding
+    is slow, so many records are decoded at first, and the others by `Decoded.more`.
     """
     assert len(records) < 1 << 31, "positions have 32 bits, as the length of an answer has"
     loops = _way.choose(len(records))
     walk = Walk(memoryview(records), start_offset, check_crcs, aborted)
     walk.run(min(max_bytes or MAX_BYTES, _LARGEST_MAX_BYTES), loops.scanner)
     data, spans = walk.spans()
+    if first_part and not loops.COMPILED:
+        return _in_parts(walk, loops.Decoding(data, spans, start_offset), start_offset, first_part)
     columns: Columns | int = no_columns()
     if spans:
         columns = loops.decode(data, spans, start_offset, walk.room, walk.batches)
     if isinstance(columns, int):
-        damaged_at = dict(walk.moved).get(columns, columns)
+        damaged_at = walk.origin(columns)
         before = decode_columns(
             walk.records[:damaged_at], start_offset, check_crcs=False, aborted=aborted, max_bytes=max_bytes
         )
         before.error = _why_damaged(walk.records[damaged_at:])
         return before
+    return _decoded(walk, columns)
+
+
+def _decoded(walk: Walk, columns: Columns) -> Decoded:
     rest = walk.transactions.rest() if walk.transactions else None
     return Decoded(columns, walk.next_offset, walk.error, walk.pos, rest)
+
+
+def _in_parts(walk: Walk, decoding: Any, next_offset: int, most: int) -> Decoded:
+    """What is damaged is found when it is reached: the records before it in its batch are handed out, as by Kafka's."""
+    columns = decoding.go_on(most)
+    if isinstance(columns, int):
+        damaged_at = walk.origin(columns)
+        error = _why_damaged(walk.records[damaged_at:])
+        return Decoded(no_columns(), next_offset, error, damaged_at, None)
+    if decoding.is_done:
+        return _decoded(walk, columns)
+    if len(columns):
+        next_offset = int(columns.offsets[-1]) + 1
+    return Decoded(columns, next_offset, None, 0, None, lambda: _in_parts(walk, decoding, next_offset, 2 * most))
 
 
 def _why_damaged(batch: memoryview) -> BadBatch:

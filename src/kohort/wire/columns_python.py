@@ -30,24 +30,59 @@ def decode(
     data: Buffer, spans: Sequence[tuple[int, int]], start_offset: int, room: int, batches: int
 ) -> Columns | int:
     """The records of the whole, uncompressed batches in `spans`; or where the first damaged one stands."""
-    data = data if isinstance(data, bytes) else bytes(data)  # its slices are what users get
-    rows: Rows = ([], [], [], [], [], [], [], [])
-    runs: list[Run] = []
-    for pos, stop in spans:
-        while pos < stop:
-            _, length, epoch, attributes, _, _, _ = _unpack_header(data, pos)
-            if not attributes & CONTROL:
-                before = len(rows[0])
-                try:
-                    _decode_batch(data, pos, start_offset, rows)
-                except (IndexError, BadBatch):
+    return Decoding(data, spans, start_offset).go_on()
+
+
+class Decoding:
+    """The same, as much at a time as is wanted: here the records of one answer take as long as joining a group."""
+
+    __slots__ = ("is_done", "_data", "_spans", "_start_offset", "_begun")
+
+    def __init__(self, data: Buffer, spans: Sequence[tuple[int, int]], start_offset: int) -> None:
+        self._data = data if isinstance(data, bytes) else bytes(data)  # its slices are what users get
+        self._spans = [span for span in reversed(spans) if span[0] < span[1]]
+        self._start_offset = start_offset
+        self._begun = (0, 0)  # of the first batch: how many records were read, and where the next one stands
+        self.is_done = not self._spans
+
+    def go_on(self, most: int | None = None) -> Columns | int:
+        """The next records, after about `most` no more; or where a damaged batch stands, once all before it is read."""
+        rows: Rows = ([], [], [], [], [], [], [], [])
+        runs: list[Run] = []
+        while self._spans and (most is None or len(rows[0]) < most):
+            pos, stop = self._spans[-1]
+            _, length, epoch, attributes, _, _, _ = _unpack_header(self._data, pos)
+            before, begun = len(rows[0]), self._begun
+            self._begun = self._read(pos, attributes, rows, most)
+            if self._begun[0] < 0:
+                if most is None or not before:
                     return pos
+                self._begun = begun  # found again by the next call
+                return _columns(self._data, tuple(column[:before] for column in rows), runs)  # type: ignore[arg-type]
+            if len(rows[0]) > (runs[-1][0] if runs else 0):
                 kind = 1 if attributes & APPEND_TIME else 0
-                if len(rows[0]) > before:
-                    if runs and runs[-1][1:] == (epoch, kind):
-                        runs.pop()
-                    runs.append((len(rows[0]), epoch, kind))
-            pos += LENGTH_END + length
+                if runs and runs[-1][1:] == (epoch, kind):
+                    runs.pop()
+                runs.append((len(rows[0]), epoch, kind))
+            if not self._begun[0]:
+                self._spans.pop()
+                if pos + LENGTH_END + length < stop:
+                    self._spans.append((pos + LENGTH_END + length, stop))
+        self.is_done = not self._spans
+        return _columns(self._data, rows, runs)
+
+    def _read(self, pos: int, attributes: int, rows: Rows, most: int | None) -> tuple[int, int]:
+        """How far the batch at `pos` is read now: (0, 0) if it is done with, (-1, 0) if it is damaged."""
+        if attributes & CONTROL:
+            return 0, 0
+        room = None if most is None else most - len(rows[0])
+        try:
+            return _decode_batch(self._data, pos, self._start_offset, rows, self._begun, room)
+        except (IndexError, BadBatch):
+            return -1, 0
+
+
+def _columns(data: bytes, rows: Rows, runs: list[Run]) -> Columns:
     offsets, timestamps, key_start, key_size, value_start, value_size, headers_start, header_count = rows
     return Columns(
         data, _column("q", offsets), _column("q", timestamps), _column("i", key_start), _column("i", key_size),
@@ -67,8 +102,11 @@ def _column(code: str, numbers: list[int]) -> memoryview:
     return memoryview(array(code, numbers))
 
 
-def _decode_batch(data: bytes, pos: int, start_offset: int, rows: Rows) -> None:
-    """Appends the records of one batch; IndexError or BadBatch where it is damaged."""
+def _decode_batch(
+    data: bytes, pos: int, start_offset: int, rows: Rows, begun: tuple[int, int], most: int | None
+) -> tuple[int, int]:
+    """Appends the records of one batch, from where it was begun and at most so many; IndexError or BadBatch where it is
+    damaged. Returns how many are read now and where the next one stands, or (0, 0) after the last."""
     # A number that is read beyond the end of its record leaves the position beyond it too, so one comparison
     # at the end of each record finds that.
     base_offset, length, _, attributes, base_timestamp, max_timestamp, count = _unpack_header(data, pos)
@@ -78,8 +116,9 @@ def _decode_batch(data: bytes, pos: int, start_offset: int, rows: Rows) -> None:
     one_byte = _ONE_BYTE
     if count < 0:
         raise damaged(f"{count} records")
-    pos += HEADER_SIZE
-    for _ in range(count):
+    first, pos = begun if begun[0] else (0, pos + HEADER_SIZE)
+    until = count if most is None else min(count, first + most)
+    for _ in range(first, until):
         if (byte := data[pos]) < 0x80:
             pos += 1
             end = pos + one_byte[byte]
@@ -153,8 +192,11 @@ def _decode_batch(data: bytes, pos: int, start_offset: int, rows: Rows) -> None:
             value_size.append(value_length if value_length >= 0 else -1)
             headers_start.append(headers_at)
             header_count.append(headers)
+    if until < count:
+        return until, pos
     if pos != batch_end:
         raise damaged("bytes are left after the last record")
+    return 0, 0
 
 
 def _skip_headers(data: bytes, pos: int, count: int, end: int) -> int:

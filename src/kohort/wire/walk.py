@@ -200,6 +200,10 @@ class Walk:
             return data, [(0, len(data))]
         return self.records, self.plain
 
+    def origin(self, pos: int) -> int:
+        """Where in `records` the batch stands that `spans` has at `pos`."""
+        return dict(self.moved).get(pos, pos)
+
 
 class Unpacked:
     """Batches one after the other, decompressed, in memory that is used again when nobody looks at it any more."""
