@@ -111,6 +111,25 @@ def test_reading_on_from_where_each_answer_ended_gives_every_record_once(client,
     assert found == expected
 
 
+@pytest.mark.parametrize("version", [11, 17])
+@pytest.mark.parametrize("batch_bytes", [10_000, 60_000, 700_000])
+def test_large_answers_of_several_partitions(client, topic, version, batch_bytes):
+    """Copied, mapped, by sendfile: whatever is best, it is what was written."""
+    values = {p: [b"%d-%d " % (p, n) * (batch_bytes // 4) for n in range(9)] for p in range(3)}
+    for partition, written in values.items():
+        for value in written:
+            produce(client, topic, batch_of(value), partition)
+    found: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+    while any(len(found[p]) < 9 for p in found):
+        request = fetch_request(topic, 0, max_bytes=50 << 20)
+        request.topics[0].topic_id = topic_id_of(client, topic)
+        parts = [FetchPartition(p, fetch_offset=len(found[p]), partition_max_bytes=1 << 20) for p in found]
+        request.topics[0].partitions = parts
+        for data in client.call(request, version=version).responses[0].partitions:
+            found[data.partition_index] += values_in(data)
+    assert found == values
+
+
 def test_a_waiting_fetch_is_answered_when_a_record_comes(broker, client, topic):
     client.send(fetch_request(topic, 0, max_wait_ms=30_000), version=11)
     with Connection(broker.bootstrap_servers) as other:

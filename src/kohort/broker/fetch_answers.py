@@ -56,7 +56,7 @@ class Layout:
     def frame(
         self, correlation_id: int, session_id: int, answers: list[Answer], read_committed: bool
     ) -> list[Chunk]:
-        """A whole answer: bytes and, between them, slices of files, which are pinned."""
+        """A whole answer: bytes and, between them, views and slices of files. The files of slices are pinned."""
         if any(map(_diverging, answers)):
             return self._frame_by_codec(correlation_id, session_id, answers, read_committed)
         chunks: list[Chunk] = []
@@ -77,7 +77,7 @@ class Layout:
         return chunks
 
     def _add_topics(self, chunks: list[Chunk], answers: list[Answer], read_committed: bool) -> int:
-        """Adds all after the number of topics, which is returned: bytes, then a slice and bytes in turn."""
+        """Adds all after the number of topics, which is returned: bytes, then a view or slice and bytes in turn."""
         version, flexible, part = self._version, self._flexible, self._part
         null, none = self._aborted
         aborted = none if read_committed else null
@@ -102,8 +102,10 @@ class Layout:
                 else:
                     run.append(part(index, error, end, end, told, size))
                 if size > room and isinstance(records, Slice):
-                    records.file.pin()
-                    chunks += (b"".join(run), records)
+                    view = records.mapped()
+                    if view is None:
+                        records.file.pin()
+                    chunks += (b"".join(run), records if view is None else view)
                     run = []
                 elif size:
                     run += _copy(records)
