@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from kohort.broker import running
+from kohort.broker.connection import MOST_SPARES
 from kohort.client.connection import Connection
 from kohort.wire.compile import codec
 from kohort.wire.errors import ErrorCode
@@ -178,6 +179,40 @@ def test_a_client_that_does_not_read_stops_being_read_and_others_go_on(broker, c
     finally:
         assert api_versions(client).error_code == 0
         deaf.close()
+
+
+def test_large_frames_in_pieces_from_many_connections_at_once(broker, client):
+    """More than there are spare buffers, frames of several sizes behind each other, one client goes away."""
+    create_topic(client, "large-pieces", partitions=12)
+    address = ("127.0.0.1", int(broker.bootstrap_servers.rpartition(":")[2]))
+    senders = [socket.create_connection(address, 10) for _ in range(12)]
+    frames = []
+    for number in range(12):
+        values = [b"%d" % number * size for size in (300_000, 10, 70_000, 400_000)]
+        requests = [produce_request("large-pieces", batch_of(value), number) for value in values]
+        frames.append(
+            b"".join(request_frame(codec(0, 7), 1, None, codec(0, 7).encode_request(r)) for r in requests)
+        )
+    for start in range(0, max(map(len, frames)), 130_000):
+        for sender, frame in zip(senders, frames, strict=True):
+            sender.sendall(frame[start : start + 130_000])
+    for sender in senders:
+        with sender.makefile("rb") as answers:
+            for _ in range(4):
+                size = int.from_bytes(answers.read(4), "big")
+                assert answers.read(size)
+    senders[0].sendall(frames[0][:200_000])  # and goes away
+    _until(lambda: len(broker.server.spares) < MOST_SPARES)
+    for sender in senders:
+        sender.close()
+    _until(lambda: len(broker.server.spares) == MOST_SPARES)
+    for number in range(12):
+        data = client.call(
+            fetch_request("large-pieces", 0, partition=number, partition_max_bytes=1 << 26), version=11
+        )
+        assert values_in(data.responses[0].partitions[0]) == [
+            b"%d" % number * size for size in (300_000, 10, 70_000, 400_000)
+        ]
 
 
 def test_a_client_that_goes_away_during_a_long_poll_leaves_nothing_behind(broker, client):

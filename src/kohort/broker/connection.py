@@ -33,6 +33,8 @@ log = logging.getLogger("kohort.broker")
 _LENGTH = struct.Struct(">i").unpack_from
 _FIRST_BUFFER = 64 * 1024
 _MOST_TRUSTED = 1024 * 1024
+SPARE_BYTES = 1024 * 1024  # of the buffers for large frames that all connections share
+MOST_SPARES = 8
 _MOST_CALLS = 1024  # requests that wait for the disk on one connection
 
 
@@ -78,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         for call in self._calls:
             release(call.chunks or ())
         self._calls.clear()
-        self._own = None
+        self._give_back()
         self._server.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -112,20 +114,31 @@ class Connection(asyncio.BufferedProtocol):
             return
         rest = self._filled - used
         if rest == 0:
-            self._own = None
-            self._filled = 0
+            self._give_back()
             return
         if used:
-            own[:rest] = view[used : self._filled]
+            view[:rest] = view[used : self._filled]
             self._filled = rest
         self._make_room()
 
     def _keep(self, data: memoryview) -> None:
         """Moves what is left of the shared buffer to a buffer of our own."""
-        size = len(data)
-        self._own = bytearray(max(min(self._frame_size(data), self._trusted), size + 1))
+        size, wanted = len(data), self._frame_size(data)
+        spares = self._server.spares
+        if wanted > _FIRST_BUFFER and size < SPARE_BYTES and spares:
+            self._own = spares.pop()
+        else:
+            self._own = bytearray(max(min(wanted, self._trusted), size + 1))
         self._own[:size] = data
         self._filled = size
+
+    def _give_back(self) -> None:
+        """No frame is incomplete any more: reads into the shared buffer again."""
+        own, spares = self._own, self._server.spares
+        if own is not None and len(own) == SPARE_BYTES and len(spares) < MOST_SPARES:
+            spares.append(own)
+        self._own = None
+        self._filled = 0
 
     def _make_room(self) -> None:
         """Grows the buffer of an incomplete frame twofold: a promised length alone allocates nothing."""
@@ -133,8 +146,10 @@ class Connection(asyncio.BufferedProtocol):
         assert own is not None
         wanted = self._frame_size(memoryview(own)[: self._filled])
         if self._filled == len(own) and wanted > self._filled:
-            self._own = bytearray(min(wanted, 2 * len(own)))
-            self._own[: self._filled] = own
+            filled = self._filled
+            self._give_back()
+            self._own, self._filled = bytearray(min(wanted, 2 * len(own))), filled
+            self._own[:filled] = own
 
     @staticmethod
     def _frame_size(data: memoryview) -> int:

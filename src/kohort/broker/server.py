@@ -13,12 +13,12 @@ from typing import Any
 
 from kohort.broker.apis import TABLE, Row
 from kohort.broker.broker import Broker
-from kohort.broker.connection import Connection
+from kohort.broker.connection import MOST_SPARES, SPARE_BYTES, Connection
 from kohort.broker.names import OFFSETS_TOPIC
 
 log = logging.getLogger("kohort.broker")
 
-_SCRATCH_BYTES = 512 * 1024
+_SCRATCH_BYTES = 1024 * 1024
 _FILES_OF_OUR_OWN = 464  # the pool of segment files and some more
 _LONGEST_GOODBYE_S = 10.0
 
@@ -32,6 +32,9 @@ class Server:
         self.loop = asyncio.get_running_loop()
         # Where all connections read to: the loop hands over what one sent before it reads the next.
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        # For large frames that come in pieces; used again, because fresh memory has to be zeroed. What is not used yet
+        # is not resident.
+        self.spares = [bytearray(SPARE_BYTES) for _ in range(MOST_SPARES)]
         self.is_stopping = False
         self._connections: set[Connection] = set()
         self._addresses: Counter[str] = Counter()
