@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from kohort.client.backoff import Jitter
-from kohort.client.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, Batch, Headers, OnDelivery, Placed
+from kohort.client.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, Batch, Headers, OnDelivery, P, placed_in
 from kohort.client.cluster import NO_NODE, Cluster
 from kohort.client.merging import MOST_BYTES, carrier_of, may_ride
 from kohort.client.partitioners import STICKY
@@ -42,10 +42,6 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers | None)
         # A name's characters may take up to four bytes; its own encoding says how many.
         size += HEADER_OVERHEAD + len(name.encode("utf-8", "surrogateescape")) + len(content or b"")
     return size
-
-
-P = TypeVar("P", bound=Placed)
-_new_tuple = tuple.__new__
 
 
 class PartitionQueue:
@@ -258,7 +254,7 @@ class Accumulator(Generic[P]):
         batch.values.append(value)
         batch.timestamps.append(timestamp)
         sizes = (len(key) if key is not None else -1, len(value) if value is not None else -1)
-        placed: P = _new_tuple(self.placed, (batch, index, timestamp, *sizes))
+        placed = placed_in(self.placed, batch, index, timestamp, *sizes)
         if headers:
             batch.headers = batch.headers or {}
             batch.headers[index] = headers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kohort.client.types import RecordMetadata, TopicPartition
 from kohort.wire.compression import Buffer
@@ -29,16 +29,23 @@ HEADER_OVERHEAD = 10
 """The same for each header of a record: two lengths."""
 
 
-class Placed(tuple[Any, ...]):
-    """A record's place: (batch, index, timestamp, key_size, value_size). Fronts add ways to wait for it."""
+class Placed:
+    """A record's place in a batch. Fronts add ways to wait for it.
 
-    __slots__ = ()
+    No __init__: to make it and fill it in takes `fast_send` half the time of a call with arguments, or of a tuple.
+    """
+
+    __slots__ = ("_batch", "_index", "_timestamp", "_key_size", "_value_size")
+    _batch: Batch
+    _index: int
+    _timestamp: int
+    _key_size: int
+    _value_size: int
 
     @property
     def _place(self) -> tuple[Batch, int]:
         """Where the record is now; a batch that was too large for the broker has been split."""
-        batch: Batch = self[0]
-        index: int = self[1]
+        batch, index = self._batch, self._index
         while batch.parts:
             at = bisect_right(batch.parts, index, key=_first_index) - 1
             first, batch = batch.parts[at]
@@ -54,8 +61,23 @@ class Placed(tuple[Any, ...]):
             return batch.error if batch.record_errors is None else batch.record_errors.get(index, batch.error)
         queue = batch.queue
         offset = batch.base_offset + index if batch.base_offset >= 0 else NO_OFFSET
-        timestamp = batch.append_time_ms if batch.append_time_ms >= 0 else self[2]
-        return RecordMetadata(queue.topic, queue.index, offset, timestamp, self[3], self[4])
+        timestamp = batch.append_time_ms if batch.append_time_ms >= 0 else self._timestamp
+        return RecordMetadata(
+            queue.topic, queue.index, offset, timestamp, self._key_size, self._value_size
+        )  # fmt: skip
+
+
+P = TypeVar("P", bound=Placed)
+
+
+def placed_in(
+    kind: type[P], batch: Batch, index: int, timestamp: int = -1, key_size: int = -1, value_size: int = -1
+) -> P:
+    """A delivery of the record at `index`; `fast_send` spells it out."""
+    placed = kind()
+    placed._batch, placed._index, placed._timestamp = batch, index, timestamp
+    placed._key_size, placed._value_size = key_size, value_size
+    return placed
 
 
 def _first_index(part: tuple[int, Batch]) -> int:

@@ -98,7 +98,7 @@ def _hand_over(batch: Batch, parts: list[Batch]) -> None:
         placed_parts.append((first, part))
         first += part.count
     for placed, callback in batch.callbacks or ():
-        part = next(p for start, p in reversed(placed_parts) if start <= placed[1])
+        part = next(p for start, p in reversed(placed_parts) if start <= placed._index)
         part.callbacks = part.callbacks or []
         part.callbacks.append((placed, callback))
     batch.callbacks = None

@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kohort.client.accumulator import Accumulator
-from kohort.client.batch import Batch, Headers, OnDelivery, Placed
+from kohort.client.batch import Batch, Headers, OnDelivery, Placed, placed_in
 from kohort.client.driving import deadline_after
 from kohort.client.engine import FAR_MS, Engine
 from kohort.client.errors import ClosedClient, IllegalState, TimedOut
@@ -138,7 +138,7 @@ class ArrowDelivery:
         while not self.done():
             for batch in leaves(self._batches):
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                Delivery((batch, 0, -1, -1, -1)).exception(left)
+                placed_in(Delivery, batch, 0).exception(left)
         return ranges(self._batches)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic
 
-from kohort.client.accumulator import Accumulator, NoRoom, P, TopicQueues, record_size
+from kohort.client.accumulator import Accumulator, NoRoom, TopicQueues, record_size
 from kohort.client.backoff import Jitter
-from kohort.client.batch import Batch, OnDelivery
+from kohort.client.batch import Batch, OnDelivery, P
 from kohort.client.effects import Outbox
 from kohort.client.errors import AuthenticationFailed, ClosedClient, TimedOut, error_for
 from kohort.client.metadata import Metadata

@@ -336,8 +336,8 @@ class Sender:
         parts = split(batch, max(most_bytes, HEADER_SIZE + 1))
         if not larger_than_asked:
             _log.warning(
-                "%s: the broker finds a batch of %d records and %d bytes too large; sending it as %d. Lower batch.size, "
-                "or raise the topic's max.message.bytes", batch.queue, batch.count, batch.size, len(parts),
+                "%s: the broker finds a batch of %d records and %d bytes too large; sending it as %d. Lower "
+                "batch.size, or raise the topic's max.message.bytes", batch.queue, batch.count, batch.size, len(parts),
             )  # fmt: skip
         self._accumulator.replace(batch, parts)
         self._put_parts(batch, parts)
