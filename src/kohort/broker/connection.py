@@ -239,9 +239,9 @@ class Connection(asyncio.BufferedProtocol):
             self._parked = None
         if not self._consuming and not self._flush_scheduled:
             self._flush_scheduled = True
-            self.loop.call_soon(self._flush_and_go_on)
+            self._server.flush_soon(self)
 
-    def _flush_and_go_on(self) -> None:
+    def flush_and_go_on(self) -> None:
         self._flush_scheduled = False
         if self._closing:
             return
@@ -264,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_drained(self) -> None:
         self.last_active = self.loop.time()
         if not self._closing:
-            self._flush_and_go_on()
+            self.flush_and_go_on()
 
     def _go_on(self) -> None:
         """Reads on, if nothing keeps us from it: first what is already here."""

@@ -52,7 +52,7 @@ def join_group(broker: Broker, call: Call) -> None:
             request.group_id,
             request.member_id,
             request.protocol_type,
-            tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+            tuple([(protocol.name, protocol.metadata) for protocol in request.protocols]),
             request.session_timeout_ms,
             request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
             "" if request.member_id else fresh_uuid(),  # only a join without an id needs one
@@ -91,7 +91,7 @@ def sync_group(broker: Broker, call: Call) -> sync.SyncGroupResponse | None:
             request.group_id,
             request.member_id,
             request.generation_id,
-            tuple((each.member_id, each.assignment) for each in request.assignments),
+            tuple([(each.member_id, each.assignment) for each in request.assignments]),
             request.group_instance_id,
             request.protocol_type,
             request.protocol_name,

@@ -38,6 +38,7 @@ class Server:
         self.is_stopping = False
         self._connections: set[Connection] = set()
         self._addresses: Counter[str] = Counter()
+        self._to_flush: list[Connection] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
         self._listener: asyncio.Server | None = None
@@ -89,6 +90,21 @@ class Server:
         self._addresses[connection.address] -= 1
         if not self._addresses[connection.address]:
             del self._addresses[connection.address]
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Its answers go out at the end of this turn of the loop, as those of all others: by one callback."""
+        if not self._to_flush:
+            self.loop.call_soon(self._flush)
+        self._to_flush.append(connection)
+
+    def _flush(self) -> None:
+        ready, self._to_flush = self._to_flush, []
+        for connection in ready:
+            try:
+                connection.flush_and_go_on()
+            except Exception:
+                log.exception("closing the connection of %s: it cannot go on", connection.peer)
+                connection.close()
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a handler that waits for the disk."""
