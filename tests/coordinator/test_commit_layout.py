@@ -7,14 +7,26 @@ from hypothesis import strategies as st
 
 from kohort.coordinator import events as ev
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
-from kohort.coordinator.effects import Append
+from kohort.coordinator.effects import Append, CommitResponse
 from kohort.coordinator.replay import Durable
+from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.shard import Shard
-from kohort.wire.errors import ErrorCode
+from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.records import check_batch, encode_pairs_batch
 
-KNOBS = Settings(offsets_retention_minutes=1, offset_metadata_max_bytes=10)
+KNOBS = Settings(
+    group_initial_rebalance_delay_ms=0,
+    offsets_retention_minutes=1,
+    offset_metadata_max_bytes=10,
+    offsets_topic_num_partitions=2,
+)
+
+
+def often(*strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Each as often as the others and as it is named; `one_of` does not count so."""
+    return st.sampled_from(strategies).flatmap(lambda chosen: chosen)
+
 
 int64 = st.integers(-(2**63), 2**63 - 1)
 int32 = st.integers(-(2**31), 2**31 - 1)
@@ -83,7 +95,7 @@ others = st.one_of(
     st.tuples(st.just("time passes")),
     st.tuples(st.just("move away and come back")),
 )
-actions = st.one_of(commits, commits, commits, others)
+actions = often(commits, others)
 
 
 class Pair:
@@ -205,3 +217,151 @@ def test_the_next_commit_in_a_layout_costs_no_more_for_more_partitions() -> None
     pair.commit(LAYOUTS[4])
     assert len(durable._together["g"]) == 1
     assert [each.committed.offset for each in durable.offsets_of("g").values()] == [9, 13, 11, 14]
+
+
+# ---- a commit that is spared its event
+
+
+class Side:
+    """A runtime with a log that is durable at once, or slow, or full. `is_short`: commits try the short way."""
+
+    def __init__(self, *, is_short: bool) -> None:
+        self.is_short = is_short
+        self.answers: list[object] = []
+        self.log: list[ev.LogRecord] = []
+        self.queue: list[tuple[Append, Done]] = []
+        self.slow = self.full = False
+        self.short_cuts = 0
+        self.now_ms = 1_000_000
+        self.runtime = Runtime(KNOBS, self, lambda request, response: self.answers.append(response))
+        for partition in range(KNOBS.offsets_topic_num_partitions):
+            self.runtime.handle(partition, ev.BeginLoad(0), self.now_ms)
+            self.runtime.handle(partition, ev.EndLoad(0), self.now_ms)
+
+    def append(self, partition: int, write: Append, done: Done) -> None:
+        self.queue.append((write, done))
+        if not self.slow:
+            self.settle()
+
+    def settle(self) -> None:
+        while self.queue:
+            write, done = self.queue.pop(0)
+            try:
+                base = self.write(0, write.records, self.now_ms)
+            except KafkaError as error:
+                done(error.code, -1, self.now_ms)
+            else:
+                done(ErrorCode.NONE, base, self.now_ms)
+
+    def write(self, partition: int, records: Any, now_ms: int) -> int:
+        if self.full:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left")
+        base = len(self.log)
+        self.log += [ev.LogRecord(base + n, key, value) for n, (key, value) in enumerate(records)]
+        return base
+
+    def commit(
+        self, layout: CommitLayout, offsets: tuple[int, ...], who: tuple[int, str, str | None]
+    ) -> None:
+        if self.is_short and not self.slow:
+            response = self.runtime.commit(layout, offsets, *who, self.now_ms, self.write)
+            if response is not None:
+                self.short_cuts += 1
+                self.answers.append(response)
+                return
+        laid_out = LaidOutOffsets(layout, offsets)
+        as_told = laid_out if self.is_short else tuple(laid_out)
+        self.runtime.submit(ev.OffsetCommit("r", layout.group_id, as_told, *who), self.now_ms)
+
+    def do(self, action: Any, offset: int) -> None:
+        self.now_ms += 10
+        match action:
+            case ("commit", number, generation, member_id, instance):
+                layout = LAYOUTS[number]
+                offsets = tuple(offset + n for n in range(len(layout.keys)))
+                self.commit(layout, offsets, (generation, member_id, instance))
+            case ("join", group, member_id, instance, metadata):
+                protocols = (("range", metadata),)
+                join = ev.JoinGroup(
+                    "r", group, member_id, "consumer", protocols, 6_000, 6_000, str(offset), instance,
+                    requires_member_id=False,
+                )  # fmt: skip
+                self.runtime.submit(join, self.now_ms)
+            case ("sync", group, generation):
+                given = (("-0", b"all"),)
+                self.runtime.submit(ev.SyncGroup("r", group, "-0", generation, given), self.now_ms)
+            case ("fetch", group):
+                self.runtime.submit(ev.OffsetFetch("r", group, None), self.now_ms)
+            case ("delete", group):
+                self.runtime.submit(ev.DeleteGroup("r", group), self.now_ms)
+            case ("log", slow, full):
+                self.slow, self.full = slow, full
+            case ("settle",):
+                self.settle()
+            case ("time passes", milliseconds):
+                self.now_ms += milliseconds
+                self.runtime.fire_due(self.now_ms)
+            case _:
+                raise AssertionError(action)
+
+    def told(self) -> list[object]:
+        """Everything that can be seen from outside."""
+        sessions = [
+            (group.group_id, group.state, member.member_id, member.session)
+            for shard in self.runtime.shards
+            for group in shard.groups.values()
+            for member in group.members.values()
+        ]
+        return [self.answers, self.log, sessions, self.runtime.next_deadline_ms()]
+
+    def offsets(self) -> list[object]:
+        return [shard.durable.offsets for shard in self.runtime.shards]
+
+
+ids = st.sampled_from(["-0", "-0", "-0", "", "stranger"])
+generations = st.sampled_from([1, 1, 1, 2, 2, 3, 0])
+instances = st.sampled_from([None, "i"])
+of_members = st.tuples(st.just("commit"), st.just(0), generations, ids, instances)
+of_others = st.tuples(st.just("commit"), st.sampled_from([0, 2, 2, 3]), st.just(-1), st.just(""), st.none())
+shorter = st.tuples(st.just("join"), st.just("g"), st.just("-0"), instances, st.just(b"again"))
+around = st.one_of(
+    st.tuples(st.just("join"), groups, st.sampled_from(["", "-0"]), instances, st.binary(max_size=1)),
+    st.tuples(st.just("sync"), groups, st.integers(1, 3)),
+    st.tuples(st.just("fetch"), groups),
+    st.tuples(st.just("delete"), groups),
+    st.tuples(st.just("log"), st.booleans(), st.booleans()),
+    st.tuples(st.just("log"), st.booleans(), st.just(False)),
+    st.tuples(st.just("settle")),
+    st.tuples(st.just("time passes"), st.sampled_from([0, 100, 4_000, 7_000, 200_000])),
+)
+settled = [("join", "g", "", None, b""), ("sync", "g", 1)]
+with_instance = [("join", "g", "", "i", b""), ("sync", "g", 1)]
+member_commits = ("commit", 0, 1, "-0", None)
+other_commits = ("commit", 2, -1, "", None)
+twice = [member_commits, member_commits, other_commits, other_commits]
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from([[], [*settled, *twice], [*with_instance, *twice]]),
+    st.lists(often(of_members, of_members, of_others, shorter, around), max_size=15),
+)
+def test_a_commit_that_is_spared_its_event_does_what_the_event_does(
+    before: list[Any], script: list[Any]
+) -> None:
+    short, long = Side(is_short=True), Side(is_short=False)
+    for number, action in enumerate([*before, *script]):
+        for side in (short, long):
+            side.do(action, 100 * number)
+        assert short.told() == long.told()
+    assert short.offsets() == long.offsets()
+
+
+def test_members_and_others_are_spared_it_from_the_second_commit_on() -> None:
+    side = Side(is_short=True)
+    for number, action in enumerate([*settled, *[member_commits] * 5, *[other_commits] * 5]):
+        side.do(action, number)
+    assert side.short_cuts == 8
+    side.do(("log", False, True), 0)
+    side.do(member_commits, 99)
+    assert side.answers[-1] == CommitResponse((ErrorCode.NOT_COORDINATOR,) * 3)

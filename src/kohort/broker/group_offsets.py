@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
@@ -21,6 +22,9 @@ from kohort.wire.messages import offset_delete as delete
 from kohort.wire.messages import offset_fetch as fetch
 from kohort.wire.struct import ZERO_UUID
 
+if TYPE_CHECKING:
+    from kohort.broker.groups import Groups
+
 NO_OFFSET = -1
 NONE = ErrorCode.NONE
 _tuple = tuple.__new__  # a NamedTuple without its Python-level constructor
@@ -28,15 +32,15 @@ _tuple = tuple.__new__  # a NamedTuple without its Python-level constructor
 
 def offset_commit(broker: Broker, call: Call) -> None:
     request: commit.OffsetCommitRequest | LaidOutRequest = call.request
-    call.park()
     if isinstance(request, LaidOutRequest):
         prepared = request.layout.prepared
         if prepared is None or not prepared.holds(broker.store.topics):
             prepared = request.layout.prepared = _prepared(broker, call, request.message())
         if prepared is not None:
-            broker.groups.submit(prepared.event(call, request.offsets))
+            prepared.commit(broker.groups, call, request.offsets)
             return
         call.request = request = request.message()
+    call.park()
     offsets, _ = _resolved(broker, request, call.version)
     broker.groups.submit(_event(CommitAnswer(call), request, offsets, call.version))
 
@@ -84,7 +88,7 @@ def _event(
 class PreparedCommit:
     """All that commits in a layout have in common, for as long as their topics are there."""
 
-    __slots__ = ("answer", "common", "layout", "names", "topics")
+    __slots__ = ("answer", "event", "layout", "names", "topics")
 
     def __init__(
         self, layout: CommitLayout, topics: tuple[Topic, ...], event: OffsetCommit, answer: bytes
@@ -92,20 +96,30 @@ class PreparedCommit:
         self.layout = layout
         self.topics = topics
         self.names = [topic.name for topic in topics]
+        self.event = event
         self.answer = answer
-        self.common = (
-            event.generation_id, event.member_id, event.group_instance_id, event.retention_time_ms,
-            event.group_may_be_unknown,
-        )  # fmt: skip
 
     def holds(self, topics: Mapping[str, Topic]) -> bool:
         return tuple(map(topics.get, self.names)) == self.topics
 
-    def event(self, call: Call, offsets: tuple[int, ...]) -> OffsetCommit:
-        layout = self.layout
-        return OffsetCommit(
-            PreparedAnswer(self, call), layout.group_id, LaidOutOffsets(layout, offsets), *self.common
-        )
+    def commit(self, groups: Groups, call: Call, offsets: tuple[int, ...]) -> None:
+        layout, event = self.layout, self.event
+        if event.retention_time_ms == -1:
+            response = groups.commit(
+                layout, offsets, event.generation_id, event.member_id, event.group_instance_id
+            )
+            if response is not None:
+                self.reply(call, response)
+                return
+        call.park()
+        answer = partial(self.reply, call)
+        groups.submit(replace(event, request=answer, offsets=LaidOutOffsets(layout, offsets)))
+
+    def reply(self, call: Call, response: CommitResponse) -> None:
+        if response is self.layout.accepted:
+            call.reply_encoded(self.answer)
+        else:
+            call.reply(_committed(call.request, response))
 
 
 def _prepared(broker: Broker, call: Call, request: commit.OffsetCommitRequest) -> PreparedCommit | None:
@@ -118,22 +132,6 @@ def _prepared(broker: Broker, call: Call, request: commit.OffsetCommitRequest) -
     event = _event(None, request, offsets, call.version)
     layout = CommitLayout(request.group_id, offsets)
     return PreparedCommit(layout, known, event, _all_is_well(call.version, _asked(request)))
-
-
-class PreparedAnswer:
-    """Answers a commit in a layout."""
-
-    __slots__ = ("call", "prepared")
-
-    def __init__(self, prepared: PreparedCommit, call: Call) -> None:
-        self.prepared = prepared
-        self.call = call
-
-    def __call__(self, response: CommitResponse) -> None:
-        if response is self.prepared.layout.accepted:
-            self.call.reply_encoded(self.prepared.answer)
-        else:
-            self.call.reply(_committed(self.call.request, response))
 
 
 class CommitAnswer:

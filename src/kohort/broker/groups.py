@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from kohort.broker import history
 from kohort.broker.history import HistoryLog
 from kohort.broker.names import HISTORY_TOPIC, OFFSETS_TOPIC
-from kohort.coordinator.commit_layout import LaidOutRecords
-from kohort.coordinator.effects import Append, LoadFailed, Response
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutRecords
+from kohort.coordinator.effects import Append, CommitResponse, LoadFailed, Response
 from kohort.coordinator.events import (
     BeginLoad,
     EndLoad,
@@ -33,7 +33,7 @@ from kohort.log.datadir import new_uuid
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated
 from kohort.wire.errors import ErrorCode, KafkaError
-from kohort.wire.records import encode_pairs_batch, iter_batches, iter_records
+from kohort.wire.records import BatchHeader, encode_pairs_batch, iter_batches, iter_records
 
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
@@ -57,6 +57,7 @@ class Groups:
         self._runtime = self._make_runtime(settings)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        self._waits_for_disk = broker.store.durability == "disk"
         self.now_ms = broker.clock.steady_ms  # sessions are timed by a clock that nobody sets back
         self._load_task: asyncio.Task[None] | None = None
         self._creation = asyncio.Lock()
@@ -84,6 +85,22 @@ class Groups:
     def heartbeat(self, group_id: str, member_id: str, generation_id: int) -> ErrorCode | None:
         """The answer to a heartbeat of a dynamic member, if it can be given at once; else it is to be submitted."""
         return self._runtime.heartbeat(group_id, member_id, generation_id, self.now_ms())
+
+    def commit(
+        self,
+        layout: CommitLayout,
+        offsets: tuple[int, ...],
+        generation_id: int,
+        member_id: str,
+        group_instance_id: str | None,
+    ) -> CommitResponse | None:
+        """The answer to a commit in a layout, if it can be given at once; else it is to be submitted."""
+        if self._waits_for_disk:
+            return None
+        now_ms, write = self.now_ms(), self._write_at_once
+        return self._runtime.commit(
+            layout, offsets, generation_id, member_id, group_instance_id, now_ms, write
+        )
 
     def ask_shard(self, partition: int, request: ListGroups) -> None:
         self._runtime.handle(partition, request, self.now_ms())
@@ -118,22 +135,14 @@ class Groups:
 
     def append(self, partition: int, write: Append, done: Done) -> None:
         """Writes what a shard asks for; `done` when it is durable. Part of the runtime's `Log`."""
-        topic = self._broker.store.topics.get(OFFSETS_TOPIC)
         now_ms = self.now_ms()
-        if topic is None or partition >= len(topic.partitions):
-            done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, now_ms)
-            return
-        log_partition = topic.partitions[partition]
         records = write.records
-        if isinstance(records, LaidOutRecords):
-            batch, header = records.encode_batch(now_ms)
-        else:
-            batch, header = encode_pairs_batch(records, now_ms, write.producer_id, write.producer_epoch)
-        if len(batch) > topic.config.max_message_bytes:
-            done(ErrorCode.MESSAGE_TOO_LARGE, -1, now_ms)
-            return
         try:
-            base_offset = log_partition.append(memoryview(batch), header, now_ms)
+            if isinstance(records, LaidOutRecords):
+                base_offset = self._write(partition, *records.encode_batch(now_ms), now_ms)
+            else:
+                batch, header = encode_pairs_batch(records, now_ms, write.producer_id, write.producer_epoch)
+                base_offset = self._write(partition, batch, header, now_ms)
         except KafkaError as error:
             done(error.code, -1, now_ms)
             return
@@ -142,7 +151,19 @@ class Groups:
             done(error, base_offset, self.now_ms())
             self._arm()
 
-        log_partition.when_durable(base_offset + header.record_count, durable)
+        log_partition = self._broker.store.topics[OFFSETS_TOPIC].partitions[partition]
+        log_partition.when_durable(base_offset + len(records), durable)
+
+    def _write(self, partition: int, batch: bytearray, header: BatchHeader, now_ms: int) -> int:
+        topic = self._broker.store.topics.get(OFFSETS_TOPIC)
+        if topic is None or partition >= len(topic.partitions):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"there is no {OFFSETS_TOPIC}-{partition}")
+        if len(batch) > topic.config.max_message_bytes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {len(batch)} bytes")
+        return topic.partitions[partition].append(memoryview(batch), header, now_ms)
+
+    def _write_at_once(self, partition: int, records: LaidOutRecords, now_ms: int) -> int:
+        return self._write(partition, *records.encode_batch(now_ms), now_ms)
 
     # --- the topic --------------------------------------------------------------------------------
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kohort.coordinator.commit_layout import LaidOutOffsets, LaidOutRecords
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
 from kohort.coordinator.effects import (
     CommitResponse,
     FetchedOffset,
@@ -16,14 +17,57 @@ from kohort.coordinator.effects import (
 from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit, TxnOffsetCommit
 from kohort.coordinator.group import Group
 from kohort.coordinator.records import CommittedOffset, fits, offset_records, offset_tombstone
-from kohort.coordinator.replay import Durable, TopicPartition
+from kohort.coordinator.replay import Durable, Together, TopicPartition
 from kohort.coordinator.state import ANSWERS, State
 from kohort.coordinator.turn import Turn, Write
 from kohort.wire.errors import ErrorCode
 
+if TYPE_CHECKING:
+    from kohort.coordinator.shard import Shard
+
 NONE = ErrorCode.NONE
 _tuple = tuple.__new__  # a NamedTuple without its Python-level constructor: there are ten in a commit
 INT64_MAX = 2**63 - 1
+
+
+def place_in_time(
+    shard: Shard,
+    layout: CommitLayout,
+    generation_id: int,
+    member_id: str,
+    group_instance_id: str | None,
+    now_ms: int,
+) -> Together | None:
+    """Where to put a commit as nearly all are: in the layout of the one before, by who may commit, with nothing
+
+    on its way to the log before it, and no timer to be set; else None. Consumers send these all day long, so they
+    are spared an event and its effects (see `Runtime.commit`). The member was heard of, if this is not None.
+    """
+    group = shard.groups.get(layout.group_id)
+    if group is None or shard.writes:
+        return None
+    place = shard.durable.place_of(
+        layout
+    )  # if there is one, metadata is good, and there is a group in the log
+    state = group.state
+    if generation_id < 0:
+        return place if state is State.EMPTY else None
+    member = group.members.get(member_id)
+    if (
+        place is None
+        or member is None
+        or generation_id != group.generation_id
+        or (state is not State.STABLE and state is not State.PREPARING_REBALANCE)
+        or (group_instance_id is not None and group.static_members.get(group_instance_id) != member_id)
+    ):
+        return None
+    session = member.session
+    deadline_ms = now_ms + member.session_timeout_ms
+    if session.timer_ms is None or deadline_ms < session.timer_ms:
+        return None
+    session.heard_ms = now_ms
+    session.deadline_ms = deadline_ms
+    return place
 
 
 def commit_offsets(turn: Turn, request: OffsetCommit) -> None:

@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutRecords
 from kohort.coordinator.effects import (
     Append,
+    CommitResponse,
     Effect,
     HistoryChanged,
     LoadFailed,
@@ -22,9 +24,11 @@ from kohort.coordinator.effects import (
 )
 from kohort.coordinator.events import DurableWritten, Event, GroupRequest, TimerFired, Token, WriteFailed
 from kohort.coordinator.heartbeat import in_time
+from kohort.coordinator.offsets import place_in_time
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.coordinator.shard import Shard
-from kohort.wire.errors import ErrorCode
+from kohort.coordinator.state import answer_for_append_error
+from kohort.wire.errors import ErrorCode, KafkaError
 
 Done = Callable[[ErrorCode, int, int], None]
 """done(error, base_offset, now_ms): called once, in the order of the appends to a partition."""
@@ -70,6 +74,35 @@ class Runtime:
         if group is None or not shard.is_active or self._running:
             return None
         return in_time(group, member_id, generation_id, now_ms)
+
+    def commit(
+        self,
+        layout: CommitLayout,
+        offsets: tuple[int, ...],
+        generation_id: int,
+        member_id: str,
+        group_instance_id: str | None,
+        now_ms: int,
+        write: Callable[[int, LaidOutRecords, int], int],
+    ) -> CommitResponse | None:
+        """What the event would be answered at once, by who can write what is durable at once; else None.
+
+        `write(partition, records, now_ms)` gives their base offset, or raises KafkaError.
+        """
+        partition = partition_for(layout.group_id, len(self.shards))
+        shard = self.shards[partition]
+        if self._running or not shard.is_active:
+            return None
+        place = place_in_time(shard, layout, generation_id, member_id, group_instance_id, now_ms)
+        if place is None:
+            return None
+        records = LaidOutRecords(layout, offsets, now_ms)
+        try:
+            place.log_offset = write(partition, records, now_ms)
+        except KafkaError as error:
+            return CommitResponse((answer_for_append_error(error.code),) * len(offsets))
+        place.records = records
+        return layout.accepted
 
     def handle(self, partition: int, event: Event, now_ms: int) -> None:
         if self._running:

@@ -12,7 +12,7 @@ from kohort.broker.apis import TABLE
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.broker.sessions import FetchSessions
-from kohort.coordinator.effects import Response
+from kohort.coordinator.effects import CommitResponse, Response
 from kohort.coordinator.events import GroupRequest, JoinGroup
 from kohort.coordinator.runtime import Runtime
 from kohort.sim.data import HOST, Data, port_of
@@ -66,6 +66,10 @@ class SimGroups:
 
     def heartbeat(self, group_id: str, member_id: str, generation_id: int) -> ErrorCode | None:
         """Every heartbeat is an event here: those who look on must see it."""
+        return None
+
+    def commit(self, *_: object) -> CommitResponse | None:
+        """The same for commits."""
         return None
 
     def submit(self, request: GroupRequest) -> None:
