@@ -14,7 +14,7 @@ import pytest
 from kohort.wire import messages
 from kohort.wire.compile import Codec, codec
 from kohort.wire.errors import BadFrame
-from kohort.wire.generate import init_source, module_source
+from kohort.wire.generate import READY, codec_source, codecs_source, init_source, module_source
 from kohort.wire.notation import (
     NEVER,
     ApiSpec,
@@ -29,6 +29,7 @@ from kohort.wire.notation import (
 
 SCHEMA = Path(str(files("kohort.wire"))) / "schema"
 MESSAGES = Path(messages.__path__[0])
+CODECS = MESSAGES.with_name("codecs")
 
 TINY = """\
 # Asks a parrot
@@ -279,6 +280,33 @@ def test_messages_holds_nothing_else() -> None:
     wanted = {"__init__.py"} | {f"{path.stem}.py" for path in schema_files()}
     assert {path.name for path in MESSAGES.glob("*.py")} == wanted
     assert (MESSAGES / "__init__.py").read_text("utf-8") == init_source()
+
+
+@pytest.mark.parametrize("module", READY)
+def test_a_codec_that_is_ready_is_the_one_that_would_be_compiled(module: str) -> None:
+    spec = api(module)
+    assert (CODECS / f"{module}.py").read_text("utf-8") == codec_source(spec), "stale: run `make messages`"
+    ready, compiled = codec(spec.key, spec.versions.last), Codec(spec, spec.versions.last)
+    assert ready.decode_response.__module__ == f"kohort.wire.codecs.{module}"
+    assert (ready.flexible, ready.response_header_is_flexible) == (
+        compiled.flexible,
+        compiled.response_header_is_flexible,
+    )
+    for one, other in (
+        (ready.encode_request, compiled.encode_request),
+        (ready.decode_response, compiled.decode_response),
+    ):
+        assert one.__code__.co_code == other.__code__.co_code
+        assert one.__code__.co_consts == other.__code__.co_consts
+    assert ready.decode_request.__code__.co_code == compiled.decode_request.__code__.co_code
+
+
+def test_codecs_holds_nothing_else() -> None:
+    assert {path.name for path in CODECS.glob("*.py")} == {
+        "__init__.py",
+        *(f"{module}.py" for module in READY),
+    }
+    assert (CODECS / "__init__.py").read_text("utf-8") == codecs_source()
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(9999, 0), (0, 2), (0, 14), (18, 5), (-1, 0)])

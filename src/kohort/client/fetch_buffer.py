@@ -24,7 +24,7 @@ MAX_DECODED = 32 << 20
 """Bytes that are unpacked at a time; well compressed answers unpack to far more than was fetched."""
 
 FIRST_PART = 500
-"""Records that are decoded at first where no compiled code does it: the first one is not kept waiting for all others."""
+"""Records decoded at first where no compiled code does it: the first one is not kept waiting for all others."""
 
 MAX_ARROW_BYTES = 1 << 30
 """A column of Arrow holds 2 GiB; after so many bytes no further answer is added to it."""

@@ -348,7 +348,9 @@ def _in_parts(walk: Walk, decoding: Any, next_offset: int, most: int) -> Decoded
         return _decoded(walk, columns)
     if len(columns):
         next_offset = int(columns.offsets[-1]) + 1
-    return Decoded(columns, next_offset, None, 0, None, lambda: _in_parts(walk, decoding, next_offset, 2 * most))
+    return Decoded(
+        columns, next_offset, None, 0, None, lambda: _in_parts(walk, decoding, next_offset, 2 * most)
+    )
 
 
 def _why_damaged(batch: memoryview) -> BadBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import repeat
 from struct import Struct
 from typing import Any
@@ -289,7 +290,9 @@ def varint(number: int) -> bytes:
     return write_uvarint((number << 1) ^ (number >> 63))
 
 
-_SHORT_VARINTS = tuple(map(varint, range(2048)))
+@cache
+def _short_varints() -> tuple[bytes, ...]:
+    return tuple(map(varint, range(2048)))
 
 
 def encode(
@@ -305,7 +308,8 @@ def encode(
     `headers` are encoded already, each with their number. What `finish` makes of it is returned: the memory
     itself may be used again.
     """
-    short, known = _SHORT_VARINTS, len(_SHORT_VARINTS)
+    short = _short_varints()
+    known = len(short)
     parts: list[Buffer] = [bytes(before)]
     deltas: Iterable[int] = repeat(0)
     if not isinstance(timestamps, int):

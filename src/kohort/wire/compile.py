@@ -1,7 +1,7 @@
 """Compiles the notation of `schema/` into straight-line encode and decode functions, one pair per version.
 
 A codec is made when its version is first used: a client uses one version of a handful of APIs, so a broker
-that starts compiles nothing. Runs of fields of fixed size become one `struct` call; arrays of structs become
+that starts compiles nothing. What every client needs of the newest versions lies in `codecs/`, made ahead. Runs of fields of fixed size become one `struct` call; arrays of structs become
 loops in the same function. `python -m kohort.wire.compile produce 9` prints the source that is run.
 
 Decoding never trusts a length: it is checked against what is left of the frame before anything is allocated.
@@ -13,8 +13,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from typing import Any
 
+from kohort.wire.codecs import READY
 from kohort.wire.decoder import decoder_source
 from kohort.wire.encoder import encoder_source
 from kohort.wire.messages import APIS
@@ -42,7 +44,19 @@ class Codec:
         self.response_header_is_flexible = self.flexible and api_spec.key != API_VERSIONS
         self._api = api_spec
 
+    @classmethod
+    def ready(cls, api_key: int, version: int, module: Any) -> Codec:
+        """One whose client's half was made ahead; the schema is read only if the other half is needed."""
+        made = cls.__new__(cls)
+        made.api_key, made.version, made.flexible = api_key, version, module.FLEXIBLE
+        made.response_header_is_flexible = made.flexible and api_key != API_VERSIONS
+        made.encode_request, made.decode_response = module.encode_request, module.decode_response
+        return made
+
     def __getattr__(self, name: str) -> Any:
+        if name == "_api":
+            self._api = api(APIS[self.api_key].module)
+            return self._api
         action, _, which = name.partition("_")
         if action not in ("decode", "encode") or which not in ("request", "response"):
             raise AttributeError(name)
@@ -66,6 +80,8 @@ def codec(api_key: int, version: int) -> Codec:
     row = APIS[api_key]
     if not row.first <= version <= row.last:
         raise KeyError((api_key, version))
+    if version == row.last and row.module in READY:
+        return Codec.ready(api_key, version, import_module(f"kohort.wire.codecs.{row.module}"))
     return Codec(api(row.module), version)
 
 
