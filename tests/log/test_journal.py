@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kohort.cli.verify import verify
 from kohort.log.journal import SMALL_BYTES
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated, TopicDeleted
@@ -384,3 +385,14 @@ def test_a_log_that_cannot_be_written_keeps_the_journal(disk: Disk, tmp_path: Pa
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     with running(after, "disk") as again:
         assert ends(again) == ends(node.store)
+
+
+def test_verify_tells_of_the_journal(disk: Disk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = Running(disk.root)
+    node.warm_up()
+    after = disk.cut(tmp_path / "after")
+    node.store.close()
+    assert verify(str(after)) == 0
+    assert "its next start puts back what logs miss of" in capsys.readouterr().out
+    assert verify(str(disk.root)) == 0
+    assert "journal" not in capsys.readouterr().out

@@ -9,6 +9,7 @@ from pathlib import Path
 from kohort.log.datadir import META, DataDirectory, partition_of
 from kohort.log.files import DiskDirectory
 from kohort.log.recovery import verify as damages_of
+from kohort.log.rounds import read_rounds
 from kohort.settings import SettingError
 
 
@@ -36,5 +37,14 @@ def verify(directory: str) -> int:
         data.close()
     if sys.stderr.isatty():
         print("\r".ljust(79), end="\r", file=sys.stderr)
+    journal = read_rounds(path)
+    if journal.damage is not None:
+        found += 1
+        print(journal.damage)
+    if journal.rounds:
+        batches = sum(len(one.entries) for one in journal.rounds)
+        print(
+            f"the broker was not stopped: its next start puts back what logs miss of {batches} batches in the journal"
+        )
     print(f"{partitions} partitions read, {found} damaged batches")
     return 1 if found else 0

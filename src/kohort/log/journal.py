@@ -205,8 +205,8 @@ class Journal:
         self._end = end
         self._count += 1
         self._owners[owner] = None
-        # At the end of this turn of the loop: all who came in it share the round.
-        if not self._starting and self._written is None:
+        # After an idle time, at the end of this turn of the loop: all who come in it share the round.
+        if self._written is None and not self._starting:
             self._starting = True
             self._call_soon(self._start)
         return True
@@ -299,7 +299,7 @@ class Journal:
             self._fail(written.error, [*written.places, *self._owners])
             return
         if self._count:
-            self._start()
+            self._start()  # first, so that the disk works while we answer
         for owner, place in written.places.items():
             owner.journaled(place)
 

@@ -143,19 +143,6 @@ def remove_journal(directory: Path) -> None:
         path.unlink()
 
 
-def entries_missing(found: Found, ends: Mapping[tuple[bytes, int], int]) -> list[Entry]:
-    """What logs that end at these offsets do not have; what has no end here is gone."""
-    ends = dict(ends)
-    missing: list[Entry] = []
-    for journaled in found.rounds:
-        for entry in journaled.entries:
-            key = entry[:2]
-            if ends.get(key) == entry.base_offset:
-                ends[key] = entry.header.last_offset + 1
-                missing.append(entry)
-    return missing
-
-
 def put_back(found: Found, topics_by_id: Mapping[bytes, Topic], now_ms: int) -> dict[Partition, int]:
     """Append what the recovered logs miss; partitions of which the journal knows, and how many batches they got.
 
