@@ -125,10 +125,12 @@ def test_serializers_get_the_topic_and_what_they_raise_is_attached(broker: str, 
     assert (record.key, record.value) == (b"8", b"7")
 
 
+@pytest.mark.parametrize(("times", "batch_size"), [(1, 16_384), (50, 200_000), (50, 900_000)])
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_others_read_every_codec(broker: str, topic: str, codec: str) -> None:
-    sent = [(b"k%d" % n if n % 3 else None, b"value %d " % n * (n % 40)) for n in range(500)]
-    with Producer(bootstrap_servers=broker, compression_type=codec, linger_ms=20) as producer:
+def test_others_read_every_codec(broker: str, topic: str, codec: str, times: int, batch_size: int) -> None:
+    sent = [(b"k%d" % n if n % 3 else None, b"value %d " % n * (n % 40) * times) for n in range(500)]
+    settings = {"compression.type": codec, "linger.ms": 20, "batch.size": batch_size}
+    with Producer(settings, bootstrap_servers=broker) as producer:
         for key, value in sent:
             producer.send(
                 topic, value, key=key, partition=1, headers=[("n", b"x")] if len(value) % 2 else None

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from benchmarks.targets import Target
 
+from kohort import Producer
+
 from .conftest import Run, StartBroker
 
 pytestmark = pytest.mark.interop
@@ -158,3 +160,21 @@ def test_files_are_named_as_kafka_names_them(stopped: Path) -> None:
     assert all(len(name) == 20 and name.isdigit() for name in logs)
     assert logs == sorted(path.stem for path in stopped.glob("*.index"))
     assert logs == sorted(path.stem for path in stopped.glob("*.timeindex"))
+
+
+def test_java_reads_our_lz4_whatever_the_size_of_its_blocks(java: Run, broker: Target) -> None:
+    lines = [f"line {n} of many that look alike ".ljust(1000, "=") for n in range(8_000)]
+    sizes = (40, 200, 700, 2_000, 5_060)  # KB: blocks of 64 and 256 KiB, 1 and 4 MiB, and two blocks
+    with Producer(
+        bootstrap_servers=broker.address, compression_type="lz4", batch_size=8 << 20, max_request_size=8 << 20,
+        linger_ms=10_000,
+    ) as producer:  # fmt: skip
+        sent = 0
+        for size in sizes:
+            for line in lines[sent : sent + size]:
+                producer.send("blocks", line)
+            producer.flush(30)
+            sent += size
+    options = ["--topic", "blocks", "--from-beginning", "--max-messages", str(len(lines))]
+    said = java(f"{TOOLS}consumer.ConsoleConsumer", "--bootstrap-server", broker.address, *options)
+    assert said.splitlines() == lines
