@@ -111,18 +111,20 @@ def test_arrow_takes_all_that_is_buffered_and_moves_the_same_positions() -> None
 
 @pytest.mark.parametrize(
     ("setting", "asked"),
-    [({}, [1 << 20, 8 << 20, 1 << 20]), ({"max_partition_fetch_bytes": 5000}, [5000] * 3)],
+    [({}, [1 << 20, 8 << 20, 1 << 20, 3 << 20]), ({"max_partition_fetch_bytes": 5000}, [5000] * 4)],
 )
-def test_who_reads_arrow_is_asked_for_more_at_a_time(setting: dict[str, int], asked: list[int]) -> None:
-    world = World(version=12, **setting)
-    sizes: list[int] = []
-    for first, arrow in ((0, True), (1, False), (2, False)):
+def test_a_partition_is_asked_for_what_one_poll_returns(setting: dict[str, int], asked: list[int]) -> None:
+    world, sizes = World(version=12, **setting), []
+    for first, most in ((0, None), (1, 500), (2, 3 * 1024), (3, 1)):
         sizes += [topic.partitions[0].partition_max_bytes for topic in world.tick()[1].topics]
-        world.answer({ORDERS_0: data(batch(first))}, session_id=0)
-        if arrow:
+        one = batch(first)
+        world.answer(
+            {ORDERS_0: data(batch(first, size=1024 + 8 - len(one)))}, session_id=0
+        )  # a record takes 1 KB
+        if most is None:
             world.fetcher.take_arrow(None, None, world.now_ms)
         else:
-            world.take()
+            world.fetcher.take(most, world.now_ms)
     assert sizes == asked
 
 

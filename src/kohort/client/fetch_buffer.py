@@ -29,10 +29,12 @@ FIRST_PART = 500
 MAX_ARROW_BYTES = 1 << 30
 """A column of Arrow holds 2 GiB; after so many bytes no further answer is added to it."""
 
+MAX_ROWS = 1 << 62
+"""As a number of records: all there are."""
+
 DEFAULT_FETCH_BYTES = 1 << 20  # of max.partition.fetch.bytes
-ARROW_FETCH_BYTES = 8 << 20
-"""What one partition is asked for by a consumer that reads Arrow, unless max.partition.fetch.bytes was changed: a poll
-costs some hundred microseconds however much it brings, a third of the time with Kafka's 1 MB."""
+BULK_FETCH_BYTES = 8 << 20
+"""A poll costs some hundred microseconds however much it brings: with Kafka's 1 MB that is a third of all time."""
 
 _start_of_batch = Struct(">qiib").unpack_from  # base offset, length, leader epoch, magic
 _last_offset_delta = Struct(">i").unpack_from
@@ -55,6 +57,28 @@ def end_of(records: memoryview) -> tuple[int, int] | None:
     base_offset, _, epoch, _ = _start_of_batch(records, last)
     delta: int = _last_offset_delta(records, last + _LAST_OFFSET_DELTA_AT)[0]
     return (base_offset + delta + 1, epoch) if delta >= 0 else None
+
+
+@dataclass(slots=True)
+class FetchSize:
+    """How much one partition is asked for: what is set; while that is the default, as much as one poll returns, up to
+    BULK_FETCH_BYTES."""
+
+    configured: int
+    wanted: int = 0
+    """Records of one poll."""
+    record_bytes: int = 0
+    """What one takes in an answer, about."""
+
+    def arrived(self, size: int, offsets: int) -> None:
+        if offsets > 0:
+            self.record_bytes = size // offsets
+
+    @property
+    def to_ask(self) -> int:
+        if self.configured != DEFAULT_FETCH_BYTES:
+            return self.configured
+        return max(self.configured, min(self.wanted * self.record_bytes, BULK_FETCH_BYTES))
 
 
 @dataclass(slots=True)

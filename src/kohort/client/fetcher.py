@@ -22,11 +22,11 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.effects import Answer, Failure, FailureKind, Outbox, Send
 from kohort.client.errors import error_for_failure
 from kohort.client.fetch_buffer import (
-    ARROW_FETCH_BYTES,
-    DEFAULT_FETCH_BYTES,
     MAX_ARROW_BYTES,
     MAX_CHAIN,
+    MAX_ROWS,
     FetchBuffer,
+    FetchSize,
     Piece,
     end_of,
 )
@@ -93,7 +93,7 @@ class Fetcher:
         self._serving = 0
         self._errors = FetchErrors(subscription, metadata, self._buffer, self._backoff)
         self._closed = False
-        self._partition_bytes = config.max_partition_fetch_bytes
+        self._size = FetchSize(config.max_partition_fetch_bytes)
 
     # --- asking -----------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Fetcher:
         if offset is None:
             now.closed.add(node_id)
             return
-        asked = Asked(self._topic_id(partition), offset, info.leader_epoch, self._partition_bytes)
+        asked = Asked(self._topic_id(partition), offset, info.leader_epoch, self._size.to_ask)
         now.wanted.setdefault(node_id, {})[partition] = asked
 
     def _next_offset(self, partition: TopicPartition, state: PartitionState) -> int | None:
@@ -286,6 +286,8 @@ class Fetcher:
         self._serving += 1
         self._served[partition] = self._serving
         end = end_of(records)
+        if end is not None:
+            self._size.arrived(len(records), end[0] - question.offset)
         aborted = None
         if self._read_committed:
             aborted = [(entry.producer_id, entry.first_offset) for entry in data.aborted_transactions or ()]
@@ -353,7 +355,7 @@ class Fetcher:
 
         Damage is found here: what comes before it is returned, `take_error` tells the rest.
         """
-        self._partition_bytes = self._config.max_partition_fetch_bytes
+        self._size.wanted = max_records
         return {
             partition: Records(partition.topic, partition.partition, columns, next_offset)
             for partition, columns, next_offset in self._take(max_records)
@@ -374,9 +376,8 @@ class Fetcher:
         from kohort.wire.arrow import PartitionColumns, arrow_schema, to_arrow
 
         arrow_schema(columns)  # before anything is taken: a mistake in a name costs no records
-        if self._config.max_partition_fetch_bytes == DEFAULT_FETCH_BYTES:
-            self._partition_bytes = ARROW_FETCH_BYTES
-        left, room = max_records if max_records is not None else 1 << 62, MAX_ARROW_BYTES
+        self._size.wanted = left = MAX_ROWS if max_records is None else max_records
+        room = MAX_ARROW_BYTES
         parts: list[PartitionColumns] = []
         while taken := self._take(left, room):
             parts += [
