@@ -97,7 +97,7 @@ def test_what_is_different_each_time_is_soon_left_alone(version, monkeypatch):
 
 def test_layouts_take_bounded_room_and_who_is_recognized_stays(monkeypatch):
     monkeypatch.setattr(commit_frames, "MOST_IN_ALL", 20)
-    monkeypatch.setattr(commit_frames, "MOST_SUSPECTS", 30)
+    monkeypatch.setattr(commit_frames, "MOST_SUSPECTED", 1_000)
     commits = CommitCodec(8)
 
     def commit(group: str, turn: int = 0) -> object:
@@ -111,15 +111,16 @@ def test_layouts_take_bounded_room_and_who_is_recognized_stays(monkeypatch):
             commit(f"goes-{number}", turn)
             assert isinstance(commit("stays", turn), LaidOutRequest)
     assert sum(layout.count for layout in commits._layouts.values()) <= 20
-    assert len(commits._suspects) <= 30
+    assert sum(len(suspect.body) for suspect in commits._suspects.values()) == commits._suspected <= 1_000
 
 
 def test_no_layout_is_made_of_names_that_are_very_long():
     commits = CommitCodec(7)
-    body = encoded(request("g" * 30_000, {("t", 0): 1}), 7)
+    body = encoded(request("g" * 32_000, {("t" * 1_000, 0): 1}), 7)
     for _ in range(5):
         assert not isinstance(commits.decode_request(memoryview(body)), LaidOutRequest)
     assert not commits._suspects
+    assert not commits._layouts
 
 
 # Against the ordinary decoder

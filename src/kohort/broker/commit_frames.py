@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 KEY = 8
 MOST_PARTITIONS = 1_000  # in one layout
 MOST_IN_ALL = 100_000  # partitions in all layouts of a version: some 50 MB
-MOST_SUSPECTS = 4_096
-LONGEST_START = 1_024
+MOST_SUSPECTED = 16 << 20  # bytes that came once
+LONGEST = 32 << 10  # bytes of a request
 
 
 class FrameLayout:
-    """The body of a request, without its offsets."""
+    """The body of a request, without its offsets. `message` becomes its own."""
 
     __slots__ = ("count", "message", "pieces", "prepared", "size", "unpack", "used", "wait")
 
     def __init__(self, ordinary: Codec, message: OffsetCommitRequest, wait: int) -> None:
-        zeros, ones = (b"".join(ordinary.encode_request(_with_offsets(message, n))) for n in (0, -1))
+        zeros, ones = _encoded_with(0, message, ordinary), _encoded_with(-1, message, ordinary)
         fields = int64_fields(zeros, ones)
         self.message = message
         self.size = len(zeros)
@@ -50,16 +50,11 @@ class FrameLayout:
         return values[1::2] if values[::2] == self.pieces else None
 
 
-def _with_offsets(message: OffsetCommitRequest, *offsets: int) -> OffsetCommitRequest:
-    """A request with other offsets: one for each partition, or one for all."""
-    changed, number = copy(message), 0
-    changed.topics = [copy(topic) for topic in message.topics]
-    for topic in changed.topics:
-        topic.partitions = [copy(partition) for partition in topic.partitions]
+def _encoded_with(offset: int, message: OffsetCommitRequest, ordinary: Codec) -> bytes:
+    for topic in message.topics:
         for partition in topic.partitions:
-            partition.committed_offset = offsets[number % len(offsets)]
-            number += 1
-    return changed
+            partition.committed_offset = offset
+    return b"".join(ordinary.encode_request(message))
 
 
 class LaidOutRequest:
@@ -72,7 +67,14 @@ class LaidOutRequest:
         self.offsets = offsets
 
     def message(self) -> OffsetCommitRequest:
-        return _with_offsets(self.layout.message, *self.offsets)
+        """What the ordinary decoder makes of it."""
+        message, offsets = copy(self.layout.message), iter(self.offsets)
+        message.topics = [copy(topic) for topic in message.topics]
+        for topic in message.topics:
+            topic.partitions = [copy(partition) for partition in topic.partitions]
+            for partition in topic.partitions:
+                partition.committed_offset = next(offsets)
+        return message
 
     def __getattr__(self, name: str) -> Any:
         if name == "_message":
@@ -83,8 +85,9 @@ class LaidOutRequest:
 
 @dataclass(slots=True)
 class Suspect:
-    """The beginning of a request that came before. After `left` more of them a layout is made."""
+    """What began like this and was not recognized. After `left` more of them a layout is tried."""
 
+    body: bytes
     left: int
     wait: int
 
@@ -98,6 +101,7 @@ class CommitCodec(Codec):
         self._layouts: dict[bytes, FrameLayout] = {}
         self._in_all = 0
         self._suspects: dict[bytes, Suspect] = {}
+        self._suspected = 0
 
     def decode_request(self, frame: memoryview, pos: int = 0, slack: int = 0) -> Any:
         body = bytes(frame[pos:])
@@ -112,7 +116,18 @@ class CommitCodec(Codec):
                 layout.used = True
                 return LaidOutRequest(layout, offsets)
         message: Any = self._ordinary.decode_request(body, 0, slack)
-        self._not_recognized(start, body, message, layout)
+        if len(body) > LONGEST:
+            return message
+        if layout is not None:
+            self._outdated(start, body, layout)
+            return message
+        suspect = self._suspects.get(start)
+        if suspect is None:
+            self._suspect(start, Suspect(body, 0, 0))
+        elif suspect.left:
+            suspect.left -= 1
+        else:
+            self._try_layout(start, body, suspect)
         return message
 
     def _start(self, body: bytes) -> bytes:
@@ -137,41 +152,41 @@ class CommitCodec(Codec):
 
     # --- making layouts ----------------------------------------------------------------------------
 
-    def _not_recognized(
-        self, start: bytes, body: bytes, message: OffsetCommitRequest, layout: FrameLayout | None
-    ) -> None:
-        """Makes a layout of what came twice. What begins the same and goes on in another way each time
+    def _suspect(self, start: bytes, suspect: Suspect) -> None:
+        self._suspects[start] = suspect
+        self._suspected += len(suspect.body)
+        while self._suspected > MOST_SUSPECTED:
+            self._clear(next(iter(self._suspects)))
+
+    def _clear(self, start: bytes) -> None:
+        self._suspected -= len(self._suspects.pop(start).body)
+
+    def _outdated(self, start: bytes, body: bytes, layout: FrameLayout) -> None:
+        """What begins as in a layout goes on in another way."""
+        del self._layouts[start]
+        self._in_all -= layout.count
+        wait = 0 if layout.used else _longer(layout.wait)
+        self._suspect(start, Suspect(body, wait, wait))
+
+    def _try_layout(self, start: bytes, body: bytes, suspect: Suspect) -> None:
+        """A layout is made if it fits what came before, too. What goes on in another way each time
 
         (metadata that changes with each commit, partitions in any order) is tried ever more seldom.
         """
-        suspects = self._suspects
-        if layout is not None:
-            del self._layouts[start]
-            self._in_all -= layout.count
-            wait = 0 if layout.used else min(2 * layout.wait + 1, 1023)
-            suspects[start] = Suspect(wait, wait)
-            return
-        suspect = suspects.get(start)
-        if suspect is None:
-            if len(start) <= LONGEST_START:
-                if len(suspects) >= MOST_SUSPECTS:
-                    del suspects[next(iter(suspects))]
-                suspects[start] = Suspect(0, 0)
-        elif suspect.left:
-            suspect.left -= 1
-        elif self._may_be_kept(message):
-            del suspects[start]
-            layout = FrameLayout(self._ordinary, message, suspect.wait)
-            if layout.offsets_in(body) is not None:  # else it has fields that we do not know
-                self._layouts[start] = layout
-                self._in_all += layout.count
+        self._clear(start)
+        message: Any = self._ordinary.decode_request(body)
+        layout = FrameLayout(self._ordinary, message, suspect.wait)
+        same = layout.offsets_in(body) is not None and layout.offsets_in(suspect.body) is not None
+        if same and self._has_room(layout):
+            self._layouts[start] = layout
+            self._in_all += layout.count
+        else:
+            wait = _longer(suspect.wait)
+            self._suspect(start, Suspect(body, wait, wait))
 
-    def _may_be_kept(self, message: OffsetCommitRequest) -> bool:
-        """Whether there is room. Who was recognized lately stays; a newcomer waits until somebody was not."""
-        count = sum(len(topic.partitions) for topic in message.topics)
-        if not 0 < count <= MOST_PARTITIONS:
-            return False
-        while self._in_all + count > MOST_IN_ALL:
+    def _has_room(self, layout: FrameLayout) -> bool:
+        """Who was recognized lately stays; a newcomer waits until somebody was not."""
+        while self._in_all + layout.count > MOST_IN_ALL:
             start = next(iter(self._layouts))
             oldest = self._layouts.pop(start)
             if oldest.used:
@@ -179,4 +194,8 @@ class CommitCodec(Codec):
                 self._layouts[start] = oldest
                 return False
             self._in_all -= oldest.count
-        return True
+        return 0 < layout.count <= MOST_PARTITIONS
+
+
+def _longer(wait: int) -> int:
+    return min(2 * wait + 1, 1023)
