@@ -13,7 +13,7 @@ from kohort.coordinator.effects import (
     Reply,
     Response,
 )
-from kohort.coordinator.history import LOST, GroupHistory, Rebalance
+from kohort.coordinator.history import LONGEST_REASON, LOST, GroupHistory, Rebalance
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.coordinator.shard import Shard
@@ -121,6 +121,14 @@ def test_history_survives_json_and_a_restart() -> None:
     assert [e.outcome for e in history.entries] == ["Stable", LOST]
     history.began(2_000, 4, "b", "b joined")
     assert [e.number for e in history.entries] == [39, 40, 41]
+
+
+def test_a_reason_that_names_thousands_is_cut() -> None:
+    history = GroupHistory(32)
+    history.began(0, 1, "a", "; ".join(f"member-{number} left" for number in range(5_000)))
+    assert history.latest is not None
+    assert history.latest.reason.startswith("member-0 left; member-1 left")
+    assert len(history.latest.reason) == LONGEST_REASON + len(" …")
 
 
 def test_history_is_restored_on_load_for_groups_that_exist() -> None:

@@ -21,6 +21,8 @@ INTERRUPTED: Final = "interrupted by the next"
 LOST: Final = "cut off by a restart"
 SHOWN: Final = 50
 """Lists of members are cut here; a group of 5,000 must not fill the memory with its history."""
+LONGEST_REASON: Final = 4_000
+"""Characters: it may name all members that left at once, or hold what a client says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class GroupHistory:
         self._members = frozenset(assignments)
 
     def began(self, now_ms: int, generation_id: int, member_id: str, reason: str) -> None:
+        if len(reason) > LONGEST_REASON:
+            reason = reason[:LONGEST_REASON] + " …"
         self.entries.append(Rebalance(self.total, now_ms, generation_id, member_id, reason))
         self.total += 1
         self._last_to_sync = ""
