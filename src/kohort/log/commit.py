@@ -114,12 +114,16 @@ class Commit:
             self._waiting.append((end_offset, done))
 
     def settled(self) -> bool:
-        """Whether nothing depends on us any more; if it is only that the file is not synced, that is on its way."""
+        """Whether nothing depends on us any more; if it is only that the file is not synced, that is begun."""
         partition = self._partition
         if partition.stopped is not None or partition.high_watermark < partition.log_end_offset:
             return False
         if self.synced_offset < partition.log_end_offset:
-            self.flush(partition.log_end_offset)
+            if (
+                not self._syncer.is_crowded
+            ):  # thousands may be asked at once; who waits for the disk comes first
+                self.flush(partition.log_end_offset)
+            return False
         return not self.busy
 
     # Called by the Journal

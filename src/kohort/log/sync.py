@@ -90,6 +90,11 @@ class Syncer:
         if self._in_flight < self._workers:
             self._start()
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether somebody waits for a worker."""
+        return bool(self._waiting)
+
     def background(self, work: Callable[[], None]) -> None:
         """Something slow that nobody waits for, such as deleting large files."""
         self._in_background += 1
