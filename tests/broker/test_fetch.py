@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kohort.broker import running
+from kohort.broker.apis import TABLE
+from kohort.broker.call import Call
+from kohort.broker.fetch import _Fetch
 from kohort.broker.sessions import FetchSessions
 from kohort.client.connection import Connection
 from kohort.wire.errors import ErrorCode
@@ -14,6 +20,7 @@ from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.records import iter_batches
+from tests.broker.handlers import Node
 from tests.broker.peer import batch_of, create_topic, fetch, fetch_request, produce, values_in
 
 
@@ -297,3 +304,26 @@ def test_a_long_poll_in_a_session_hears_of_any_of_its_partitions(broker, client,
         done.set()
     assert done.is_set()
     assert [p.partition_index for p in client.receive().responses[0].partitions] == [2]
+
+
+def test_an_answered_long_poll_leaves_no_garbage():
+    """A circle of references would be found by the garbage collector only, after thousands of polls."""
+    with Node() as node:
+        node.create("t", 2)
+        connection: Any = SimpleNamespace(loop=node.loop, answered=lambda call: None)
+        codec = TABLE[1].codec(11)
+        parts = [FetchPartition(p, partition_max_bytes=100) for p in range(2)]
+        asked = FetchRequest(
+            max_wait_ms=60_000, min_bytes=1, max_bytes=100, topics=[FetchTopic("t", partitions=parts)]
+        )
+        gc.collect()
+        gc.disable()
+        try:
+            call = Call(connection, codec, 1, None, asked)
+            assert TABLE[1].handler(node.broker, call) is None
+            assert any(isinstance(found, _Fetch) for found in gc.get_objects())
+            node.append("t", 1)
+            assert call.chunks
+            assert not any(isinstance(found, _Fetch) for found in gc.get_objects())
+        finally:
+            gc.enable()

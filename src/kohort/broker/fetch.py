@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kohort.broker.call import Call, Encoded
@@ -49,6 +50,7 @@ class _Fetch:
         self.is_enough = False  # to answer at once
         self._timer: asyncio.TimerHandle | None = None
         self._partitions: list[Partition] = []  # those it waits for
+        self._on_change: Callable[[], None] | None = None
 
     # --- reading -----------------------------------------------------------------------------------
 
@@ -133,9 +135,9 @@ class _Fetch:
         self._partitions = self._here()
         if not self._partitions:
             return False
-        self._on_change = self._look_again  # one object to add and to remove
+        self._on_change = on_change = self._look_again  # one object to add and to remove
         for partition in self._partitions:
-            partition.add_waiter(self._on_change)
+            partition.add_waiter(on_change)
         loop = self._call.connection.loop
         self._timer = loop.call_later(self._call.request.max_wait_ms / 1000, self._time_is_up)
         self._call.park(on_close=self._leave)
@@ -173,9 +175,12 @@ class _Fetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for partition in self._partitions:
-            partition.remove_waiter(self._on_change)
+        if self._on_change is not None:
+            for partition in self._partitions:
+                partition.remove_waiter(self._on_change)
         self._partitions = []
+        # No circle of references is left: the memory is free at once, and warm for the next request.
+        self._on_change = self._call.on_close = None
 
     # --- answering ---------------------------------------------------------------------------------
 
