@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import threading
 import time
 import weakref
@@ -15,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 from kohort.client.accumulator import Accumulator
 from kohort.client.batch import Batch, Headers, OnDelivery, Placed, placed_in
 from kohort.client.driving import deadline_after
-from kohort.client.engine import FAR_MS, Engine
+from kohort.client.engine import (
+    _DEFAULT_HANDLER,
+    _SIGINT,
+    FAR_MS,
+    Engine,
+    _get_ident,
+    _handlers,
+    _main_ident,
+)
 from kohort.client.errors import ClosedClient, IllegalState, TimedOut
 from kohort.client.fast_send import fast_send
 from kohort.client.outgoing import Outgoing, ProducerRecord
@@ -98,24 +105,21 @@ class Delivery(Placed):
 class _NoInterrupt:
     """Inside, a Ctrl-C is noted; KeyboardInterrupt is raised at the end. Python has them on the main thread only."""
 
-    __slots__ = ("_before", "_noted")
+    __slots__ = ("_installed", "_noted")
 
     def __enter__(self) -> None:
-        self._noted = False
-        self._before = None
-        if threading.get_ident() == threading.main_thread().ident:
-            before = signal.getsignal(signal.SIGINT)
-            # Another handler than Python's own is the user's affair: it need not raise.
-            if before is signal.default_int_handler:
-                self._before = before
-                signal.signal(signal.SIGINT, self._note)
+        self._noted = self._installed = False
+        # Another handler than Python's own is the user's affair: it need not raise.
+        if _get_ident() == _main_ident and _handlers.getsignal(_SIGINT) is _DEFAULT_HANDLER:
+            self._installed = True
+            _handlers.signal(_SIGINT, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._noted = True
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        if self._installed:
+            _handlers.signal(_SIGINT, _DEFAULT_HANDLER)
         if self._noted:
             raise KeyboardInterrupt
 
