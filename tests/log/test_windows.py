@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kohort.log import windows
 from kohort.log.files import DiskDirectory, DiskFile
-from kohort.log.windows import MB, MOST_BYTES, MOST_WINDOWS, WINDOW_BYTES
+from kohort.log.windows import MB, MOST_BYTES, MOST_DESCRIPTORS, MOST_WINDOWS, WINDOW_BYTES
 
 SIZE = 3 * WINDOW_BYTES + 12_345
 CONTENT = os.urandom(64 * 1024) * (SIZE // (64 * 1024) + 1)
@@ -78,6 +78,17 @@ def test_what_is_mapped_has_limits(tmp_path: Path) -> None:
     assert files[0].mapped(0, windows.LARGEST_VIEW + 1) is None
     pool.close()
     assert len(pool.windows) == 0
+
+
+def test_views_that_nobody_takes_do_not_take_all_descriptors(tmp_path: Path) -> None:
+    directory = DiskDirectory(tmp_path)
+    files = [file_of(directory, MB, f"{n}.log") for n in range(MOST_DESCRIPTORS + 4)]
+    before = open_descriptors()
+    held = [file.mapped(0, MB) for file in files]
+    assert sum(view is not None for view in held) == open_descriptors() - before == MOST_DESCRIPTORS
+    held.clear()
+    assert open_descriptors() - before == len(directory.pool.windows)
+    assert files[-1].mapped(0, MB) is not None
 
 
 def test_what_was_used_lately_stays(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ class FilePool:
 
     __slots__ = ("_files", "limit", "windows")
 
-    def __init__(self, limit: int = 384) -> None:
+    def __init__(self, limit: int = 368) -> None:
         self.limit = limit
         self.windows = Windows()
         self._files: deque[DiskFile] = deque()

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import mmap
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from kohort.log.files import DiskFile
 
 MB = 1 << 20
 WINDOW_BYTES = 4 * MB
-MOST_WINDOWS = 16  # each has a descriptor, too
+MOST_WINDOWS = 16
+MOST_DESCRIPTORS = 32  # a mapping has one of its own, until the slowest client has taken the last view of it
 MOST_BYTES = 64 * MB
 LARGEST_VIEW = 16 * MB
 _OVERLAP = 1 * MB  # so that a view of the usual size does not fall between two windows
@@ -28,10 +30,11 @@ _WORTH_IT = 256 * 1024  # a mapping costs about as much as sending so little by 
 class Windows:
     """The least recently used goes first."""
 
-    __slots__ = ("_by_place", "_bytes", "_used")
+    __slots__ = ("_alive", "_by_place", "_bytes", "_used")
 
     def __init__(self) -> None:
         self._by_place: dict[tuple[DiskFile, int], memoryview] = {}  # in the order of use
+        self._alive: WeakSet[mmap.mmap] = WeakSet()
         self._bytes = 0
         self._used = False
 
@@ -60,12 +63,15 @@ class Windows:
         size = end - start
         while len(self._by_place) >= MOST_WINDOWS or (self._by_place and self._bytes + size > MOST_BYTES):
             self._forget(next(iter(self._by_place)))
+        if len(self._alive) >= MOST_DESCRIPTORS:
+            return None
         try:
             fd = file.fd
             assert fd is not None
             mapped = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ, offset=start)
         except (OSError, ValueError):  # no descriptor, no address space, a file that was cut: sendfile tells
             return None
+        self._alive.add(mapped)
         self._bytes += size
         return memoryview(mapped)
 
