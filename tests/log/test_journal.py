@@ -215,6 +215,28 @@ def test_a_roll_between_small_appends(disk: Disk, tmp_path: Path) -> None:
     node.store.close()
 
 
+def test_the_end_of_a_segment_that_was_not_synced_when_the_next_began(disk: Disk, tmp_path: Path) -> None:
+    """It may end between two batches: only the journal knows that something is missing there."""
+    node = Running(disk.root)
+    node.warm_up()
+    node.append(size=100)
+    node.settle()
+    promised = content(node.partition())
+    disk.gate = threading.Event()
+    node.partition().roll(0)
+    node.append()
+    after = disk.cut(tmp_path / "after", names_kept=True)
+    disk.gate.set()
+    end = node.partition().log_end_offset - 1
+    logs = {path.name: path.stat().st_size for path in (after / "t-0").glob("*.log")}
+    assert 0 < logs[f"{0:020d}.log"] < len(promised)
+    assert f"{end:020d}.log" in logs
+    with running(after, "disk") as again:
+        assert content(again.topics["t"].partitions[0]) == promised
+        assert append(again.topics["t"].partitions[0]) == end
+    node.store.close()
+
+
 def test_a_failed_write_of_the_journal_is_final(disk: Disk, tmp_path: Path) -> None:
     node = Running(disk.root)
     node.warm_up()
