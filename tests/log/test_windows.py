@@ -60,9 +60,9 @@ def test_a_view_of_what_was_appended_after_its_window_was_made(tmp_path: Path) -
 
 
 def test_the_end_of_a_file_is_sent_in_other_ways(tmp_path: Path) -> None:
-    file = file_of(DiskDirectory(tmp_path), MB)
-    assert file.mapped(MB - 100_000, 100_000) is None
-    assert file.mapped(MB - 100_000, MB) is None, "more than there is"
+    file = file_of(DiskDirectory(tmp_path), 2 * MB)
+    assert file.mapped(2 * MB - 100_000, 100_000) is None
+    assert file.mapped(MB // 2, 2 * MB) is None, "more than there is"
 
 
 def test_what_is_mapped_has_limits(tmp_path: Path) -> None:
@@ -105,12 +105,12 @@ def test_what_was_used_lately_stays(tmp_path: Path) -> None:
 
 def test_a_view_outlives_its_file(tmp_path: Path) -> None:
     directory = DiskDirectory(tmp_path)
-    file = file_of(directory, MB)
-    view = file.mapped(10, MB - 10)
+    file = file_of(directory, 2 * MB)
+    view = file.mapped(10, MB)
     assert view is not None
     file.delete()
     assert len(directory.pool.windows) == 0
-    assert bytes(view) == CONTENT[10:MB]
+    assert bytes(view) == CONTENT[10 : MB + 10]
 
 
 def test_when_nobody_reads_all_is_given_back(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ MOST_DESCRIPTORS = 32  # a mapping has one of its own, until the slowest client 
 MOST_BYTES = 64 * MB
 LARGEST_VIEW = 16 * MB
 _OVERLAP = 1 * MB  # so that a view of the usual size does not fall between two windows
-_WORTH_IT = 256 * 1024  # a mapping costs about as much as sending so little by sendfile
+_WORTH_IT = 1 * MB  # for less, to make a mapping and to give it back costs more than sendfile
 
 
 class Windows:
