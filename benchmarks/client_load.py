@@ -91,7 +91,7 @@ def consume_kohort(address: str, topic: str, count: int) -> Meter:
         return meter
 
 
-def consume_kohort_arrow(address: str, topic: str, count: int) -> Meter:
+def consume_kohort_arrow(address: str, topic: str, count: int, *, binary_view: bool = False) -> Meter:
     from kohort import Consumer
 
     settings = {"bootstrap.servers": address, "group.id": group(), "auto.offset.reset": "earliest"}
@@ -99,9 +99,53 @@ def consume_kohort_arrow(address: str, topic: str, count: int) -> Meter:
         meter = Meter(count)
         consumer.subscribe([topic])
         while meter.records < count:
-            batch = consumer.poll_arrow(1.0, columns=("key", "value", "offset", "timestamp"))
+            batch = consumer.poll_arrow(
+                1.0, columns=("key", "value", "offset", "timestamp"), binary_view=binary_view
+            )
             meter.add(0 if batch is None else batch.num_rows)
         return meter
+
+
+def consume_kohort_views(address: str, topic: str, count: int) -> Meter:
+    return consume_kohort_arrow(address, topic, count, binary_view=True)
+
+
+def consume_ceiling(address: str, topic: str, count: int) -> Meter:
+    """What this machine allows: the same answers into one buffer that is used again, decompressed but never decoded."""
+    from kohort.client.connection import Connection
+    from kohort.client.fetch_buffer import BULK_FETCH_BYTES
+    from kohort.wire.compile import codec
+    from kohort.wire.compression import decompress_into
+    from kohort.wire.frame import read_response_header
+    from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+    from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+    from kohort.wire.records import HEADER_SIZE, iter_batches
+
+    meter, layout = Meter(count), codec(FetchRequest.API_KEY, 18)
+    room, unpacked = memoryview(bytearray(2 * BULK_FETCH_BYTES)), memoryview(bytearray(1 << 27))
+    with Connection(address) as broker:
+        asked = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        topic_id = broker.call(asked).topics[0].topic_id
+
+        def ask(offset: int) -> None:
+            wanted = FetchPartition(0, fetch_offset=offset, partition_max_bytes=BULK_FETCH_BYTES)
+            topics = [FetchTopic(topic_id=topic_id, partitions=[wanted])]
+            request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=50 << 20, topics=topics)
+            broker.send(request, answered=False)
+
+        ask(0)
+        while meter.records < count:
+            frame = broker.receive_into(room)
+            _, body = read_response_header(layout, frame)
+            records = layout.decode_response(frame, body).responses[0].partitions[0].records
+            batches = list(iter_batches(records))
+            ask(batches[-1][1].last_offset + 1)  # as ours: the next answer is on its way meanwhile
+            for pos, header in batches:
+                if header.compression:
+                    data = records[pos + HEADER_SIZE : pos + header.size]
+                    decompress_into(header.compression, data, unpacked, intact=True)
+            meter.add(sum(header.record_count for _, header in batches))
+    return meter
 
 
 def consume_confluent(address: str, topic: str, count: int) -> Meter:
@@ -300,6 +344,8 @@ def produce_kafka_python(address: str, topic: str, count: int, size: int, codec:
 CONSUMERS = {
     "kohort": consume_kohort,
     "kohort-arrow": consume_kohort_arrow,
+    "kohort-views": consume_kohort_views,
+    "ceiling": consume_ceiling,
     "confluent": consume_confluent,
     "aiokafka": consume_aiokafka,
     "kafka-python": consume_kafka_python,

@@ -70,12 +70,21 @@ class Connection:
         (size,) = struct.unpack(">i", self._receive_exactly(4))
         return self._receive_exactly(size)
 
+    def receive_into(self, room: memoryview) -> memoryview:
+        """The next frame in memory of the caller's, which is large enough for it."""
+        self._fill(room[:4])
+        frame = room[: struct.unpack(">i", room[:4])[0]]
+        self._fill(frame)
+        return frame
+
     def _receive_exactly(self, size: int) -> bytes:
         buffer = bytearray(size)
-        view, filled = memoryview(buffer), 0
-        while filled < size:
-            received = self._socket.recv_into(view[filled:])
+        self._fill(memoryview(buffer))
+        return bytes(buffer)
+
+    def _fill(self, view: memoryview) -> None:
+        while len(view):
+            received = self._socket.recv_into(view)
             if not received:
                 raise ConnectionError("the broker closed the connection")
-            filled += received
-        return bytes(buffer)
+            view = view[received:]

@@ -20,8 +20,9 @@ from kohort.wire.records import HEADER_SIZE, LENGTH_END
 MAX_CHAIN = 2
 """One answer that is being handed out, and the one after it."""
 
-MAX_DECODED = 32 << 20
-"""Bytes that are unpacked at a time; well compressed answers unpack to far more than was fetched."""
+MAX_DECODED = 4 << 20
+"""Bytes that are unpacked at a time: well compressed answers unpack to far more than was fetched, and what is decoded
+should still be in the processor's caches when it is handed out."""
 
 FIRST_PART = 500
 """Records decoded at first where no compiled code does it: the first one is not kept waiting for all others."""

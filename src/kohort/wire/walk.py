@@ -177,7 +177,7 @@ class Walk:
         """Takes a batch into the buffer of all, as if it had never been compressed; its size there."""
         if self.unpacked is None:
             rest = _USUAL_RATIO * (len(self.records) - pos)
-            self.unpacked = Unpacked(min(rest, self.max_bytes + self.max_bytes // 4))
+            self.unpacked = Unpacked(min(rest, 2 * self.max_bytes))
             for first, last in self.plain:
                 self.moved += self._positions(first, last)
                 self.unpacked.append(self.records[first:last])
