@@ -47,30 +47,6 @@ def _put_varint(out: Any, at: int, number: int) -> int:
     return at + 1
 
 
-@part
-def _put_blob(out: Any, at: int, data: Any, start: int, size: int) -> int:
-    at = _put_varint(out, at, size)
-    if size > 0:
-        copy(out, at, data, start, size)
-        at += size
-    return at
-
-
-@part
-def _piece(data: Any, starts: Any, sizes: Any, row: int, at: int) -> tuple[int, int]:
-    """Where a piece starts and its size: at `at` if there are no starts; FAILED if it is not in `data`.
-
-    A size of -1 is null, as is every piece where there are no sizes.
-    """
-    if len(sizes) == 0 or sizes[row] < 0:
-        return at, -1
-    start: Any = np.int64(starts[row]) if len(starts) > 0 else at
-    size: Any = np.int64(sizes[row])
-    if start < 0 or size > len(data) - start:
-        return FAILED, 0
-    return start, size
-
-
 @kernel(
     INT64(
         BYTES_IN, INT64S_IN, INT32S_IN, BYTES_IN, INT64S_IN, INT32S_IN, BYTES_IN, INT64S_IN,
@@ -86,16 +62,33 @@ def encode_rows(
     Columns of keys, headers and timestamps may be empty: null, none, the base timestamp. Without starts, pieces
     follow one another. `headers` holds the encoded headers of each record with their number.
     """
-    key_at, key_size, value_at, value_size, headers_at, headers_size = 0, 0, 0, 0, 0, 0
+    # Spelled out: functions that take arrays are not inlined, and calling them took six sevenths of the time.
+    with_keys, with_headers, with_times = len(key_sizes) > 0, len(headers_sizes) > 0, len(timestamps) > 0
+    none: Any = np.int64(0)
+    key_at = value_at = headers_at = delta = none
     for row in range(count):
-        key_at, key_size = _piece(keys, key_starts, key_sizes, row, key_at + max(key_size, 0))
-        value_at, value_size = _piece(values, value_starts, value_sizes, row, value_at + max(value_size, 0))
-        headers_at, headers_size = _piece(
-            headers, headers_starts, headers_sizes, row, headers_at + max(headers_size, 0)
-        )
-        if key_at < 0 or value_at < 0 or headers_at < 0:
-            return FAILED
-        delta = timestamps[row] - base_timestamp if len(timestamps) > 0 else 0
+        key_size = value_size = none - 1
+        headers_size = none
+        if with_keys and key_sizes[row] >= 0:
+            key_size = np.int64(key_sizes[row])
+            if len(key_starts) > 0:
+                key_at = key_starts[row]
+            if key_at < 0 or key_size > len(keys) - key_at:
+                return FAILED
+        if value_sizes[row] >= 0:
+            value_size = np.int64(value_sizes[row])
+            if len(value_starts) > 0:
+                value_at = value_starts[row]
+            if value_at < 0 or value_size > len(values) - value_at:
+                return FAILED
+        if with_headers and headers_sizes[row] >= 0:
+            headers_size = np.int64(headers_sizes[row])
+            if len(headers_starts) > 0:
+                headers_at = headers_starts[row]
+            if headers_at < 0 or headers_size > len(headers) - headers_at:
+                return FAILED
+        if with_times:
+            delta = timestamps[row] - base_timestamp
         size = (
             1 + _varint_size(delta) + _varint_size(row)
             + _varint_size(key_size) + max(key_size, 0)
@@ -108,10 +101,19 @@ def encode_rows(
         out[at] = 0
         at = _put_varint(out, at + 1, delta)
         at = _put_varint(out, at, row)
-        at = _put_blob(out, at, keys, key_at, key_size)
-        at = _put_blob(out, at, values, value_at, value_size)
+        at = _put_varint(out, at, key_size)
+        if key_size > 0:
+            copy(out, at, keys, key_at, key_size)
+            key_at += key_size
+            at += key_size
+        at = _put_varint(out, at, value_size)
+        if value_size > 0:
+            copy(out, at, values, value_at, value_size)
+            value_at += value_size
+            at += value_size
         if headers_size > 0:
             copy(out, at, headers, headers_at, headers_size)
+            headers_at += headers_size
             at += headers_size
         else:
             out[at] = 0
