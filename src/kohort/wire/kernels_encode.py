@@ -134,12 +134,12 @@ def _in_one(blobs: Sequence[Buffer | None] | None) -> Blobs:
     if not blobs:
         return _NO_BLOBS
     count = len(blobs)
-    if None in blobs:
-        sizes = np.fromiter([-1 if blob is None else len(blob) for blob in blobs], np.int32, count)
-        data = b"".join([blob for blob in blobs if blob is not None])
-    else:
-        sizes = np.fromiter(map(len, blobs), np.int32, count)  # type: ignore[arg-type]
+    try:
         data = b"".join(blobs)  # type: ignore[arg-type]
+        sizes = np.fromiter(map(len, blobs), np.int32, count)  # type: ignore[arg-type]
+    except TypeError:  # not all of them are there; sooner seen like this than by looking
+        data = b"".join([blob for blob in blobs if blob is not None])
+        sizes = np.fromiter([-1 if blob is None else len(blob) for blob in blobs], np.int32, count)
     return np.frombuffer(data, np.uint8), _NO_LONGS, read_only(sizes)
 
 
