@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -112,8 +111,18 @@ class PreparedCommit:
                 self.reply(call, response)
                 return
         call.park()
-        answer = partial(self.reply, call)
-        groups.submit(replace(event, request=answer, offsets=LaidOutOffsets(layout, offsets)))
+        groups.submit(
+            OffsetCommit(
+                partial(self.reply, call),
+                event.group_id,
+                LaidOutOffsets(layout, offsets),
+                event.generation_id,
+                event.member_id,
+                event.group_instance_id,
+                event.retention_time_ms,
+                event.group_may_be_unknown,
+            )
+        )
 
     def reply(self, call: Call, response: CommitResponse) -> None:
         if response is self.layout.accepted:

@@ -144,9 +144,10 @@ class Shard:
             turn.refuse(request, error)
 
     def _other(self, turn: Turn, event: Event) -> None:
+        if isinstance(event, DurableWritten):  # not a pattern: of what is not a request nearly all are these
+            self._written(turn, event.token, event.base_offset)
+            return
         match event:
-            case DurableWritten(token, base_offset):
-                self._written(turn, token, base_offset)
             case WriteFailed(token, error):
                 self._failed(turn, token, error)
             case TimerFired():
