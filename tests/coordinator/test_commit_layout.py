@@ -229,7 +229,7 @@ class Side:
         self.is_short = is_short
         self.answers: list[object] = []
         self.log: list[ev.LogRecord] = []
-        self.queue: list[tuple[Append, Done]] = []
+        self.queues: dict[int, list[tuple[Append, Done]]] = {}
         self.slow = self.full = False
         self.short_cuts = 0
         self.now_ms = 1_000_000
@@ -239,13 +239,13 @@ class Side:
             self.runtime.handle(partition, ev.EndLoad(0), self.now_ms)
 
     def append(self, partition: int, write: Append, done: Done) -> None:
-        self.queue.append((write, done))
+        self.queues.setdefault(partition, []).append((write, done))
         if not self.slow:
-            self.settle()
+            self.settle(partition)
 
-    def settle(self) -> None:
-        while self.queue:
-            write, done = self.queue.pop(0)
+    def settle(self, partition: int) -> None:
+        while queue := self.queues.get(partition):
+            write, done = queue.pop(0)
             try:
                 base = self.write(0, write.records, self.now_ms)
             except KafkaError as error:
@@ -297,7 +297,8 @@ class Side:
             case ("log", slow, full):
                 self.slow, self.full = slow, full
             case ("settle",):
-                self.settle()
+                for partition in list(self.queues):
+                    self.settle(partition)
             case ("time passes", milliseconds):
                 self.now_ms += milliseconds
                 self.runtime.fire_due(self.now_ms)
@@ -341,7 +342,7 @@ other_commits = ("commit", 2, -1, "", None)
 twice = [member_commits, member_commits, other_commits, other_commits]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from([[], [*settled, *twice], [*with_instance, *twice]]),
     st.lists(often(of_members, of_members, of_others, shorter, around), max_size=15),
