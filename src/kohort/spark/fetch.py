@@ -12,11 +12,11 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kohort.client.backoff import Backoff
 from kohort.client.cluster import Node
-from kohort.client.effects import Answer, Outbox, Send
+from kohort.client.effects import Answer, Failure, Outbox, Send
 from kohort.client.errors import CorruptRecord, TimedOut, error_for, error_for_failure
 from kohort.client.fetch_buffer import end_of
 from kohort.client.fetch_errors import STALE_LEADER, STALE_TOPIC
@@ -27,7 +27,13 @@ from kohort.spark.options import SourceOptions
 from kohort.spark.planning import DataLoss, Leader, OffsetRange, unread
 from kohort.wire.columns import Columns, decode_columns, prefer
 from kohort.wire.errors import ErrorCode
-from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from kohort.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from kohort.wire.struct import ZERO_UUID
 
 log = logging.getLogger("kohort.spark.fetch")
@@ -48,6 +54,14 @@ MOST_CLUSTERS = 8
 """So many sets of connections are kept in a process."""
 
 
+class Reply(NamedTuple):
+    """What came back. Not the `Answer`, which leads by its `Send` back to who waits: a circle would keep the memory of
+    every answer until the garbage collector comes, and each answer would need fresh memory."""
+
+    response: FetchResponse | None = None
+    failure: Failure | None = None
+
+
 class Fetches:
     """The part of the engine that carries the requests of tasks."""
 
@@ -64,7 +78,7 @@ class Fetches:
         return None
 
     def answer(self, answer: Answer, now_ms: int) -> None:
-        answer.send.about.finish(answer)
+        answer.send.about.finish(Reply(answer.response, answer.failure))
 
 
 class Worker:
@@ -84,7 +98,7 @@ class Worker:
             self.fetches.ask(send)
             self.engine.pump()
 
-    def wait(self, operation: Operation[Answer]) -> Answer:
+    def wait(self, operation: Operation[Reply]) -> Reply:
         self.engine.run(lambda: operation.done, self.engine.now_ms() + 2 * self.config.request_timeout_ms)
         if not operation.done:
             raise TimedOut("a fetch got neither an answer nor an error")
@@ -117,14 +131,13 @@ def read_range(
     wanted: OffsetRange, leader: Leader, options: SourceOptions, names: Sequence[str]
 ) -> Iterator[Any]:
     """The records of a range as pyarrow.RecordBatch, only the named columns."""
-    from kohort.spark.rows import schema_of, to_rows
+    from kohort.spark.rows import Rows
 
-    schema, worker = schema_of(names), worker_for(options)
+    rows, worker = Rows(wanted.partition, names), worker_for(options)
     if wanted.open_end:
         latest = worker.cluster.latest([wanted.partition])[wanted.partition]
         wanted = replace(wanted, end=max(wanted.end, latest))
-    for columns in RangeReader(worker, wanted, leader, options).columns():
-        yield to_rows(wanted.partition, columns, schema)
+    yield from map(rows.batch, RangeReader(worker, wanted, leader, options).columns())
 
 
 class RangeReader:
@@ -163,17 +176,18 @@ class RangeReader:
             if self._aborted:
                 aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
             yield from self._decode(records, aborted, complete=found is not None)
+            del data, records  # the next answer is received where this one was
             if self._position != after and self._position < self._end:
                 ahead = self._send(self._position)  # what was sent ahead is of no use
 
     # --- asking -----------------------------------------------------------------------------------
 
-    def _send(self, offset: int) -> Operation[Answer]:
+    def _send(self, offset: int) -> Operation[Reply]:
         """A request for what follows an offset, on its way when this returns."""
-        operation: Operation[Answer] = Operation()
+        operation: Operation[Reply] = Operation()
         node = self._leader.node
         if node is None:
-            operation.finish(Answer(_nobody()))
+            operation.finish(Reply())
             return operation
         config, leader, partition = self._worker.config, self._leader, self._partition
         size = int(min(config.max_partition_fetch_bytes, self._fetch_size(offset)))
@@ -221,7 +235,7 @@ class RangeReader:
         self._bytes_per_offset = size / max(1, after - self._position)
         self._failures, self._give_up = 0, 0.0
 
-    def _take(self, asked: Operation[Answer]) -> PartitionData | None:
+    def _take(self, asked: Operation[Reply]) -> PartitionData | None:
         """The answer for the partition; None if it is to be asked again, from the position that holds now."""
         answer = asked.value() if asked.done else self._worker.wait(asked)
         if answer.failure is not None:
@@ -342,8 +356,3 @@ class RangeReader:
         log.warning(
             "%s: the batch at offset %d is damaged (%s), fetching it again", self._partition, offset, why
         )
-
-
-def _nobody() -> Send:
-    """Stands for a request that could not be sent."""
-    return Send(-1, FetchRequest.API_KEY, lambda version: FetchRequest(), "fetch.nobody", 0)
