@@ -212,8 +212,8 @@ def write(measured: Measured, records: int, rounds: int, command: str, took_s: f
         "kohort-arrow gives key, value, offset and timestamp as Arrow columns, and writes from batches of 50,000 rows. "
         "kohort-views is the same with `binary_view=True`: key and value are not copied.",
         "- Producers are idempotent with acks=all (kafka-python: acks=all), linger 20 ms, batches of up to 1 MB, one "
-        "record at a time, lz4 at each client's default level; time ends when all are acknowledged. kafka-python has no "
-        "lz4 without another package.",
+        "record at a time, lz4 at each client's default level; time ends when all are acknowledged. kafka-python has "
+        "no lz4 without another package.",
         "",
         "![clients](results-clients.png)",
         "",
