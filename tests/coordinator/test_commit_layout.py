@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from kohort.coordinator import events as ev
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
 from kohort.coordinator.effects import Append, CommitResponse
+from kohort.coordinator.records import decode_offset
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings
@@ -366,3 +367,27 @@ def test_members_and_others_are_spared_it_from_the_second_commit_on() -> None:
     side.do(("log", False, True), 0)
     side.do(member_commits, 99)
     assert side.answers[-1] == CommitResponse((ErrorCode.NOT_COORDINATOR,) * 3)
+
+
+def test_a_commit_does_not_overtake_one_that_is_on_its_way_to_the_log() -> None:
+    side = Side(is_short=True)
+    for number in range(2):
+        side.do(other_commits, number)
+    side.do(("log", True, False), 0)
+    side.do(other_commits, 2)
+    side.do(("log", False, False), 0)
+    side.do(other_commits, 3)
+    assert side.short_cuts == 1
+    assert [decode_offset(record.value or b"").offset for record in side.log] == [0, 1, 2, 3]
+
+
+def test_a_commit_that_takes_a_timer_is_not_spared_its_event() -> None:
+    side = Side(is_short=True)
+    for number, action in enumerate([*settled, member_commits, member_commits]):
+        side.do(action, number)
+    (group,) = (shard.groups["g"] for shard in side.runtime.shards if "g" in shard.groups)
+    session = group.members["-0"].session
+    session.timer_ms = None  # as after a timer that fired while the member was parked
+    side.do(member_commits, 9)
+    assert side.short_cuts == 1
+    assert session.timer_ms == session.deadline_ms == side.now_ms + 6_000
