@@ -6,6 +6,7 @@ import secrets
 import uuid
 from collections.abc import Callable
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from kohort.broker.broker import Broker
@@ -24,6 +25,9 @@ from kohort.wire.messages import join_group as join
 from kohort.wire.messages import leave_group as leave
 from kohort.wire.messages import sync_group as sync
 from kohort.wire.struct import Message
+
+_PROTOCOL = attrgetter("name", "metadata")
+_ASSIGNMENT = attrgetter("member_id", "assignment")
 
 
 class Answer:
@@ -52,7 +56,7 @@ def join_group(broker: Broker, call: Call) -> None:
             request.group_id,
             request.member_id,
             request.protocol_type,
-            tuple([(protocol.name, protocol.metadata) for protocol in request.protocols]),
+            tuple(map(_PROTOCOL, request.protocols)),
             request.session_timeout_ms,
             request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
             "" if request.member_id else fresh_uuid(),  # only a join without an id needs one
@@ -76,7 +80,7 @@ def _joined(response: JoinResponse) -> join.JoinGroupResponse:
         response.leader,
         response.skip_assignment,
         response.member_id,
-        [join.JoinGroupResponseMember(*member) for member in response.members],
+        [join.JoinGroupResponseMember(*member) for member in response.members] if response.members else [],
     )
 
 
@@ -91,7 +95,7 @@ def sync_group(broker: Broker, call: Call) -> sync.SyncGroupResponse | None:
             request.group_id,
             request.member_id,
             request.generation_id,
-            tuple([(each.member_id, each.assignment) for each in request.assignments]),
+            tuple(map(_ASSIGNMENT, request.assignments)),
             request.group_instance_id,
             request.protocol_type,
             request.protocol_name,

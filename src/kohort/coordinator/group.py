@@ -8,7 +8,7 @@ from kohort.coordinator.effects import JoinedMember
 from kohort.coordinator.events import Token
 from kohort.coordinator.records import GroupMetadata, MemberMetadata
 from kohort.coordinator.replay import TopicPartition
-from kohort.coordinator.state import TRANSITIONS, State
+from kohort.coordinator.state import EMPTY, TRANSITIONS, State
 from kohort.coordinator.subscription import CONSUMER, subscribed_topics
 from kohort.wire.errors import ErrorCode
 
@@ -114,7 +114,7 @@ class Group:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        if self.state is State.EMPTY:
+        if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         size = len(self.members)
         if self.protocol_type == protocol_type:

@@ -6,12 +6,11 @@ from kohort.coordinator.effects import HeartbeatResponse, LeaveResponse, Left
 from kohort.coordinator.events import Heartbeat, LeaveGroup, Leaver
 from kohort.coordinator.group import Group
 from kohort.coordinator.rebalance import Cause, begin, complete_if_all_joined, drop_member
-from kohort.coordinator.state import ANSWERS, CAN_REBALANCE, State
+from kohort.coordinator.state import ANSWERS, CAN_REBALANCE, DEAD, State
 from kohort.coordinator.turn import Turn
 from kohort.wire.errors import ErrorCode
 
 NONE = ErrorCode.NONE
-DEAD = State.DEAD
 
 
 def in_time(group: Group, member_id: str, generation_id: int, now_ms: int) -> ErrorCode | None:

@@ -15,7 +15,7 @@ from kohort.coordinator.rebalance import (
     current_generation,
 )
 from kohort.coordinator.records import GroupMetadata, fits, group_record
-from kohort.coordinator.state import State
+from kohort.coordinator.state import DEAD, PREPARING, State
 from kohort.coordinator.turn import Turn, Write
 from kohort.wire.errors import ErrorCode
 
@@ -44,7 +44,7 @@ def join_group(turn: Turn, request: JoinGroup) -> None:
         before = turn.shard.next_token
     if not _has_room(turn, group, request.member_id):
         _turn_away(turn, group, request)
-    elif group.state is State.DEAD:
+    elif group.state is DEAD:
         turn.refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     elif not group.supports(request.protocol_type, request.protocols):
         turn.refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -66,7 +66,7 @@ def _fits_a_record(request: JoinGroup) -> bool:
 def _has_room(turn: Turn, group: Group, member_id: str) -> bool:
     size = turn.settings.group_max_size
     member = group.members.get(member_id)
-    if group.state is State.PREPARING_REBALANCE:
+    if group.state is PREPARING:
         # Those who wait are counted, not the members: so the last to rejoin are turned away if the limit was
         # lowered, and those who already wait are safe.
         return (member is not None and member.awaiting_join is not None) or group.awaiting_joins < size
@@ -154,11 +154,12 @@ def _join_with_id(turn: Turn, group: Group, request: JoinGroup) -> None:
         turn.refuse(request, error)
         return
     member = group.members[member_id]
+    if group.state is PREPARING:
+        _update(turn, group, member, request)
+        complete_if_all_joined(turn, group)
+        return
     changed = member.protocols != _distinct(request.protocols)
     match group.state:
-        case State.PREPARING_REBALANCE:
-            _update(turn, group, member, request)
-            complete_if_all_joined(turn, group)
         case State.COMPLETING_REBALANCE if not changed:
             # It did not get the answer the first time.
             turn.reply(request.request, current_generation(group, member))

@@ -6,7 +6,7 @@ from kohort.coordinator.effects import JoinResponse, SyncResponse
 from kohort.coordinator.frozen import frozen
 from kohort.coordinator.group import Group, Member
 from kohort.coordinator.records import group_record
-from kohort.coordinator.state import CAN_REBALANCE, State
+from kohort.coordinator.state import CAN_REBALANCE, EMPTY, PREPARING, State
 from kohort.coordinator.turn import Turn, Write
 from kohort.wire.errors import ErrorCode
 
@@ -62,11 +62,7 @@ def _begin_initial_delay(turn: Turn, group: Group) -> None:
 
 def complete_if_all_joined(turn: Turn, group: Group) -> None:
     """Completes a running join unless someone is missing or the initial delay still runs."""
-    if (
-        group.state is State.PREPARING_REBALANCE
-        and group.previous_state is not State.EMPTY
-        and group.all_joined()
-    ):
+    if group.state is PREPARING and group.previous_state is not EMPTY and group.all_joined():
         complete_join(turn, group)
 
 

@@ -29,20 +29,21 @@ class Sync(Enum):
     GIVE = "give the member its assignment"
 
 
-_EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = State
+# For code that every request runs: to look up a member of an Enum takes as long as a call.
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = State
 
 TRANSITIONS: Final[dict[tuple[State, State], str]] = {
-    (_EMPTY, _PREPARING): "a member joins",
-    (_PREPARING, _COMPLETING): "all members joined and no id is pending, or the join timer fired",
-    (_PREPARING, _EMPTY): "no member is left",
-    (_COMPLETING, _STABLE): "the leader's assignment is durable",
-    (_COMPLETING, _PREPARING): "member joins, leaves, fails or changes; the write failed",
-    (_STABLE, _PREPARING): "member joins, leaves, fails or changes; the leader rejoins",
-    (_EMPTY, _DEAD): "deleted or expired; its partition moved away",
-    (_PREPARING, _DEAD): "its partition moved away",
-    (_COMPLETING, _DEAD): "its partition moved away",
-    (_STABLE, _DEAD): "its partition moved away",
-    (_DEAD, _EMPTY): "the tombstone could not be written",
+    (EMPTY, PREPARING): "a member joins",
+    (PREPARING, COMPLETING): "all members joined and no id is pending, or the join timer fired",
+    (PREPARING, EMPTY): "no member is left",
+    (COMPLETING, STABLE): "the leader's assignment is durable",
+    (COMPLETING, PREPARING): "member joins, leaves, fails or changes; the write failed",
+    (STABLE, PREPARING): "member joins, leaves, fails or changes; the leader rejoins",
+    (EMPTY, DEAD): "deleted or expired; its partition moved away",
+    (PREPARING, DEAD): "its partition moved away",
+    (COMPLETING, DEAD): "its partition moved away",
+    (STABLE, DEAD): "its partition moved away",
+    (DEAD, EMPTY): "the tombstone could not be written",
 }
 
 
@@ -57,11 +58,11 @@ class Answer(NamedTuple):
 _E = ErrorCode
 ANSWERS: Final[dict[State, Answer]] = {
     #       state           SyncGroup                      Heartbeat                      OffsetCommit
-    _EMPTY: Answer(_E.UNKNOWN_MEMBER_ID, _E.UNKNOWN_MEMBER_ID, _E.NONE),
-    _PREPARING: Answer(_E.REBALANCE_IN_PROGRESS, _E.REBALANCE_IN_PROGRESS, _E.NONE),
-    _COMPLETING: Answer(Sync.PARK, _E.NONE, _E.REBALANCE_IN_PROGRESS),
-    _STABLE: Answer(Sync.GIVE, _E.NONE, _E.NONE),
-    _DEAD: Answer(_E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE),
+    EMPTY: Answer(_E.UNKNOWN_MEMBER_ID, _E.UNKNOWN_MEMBER_ID, _E.NONE),
+    PREPARING: Answer(_E.REBALANCE_IN_PROGRESS, _E.REBALANCE_IN_PROGRESS, _E.NONE),
+    COMPLETING: Answer(Sync.PARK, _E.NONE, _E.REBALANCE_IN_PROGRESS),
+    STABLE: Answer(Sync.GIVE, _E.NONE, _E.NONE),
+    DEAD: Answer(_E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE),
 }
 
 CAN_REBALANCE: Final = frozenset(a for a, b in TRANSITIONS if b is State.PREPARING_REBALANCE)
@@ -85,7 +86,7 @@ def answer_for_append_error(error: ErrorCode) -> ErrorCode:
 
 def diagram() -> str:
     """TRANSITIONS as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {_EMPTY.value}"]
+    lines = ["stateDiagram-v2", f"    [*] --> {EMPTY.value}"]
     lines += [f"    {a.value} --> {b.value}: {why}" for (a, b), why in TRANSITIONS.items()]
     return "\n".join(lines) + "\n"
 

@@ -10,7 +10,7 @@ from kohort.coordinator.group import Group, Member
 from kohort.coordinator.rebalance import Cause, begin, give_up_assignment
 from kohort.coordinator.records import GroupMetadata, group_record
 from kohort.coordinator.replay import Durable
-from kohort.coordinator.state import ANSWERS, State, Sync
+from kohort.coordinator.state import ANSWERS, DEAD, EMPTY, State, Sync
 from kohort.coordinator.turn import Turn, Write
 from kohort.wire.errors import ErrorCode
 
@@ -19,7 +19,7 @@ NONE = ErrorCode.NONE
 
 def sync_group(turn: Turn, request: SyncGroup) -> None:
     group = turn.shard.groups.get(request.group_id or "")
-    if group is None or group.state is State.EMPTY:
+    if group is None or group.state is EMPTY:
         turn.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
         return
     error = _check(group, request)
@@ -38,7 +38,7 @@ def sync_group(turn: Turn, request: SyncGroup) -> None:
 
 
 def _check(group: Group, request: SyncGroup) -> ErrorCode:
-    if group.state is State.DEAD:
+    if group.state is DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.check_member(request.member_id, request.group_instance_id)
     if error:
