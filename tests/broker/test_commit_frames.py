@@ -61,7 +61,6 @@ def test_what_came_twice_is_recognized(version):
         found.append(decoded)
     assert [isinstance(each, LaidOutRequest) for each in found] == [False, False, True, True]
     assert found[3].offsets == (3, 2**40 + 3, -3)
-    assert found[3].group_id == "g", "fields can be asked for as in a message"
 
 
 def test_partitions_that_are_committed_one_by_one_are_recognized_each():

@@ -58,9 +58,9 @@ def _encoded_with(offset: int, message: OffsetCommitRequest, ordinary: Codec) ->
 
 
 class LaidOutRequest:
-    """A request in a layout. Who asks for a field of the message gets it."""
+    """A request in a layout."""
 
-    __slots__ = ("_message", "layout", "offsets")
+    __slots__ = ("layout", "offsets")
 
     def __init__(self, layout: FrameLayout, offsets: tuple[int, ...]) -> None:
         self.layout = layout
@@ -75,12 +75,6 @@ class LaidOutRequest:
             for partition in topic.partitions:
                 partition.committed_offset = next(offsets)
         return message
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_message":
-            self._message = self.message()
-            return self._message
-        return getattr(self._message, name)
 
 
 @dataclass(slots=True)

@@ -128,7 +128,7 @@ class PreparedCommit:
         if response is self.layout.accepted:
             call.reply_encoded(self.answer)
         else:
-            call.reply(_committed(call.request, response))
+            call.reply(_committed(call.request.message(), response))
 
 
 def _prepared(broker: Broker, call: Call, request: commit.OffsetCommitRequest) -> PreparedCommit | None:

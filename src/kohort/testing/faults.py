@@ -191,8 +191,9 @@ class Faults:
             answer = row.handler(broker, call) if outcome is None else _carry_out(outcome, broker, call)
             return await answer if asyncio.iscoroutine(answer) else answer
 
-        faulty = replace(row, handler=handle_async if row.is_async else handle)
-        faulty.codecs = row.codecs
+        # With the schema's codec, so that every request is a message to look at.
+        faulty = replace(row, handler=handle_async if row.is_async else handle, own_codec=None)
+        faulty.codecs = row.codecs if row.own_codec is None else {}
         return faulty
 
     # --- on the broker's thread ----------------------------------------------------------------------
