@@ -1,8 +1,9 @@
 """Compiles the notation of `schema/` into straight-line encode and decode functions, one pair per version.
 
 A codec is made when its version is first used: a client uses one version of a handful of APIs, so a broker
-that starts compiles nothing. What every client needs of the newest versions lies in `codecs/`, made ahead. Runs of fields of fixed size become one `struct` call; arrays of structs become
-loops in the same function. `python -m kohort.wire.compile produce 9` prints the source that is run.
+that starts compiles nothing. What every client needs of the newest versions lies in `codecs/`, made ahead. Runs of
+fields of fixed size become one `struct` call; arrays of structs become loops in the same function.
+`python -m kohort.wire.compile produce 9` prints the source that is run.
 
 Decoding never trusts a length: it is checked against what is left of the frame before anything is allocated.
 Every way in which bytes can be wrong ends in BadFrame.
