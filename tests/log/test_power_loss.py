@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -41,6 +41,7 @@ class Promise:
 
     batches: dict[int, bytes] = field(default_factory=dict)  # base offset -> batch
     start_offset: int = 0  # as DeleteRecords answered
+    expired_offset: int = 0  # what is before it has expired: some of it may come back, some not
 
     @property
     def end_offset(self) -> int:
@@ -63,8 +64,10 @@ class Promise:
             at[header.base_offset] = found[position : position + header.size]
             position += header.size
         for base_offset, batch in self.batches.items():
-            if read_header(batch).last_offset >= partition.log_start_offset:
-                assert at.get(base_offset) == batch, f"offset {base_offset}"
+            if read_header(batch).last_offset >= max(partition.log_start_offset, self.expired_offset):
+                assert at.get(base_offset) == batch, (
+                    f"{partition}: offset {base_offset} is not among {offsets}; {partition.segments}"
+                )
 
     def _check_keys(self, found: bytes) -> None:
         promised = {record.key: record for batch in self.batches.values() for record in iter_records(batch)}
@@ -193,10 +196,12 @@ class Life:
 
     def cut_power(self) -> None:
         self.lives += 1
+        for partition, promise in self._both("expires"):
+            promise.expired_offset = max(promise.expired_offset, partition.log_start_offset)
         target = self.disk.root.with_name(f"life-{self.lives}")
         after = self.disk.cut(target, self.chance.choice((None, self.chance)))
         promised = {
-            topic_id: [Promise(dict(one.batches), one.start_offset) for one in promises]
+            topic_id: [replace(one, batches=dict(one.batches)) for one in promises]
             for topic_id, promises in self.promises.items()
         }
         self.store.upkeep.close()
@@ -210,6 +215,10 @@ class Life:
         self.store.close()
         self._open()
         self.check()
+
+    def _both(self, name: str) -> Iterator[tuple[Partition, Promise]]:
+        topic = self.store.topics[name]
+        return zip(topic.partitions, self.promises[topic.topic_id], strict=True)
 
     def check(self) -> None:
         for topic_id, promises in self.promises.items():

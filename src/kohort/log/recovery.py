@@ -120,9 +120,11 @@ def open_log(
             return opened
         log.warning("%s-%d is not as the clean stop left it: recovering", topic, partition)
     opened = recover(directory, topic, partition, interval, journaled)
-    if sync:
+    if sync and opened.walked:
         for segment in opened.walked:
             segment.file.sync()
+        directory.sync()  # the one who died may not have come to it
+        directory.sync_parent()
     return opened
 
 
