@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.broker.apis import TABLE
@@ -57,6 +57,7 @@ def answers_in(file: File, version: int, drawn: list) -> list:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@settings(deadline=None)
 @given(st.lists(partitions, max_size=6), st.integers(0, 2**31 - 1), st.booleans())
 def test_the_bytes_are_those_of_the_codec(file, version, drawn, session_id, read_committed):
     answers = answers_in(file, version, drawn)
