@@ -1,18 +1,41 @@
-"""A job for a Spark cluster: `python -m tests.spark.cluster_job MASTER BOOTSTRAP TOPIC GROUP FOLDER`.
+"""A job for a Spark cluster: `python -m tests.spark.cluster_job MASTER BOOTSTRAP TOPIC COPY GROUP FOLDER`.
 
-Counts a topic as a batch, streams it into Parquet, and prints what it found and on how many executors.
+Counts a topic as a batch, copies it to another one with a worker that is killed on the way, streams it into Parquet,
+and prints what it found.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from kohort.spark.java import use_java
 from tests.spark.conftest import LOOPBACK
 
 
-def main(master: str, bootstrap: str, topic: str, group: str, folder: str) -> None:
+def killed_once(folder: str) -> Any:
+    """Hands batches on; the worker of the first task is killed after its first batch, in its first attempt."""
+
+    def hand_on(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        assert task is not None
+        for batch in batches:
+            yield batch
+            if task.partitionId() == 0:
+                if task.attemptNumber() == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                Path(folder, "tried-again").touch()
+
+    return hand_on
+
+
+def main(master: str, bootstrap: str, topic: str, copy: str, group: str, folder: str) -> None:
     use_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
@@ -28,11 +51,15 @@ def main(master: str, bootstrap: str, topic: str, group: str, folder: str) -> No
         builder = builder.config(name, value)
     spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").getOrCreate()
 
-    def options(reader):  # type: ignore[no-untyped-def]
-        return reader.format("kohort").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
+    def options(reader: Any, of: str = topic) -> Any:
+        return reader.format("kohort").option("kafka.bootstrap.servers", bootstrap).option("subscribe", of)
 
     batch = options(spark.read).option("minPartitions", 8).load()
     print("batch", batch.count(), batch.rdd.getNumPartitions())
+    names = batch.selectExpr("binary(concat(partition, '-', offset)) value")
+    written = names.mapInArrow(killed_once(folder), "value binary").write.format("kohort").mode("append")
+    written.option("kafka.bootstrap.servers", bootstrap).option("topic", copy).save()
+    print("copy", options(spark.read, copy).load().select("value").distinct().count())
     stream = (
         options(spark.readStream).option("kafka.group.id", group).option("startingOffsets", "earliest").load()
     )

@@ -30,7 +30,7 @@ def environment() -> dict[str, str]:
     return given
 
 
-def run_job(master: str, broker: BrokerProcess, topic: str, group: str, folder: Path) -> str:
+def run_job(master: str, broker: BrokerProcess, topic: str, copy: str, group: str, folder: Path) -> str:
     command = [
         sys.executable,
         "-m",
@@ -38,6 +38,7 @@ def run_job(master: str, broker: BrokerProcess, topic: str, group: str, folder: 
         master,
         broker.bootstrap_servers,
         topic,
+        copy,
         group,
     ]
     done = subprocess.run(
@@ -55,18 +56,21 @@ def topic(new_topic: Any, broker: BrokerProcess) -> str:
     return name
 
 
-def check(said: str, admin: Admin, group: str) -> None:
+def check(said: str, admin: Admin, group: str, folder: Path) -> None:
     assert f"batch {COUNT} 8" in said
+    assert (folder / "tried-again").exists(), "no task was tried again"
+    assert f"copy {COUNT}" in said, "a task that was tried again left a gap"
     assert f"stream {COUNT}" in said
     assert {at.offset for at in admin.group_offsets(group).values()} == {COUNT // 2}
     eventually(lambda: admin.describe_groups(group)[group].state == "Empty", "the group is left in order")
 
 
 def test_local_cluster(
-    broker: BrokerProcess, admin: Admin, topic: str, new_name: Any, tmp_path: Path
+    broker: BrokerProcess, admin: Admin, topic: str, new_topic: Any, new_name: Any, tmp_path: Path
 ) -> None:
     group = new_name("group")
-    check(run_job("local-cluster[2,1,1024]", broker, topic, group, tmp_path), admin, group)
+    said = run_job("local-cluster[2,1,1024]", broker, topic, new_topic(partitions=2), group, tmp_path)
+    check(said, admin, group, tmp_path)
 
 
 @pytest.fixture
@@ -108,7 +112,14 @@ def standalone(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_standalone_master_with_two_workers(
-    broker: BrokerProcess, admin: Admin, standalone: str, topic: str, new_name: Any, tmp_path: Path
+    broker: BrokerProcess,
+    admin: Admin,
+    standalone: str,
+    topic: str,
+    new_topic: Any,
+    new_name: Any,
+    tmp_path: Path,
 ) -> None:
     group = new_name("group")
-    check(run_job(standalone, broker, topic, group, tmp_path), admin, group)
+    said = run_job(standalone, broker, topic, new_topic(partitions=2), group, tmp_path)
+    check(said, admin, group, tmp_path)

@@ -44,8 +44,8 @@ class Ledger:
     given: dict[tuple[str, int], list[dict[str, bytes]]] = field(default_factory=dict)
     """(group, generation) -> what its leaders assigned to each member.
 
-    Several leaders if the generation was given twice: as in Kafka it is in the log only when somebody has assigned. After
-    a crash the request of the first leader, when it is late, may be taken for that of the second, and then those who have
+    Several leaders if the generation was given twice: as in Kafka it is in the log only when somebody has assigned.
+    After a crash a late request of the first leader may be taken for that of the second, and then those who have
     joined since are given nothing.
     """
     counter: int = 0
