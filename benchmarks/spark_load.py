@@ -44,6 +44,8 @@ CONFIGURATION = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.log.level": "OFF",
     "spark.driver.memory": "2g",
+    # As docs/spark.md advises and `kohort pipeline` does; the connector has no Python workers to talk to.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 
 
