@@ -317,9 +317,9 @@ def write(measured: Measured, scale: float, rounds: int, command: str, took_s: f
         "- connector: spark-sql-kafka-0-10 4.2.0 with its defaults. connector-tuned: larger fetches and polls and a "
         "short wait (`kafka.max.partition.fetch.bytes` 8 MB, `kafka.max.poll.records` 50,000, "
         "`kafka.fetch.max.wait.ms` 10).",
-        "- kohort: the same program with one word changed; the session has `spark.python.unix.domain.socket.enabled`, as "
-        "docs/spark.md advises. kohort-columns: with a `.schema(…)` that names the column "
-        "which the query needs; the others are not decoded.",
+        "- kohort: the same program with one word changed; the session has "
+        "`spark.python.unix.domain.socket.enabled`, as docs/spark.md advises. kohort-columns: with a `.schema(…)` that "
+        "names the column which the query needs; the others are not decoded.",
         "- available-now: one micro-batch, `foreachBatch` with the same action; Spark's triggerExecution. What the "
         "query takes before and after that is a row of its own: ours starts a Python process for the driver's "
         "side, which takes 1.3 s of CPU, most of it for pyspark's own modules: Spark imports them from a zip, where "
