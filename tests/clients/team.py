@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import TracebackType
 from typing import Any
 
@@ -113,10 +114,13 @@ class Team:
         got = [(m, r) for m, known in already.items() for r in list(m.received[known:])]
         for member, record in got:
             assert (record.topic, record.partition) in member.assignment, f"{member.client_id} got {record}"
-        offsets = [(record.topic, record.partition, record.offset) for _, record in got]
-        assert sorted(offsets) == [
-            (*part, first[part] + i) for part in self.partitions for i in range(count)
-        ], "twice or by nobody"
+        counts = Counter((record.topic, record.partition, record.offset) for _, record in got)
+        counts.subtract((*part, first[part] + i) for part in self.partitions for i in range(count))
+        wrong = {place: number for place, number in counts.items() if number}
+        who = [
+            (m.client_id, r.partition, r.offset) for m, r in got if (r.topic, r.partition, r.offset) in wrong
+        ]
+        assert not wrong, f"too often, or too seldom: {wrong}; received by {who}"
 
     def committed(self) -> dict[Partition, int]:
         """The highest offset per partition that the broker acknowledged to any member."""

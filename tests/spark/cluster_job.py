@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,21 @@ from tests.spark.conftest import LOOPBACK
 
 
 def killed_once(folder: str) -> Any:
-    """Hands batches on; the worker of the first task is killed after its first batch, in its first attempt."""
+    """Gives back what it gets; in the first attempt of the first task its worker is killed at row 50."""
+    seen = 0
 
-    def hand_on(batches: Iterator[Any]) -> Iterator[Any]:
+    def hand_on(value: str) -> str:
         from pyspark import TaskContext
 
+        nonlocal seen
+        seen += 1
         task = TaskContext.get()
         assert task is not None
-        for batch in batches:
-            yield batch
-            if task.partitionId() == 0:
-                if task.attemptNumber() == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                Path(folder, "tried-again").touch()
+        if task.partitionId() == 0 and task.attemptNumber() > 0:
+            Path(folder, "tried-again").touch()
+        elif task.partitionId() == 0 and seen == 50:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return value
 
     return hand_on
 
@@ -39,6 +40,7 @@ def main(master: str, bootstrap: str, topic: str, copy: str, group: str, folder:
     use_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
+    from pyspark.sql.functions import expr, udf
 
     builder = SparkSession.builder.master(master).appName("kohort on a cluster")
     settings = {
@@ -56,8 +58,8 @@ def main(master: str, bootstrap: str, topic: str, copy: str, group: str, folder:
 
     batch = options(spark.read).option("minPartitions", 8).load()
     print("batch", batch.count(), batch.rdd.getNumPartitions())
-    names = batch.selectExpr("binary(concat(partition, '-', offset)) value")
-    written = names.mapInArrow(killed_once(folder), "value binary").write.format("kohort").mode("append")
+    name = udf(killed_once(folder), "string", useArrow=False)(expr("concat(partition, '-', offset)"))
+    written = batch.select(name.alias("value")).write.format("kohort").mode("append")
     written.option("kafka.bootstrap.servers", bootstrap).option("topic", copy).save()
     print("copy", options(spark.read, copy).load().select("value").distinct().count())
     stream = (
