@@ -121,7 +121,7 @@ def test_reading_on_from_where_each_answer_ended_gives_every_record_once(client,
 @pytest.mark.parametrize("version", [11, 17])
 @pytest.mark.parametrize("batch_bytes", [10_000, 60_000, 700_000])
 def test_large_answers_of_several_partitions(client, topic, version, batch_bytes):
-    """Copied, mapped, by sendfile: whatever is best, it is what was written."""
+    """Copied or by sendfile: it is what was written."""
     values = {p: [b"%d-%d " % (p, n) * (batch_bytes // 4) for n in range(9)] for p in range(3)}
     for partition, written in values.items():
         for value in written:

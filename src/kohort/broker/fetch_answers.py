@@ -77,7 +77,7 @@ class Layout:
         return chunks
 
     def _add_topics(self, chunks: list[Chunk], answers: list[Answer], read_committed: bool) -> int:
-        """Adds all after the number of topics, which is returned: bytes, then a view or slice and bytes in turn."""
+        """Adds all after the number of topics, which is returned: bytes, then a slice and bytes in turn."""
         version, flexible, part = self._version, self._flexible, self._part
         null, none = self._aborted
         aborted = none if read_committed else null
@@ -102,10 +102,8 @@ class Layout:
                 else:
                     run.append(part(index, error, end, end, told, size))
                 if size > room and isinstance(records, Slice):
-                    view = records.mapped()
-                    if view is None:
-                        records.file.pin()
-                    chunks += (b"".join(run), records if view is None else view)
+                    records.file.pin()
+                    chunks += (b"".join(run), records)
                     run = []
                 elif size:
                     run += _copy(records)

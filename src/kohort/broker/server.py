@@ -19,7 +19,7 @@ from kohort.broker.names import OFFSETS_TOPIC
 log = logging.getLogger("kohort.broker")
 
 _SCRATCH_BYTES = 1024 * 1024
-_FILES_OF_OUR_OWN = 464  # the pool of segment files, mapped files and some more
+_FILES_OF_OUR_OWN = 464  # the pool of segment files and some more
 _LONGEST_GOODBYE_S = 10.0
 
 

@@ -18,13 +18,11 @@ from collections import deque
 from pathlib import Path
 from typing import Protocol
 
-from kohort.log.windows import Windows
-
 
 class Slice:
-    """A piece of a file that a fetch hands out: by `mapped()`, `chunks()`, or by `sendfile` from `file.fd`.
+    """A piece of a file that a fetch hands out: by `chunks()`, or by `sendfile` from `file.fd` at `position`.
 
-    For `sendfile` pin the file before the event loop goes on, and unpin it when the bytes are sent.
+    Pin the file before the event loop goes on, and unpin it when the bytes are sent.
     """
 
     __slots__ = ("file", "length", "position")
@@ -39,9 +37,6 @@ class Slice:
 
     def chunks(self) -> list[bytes | memoryview]:
         return self.file.chunks(self.position, self.length)
-
-    def mapped(self) -> memoryview | None:
-        return self.file.mapped(self.position, self.length)
 
 
 class File(Protocol):
@@ -62,9 +57,6 @@ class File(Protocol):
     def pread(self, position: int, length: int) -> bytes: ...
     def read_into(self, buffer: memoryview, position: int) -> int: ...
     def chunks(self, position: int, length: int) -> list[bytes | memoryview]: ...
-    def mapped(self, position: int, length: int) -> memoryview | None:
-        """A view for the kernel to send from; None where `chunks` or `sendfile` is better."""
-
     def slice(self, position: int, length: int) -> Slice: ...
     def truncate(self, size: int) -> None: ...
     def sync(self) -> None: ...
@@ -115,11 +107,10 @@ class FilePool:
     are never closed.
     """
 
-    __slots__ = ("_files", "limit", "windows")
+    __slots__ = ("_files", "limit")
 
-    def __init__(self, limit: int = 368) -> None:
+    def __init__(self, limit: int = 400) -> None:
         self.limit = limit
-        self.windows = Windows()
         self._files: deque[DiskFile] = deque()
 
     def __len__(self) -> int:
@@ -148,7 +139,6 @@ class FilePool:
         return False
 
     def close(self) -> None:
-        self.windows = Windows()
         for file in self._files:
             file.close()
         self._files.clear()
@@ -238,15 +228,10 @@ class DiskFile:
     def chunks(self, position: int, length: int) -> list[bytes | memoryview]:
         return [self.pread(position, length)] if length else []
 
-    def mapped(self, position: int, length: int) -> memoryview | None:
-        return self._pool.windows.view(self, position, length) if self._pool is not None else None
-
     def slice(self, position: int, length: int) -> Slice:
         return Slice(self, position, length)
 
     def truncate(self, size: int) -> None:
-        if self._pool is not None:
-            self._pool.windows.drop(self)
         os.ftruncate(self._fd if self._fd >= 0 else self._open(), size)
         self.size = size
 
@@ -286,8 +271,6 @@ class DiskFile:
 
     def abandon(self) -> None:
         self.deleted = True
-        if self._pool is not None:
-            self._pool.windows.drop(self)
         self.close()
 
 

@@ -64,9 +64,6 @@ class MemoryFile:
             at += len(chunk)
         return at
 
-    def mapped(self, position: int, length: int) -> memoryview | None:
-        return None
-
     def slice(self, position: int, length: int) -> Slice:
         return Slice(self, position, length)
 

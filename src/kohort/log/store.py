@@ -336,8 +336,6 @@ class Store:
     def housekeeping(self, now_ms: int) -> None:
         """One round of retention and compaction, in short slices; nothing if the last round is not over."""
         self.upkeep.start(list(self.topics.values()), now_ms)
-        if self._data is not None:
-            self._data.pool.windows.rest()
 
     def close(self) -> None:
         """Blocks until all is durable, and leaves the clean-stop file."""
