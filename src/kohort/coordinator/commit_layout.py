@@ -8,6 +8,7 @@ expected, these here are sequences that make their items when somebody looks at 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Any, Generic, TypeVar, overload
@@ -91,8 +92,8 @@ class _Made(Sequence[T], Generic[T]):
 
     __slots__ = ()
 
-    def made(self) -> tuple[T, ...]:
-        raise NotImplementedError
+    @abstractmethod
+    def made(self) -> tuple[T, ...]: ...
 
     @overload
     def __getitem__(self, index: int) -> T: ...

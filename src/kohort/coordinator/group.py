@@ -24,6 +24,14 @@ class Session:
     """The deadline of the timer that is on its way, None if there is none."""
     heard_ms: int = 0
 
+    def moved(self, now_ms: int, timeout_ms: int) -> bool:
+        """Someone was heard of, and no timer has to be set for it; False, and nothing is changed, if one has."""
+        deadline_ms = now_ms + timeout_ms
+        if self.timer_ms is None or deadline_ms < self.timer_ms:
+            return False
+        self.heard_ms, self.deadline_ms = now_ms, deadline_ms
+        return True
+
 
 @dataclass(slots=True)
 class Member:

@@ -21,12 +21,8 @@ def in_time(group: Group, member_id: str, generation_id: int, now_ms: int) -> Er
     member = group.members.get(member_id)
     if member is None or generation_id != group.generation_id or group.state is DEAD:
         return None
-    session = member.session
-    deadline_ms = now_ms + member.session_timeout_ms
-    if session.timer_ms is None or deadline_ms < session.timer_ms:
+    if not member.session.moved(now_ms, member.session_timeout_ms):
         return None
-    session.heard_ms = now_ms
-    session.deadline_ms = deadline_ms
     return ANSWERS[group.state].heartbeat
 
 

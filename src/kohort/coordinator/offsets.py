@@ -46,9 +46,8 @@ def place_in_time(
     group = shard.groups.get(layout.group_id)
     if group is None or shard.writes:
         return None
-    place = shard.durable.place_of(
-        layout
-    )  # if there is one, metadata is good, and there is a group in the log
+    # If there is one, metadata is good, and there is a group in the log.
+    place = shard.durable.place_of(layout)
     state = group.state
     if generation_id < 0:
         return place if state is State.EMPTY else None
@@ -61,13 +60,7 @@ def place_in_time(
         or (group_instance_id is not None and group.static_members.get(group_instance_id) != member_id)
     ):
         return None
-    session = member.session
-    deadline_ms = now_ms + member.session_timeout_ms
-    if session.timer_ms is None or deadline_ms < session.timer_ms:
-        return None
-    session.heard_ms = now_ms
-    session.deadline_ms = deadline_ms
-    return place
+    return place if member.session.moved(now_ms, member.session_timeout_ms) else None
 
 
 def commit_offsets(turn: Turn, request: OffsetCommit) -> None:

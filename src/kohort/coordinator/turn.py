@@ -96,9 +96,8 @@ class Turn:
         self.renew_session(group, member.member_id, member.session, timeout_ms or member.session_timeout_ms)
 
     def renew_session(self, group: Group, member_id: str, session: Session, timeout_ms: int) -> None:
-        session.heard_ms = self.now_ms
-        session.deadline_ms = deadline_ms = self.now_ms + timeout_ms
-        if session.timer_ms is None or deadline_ms < session.timer_ms:
+        if not session.moved(self.now_ms, timeout_ms):
+            session.heard_ms, session.deadline_ms = self.now_ms, self.now_ms + timeout_ms
             self.set_session_timer(group, member_id, session)
 
     def set_session_timer(self, group: Group, member_id: str, session: Session) -> None:
