@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import urllib.request
 from collections import Counter
@@ -17,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from kohort import Admin, Producer, TopicPartition
+from kohort import Admin, Consumer, Producer, TopicPartition
 from kohort.spark.definition import Pipeline, PipelineError, from_sql, load_file
-from kohort.spark.pipeline import Run, run_pipeline, stream_options
+from kohort.spark.pipeline import GroupWatch, Run, run_pipeline, stream_options
 from kohort.spark.pipeline_state import FAILED, RUNNING, STOPPED, PipelineState, Status
 from kohort.spark.progress import Terminal
 from tests.clients.process import KOHORT, BrokerProcess, eventually
@@ -203,6 +204,47 @@ def test_sigterm_ends_a_pipeline_in_order_and_metrics_tell_meanwhile(
     assert "batch 2    5 rows in" in shown
     assert admin.group_offsets(group)[TopicPartition(topic, 0)].offset == 25
     assert status.groups[group]["members"] == 0  # it has left
+
+
+_SLOW_TO_LEAVE = """
+import sys, time
+from kohort import Consumer
+from kohort.spark.identity import this_process
+
+bootstrap, topic, group = sys.argv[1:]
+with Consumer(bootstrap_servers=bootstrap, group_id=group, client_id=f"query@{this_process()}") as consumer:
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    print("joined", flush=True)
+    time.sleep(0.7)
+"""
+
+
+def test_the_end_waits_for_the_farewell_of_its_own_members_only(
+    new_topic: NewTopic, new_name: Callable[[str], str], broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """Spark says that a query has ended before the process of its source has left the group."""
+    topic, group = new_topic(), new_name("group")
+    status = Status("here", "a test", pid=os.getpid(), master="local", bootstrap=broker.bootstrap_servers)
+    run = Run(PipelineState(tmp_path / "state", "here"), broker.bootstrap_servers)
+    stranger = Consumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id=new_name("other"), client_id="b@1.1.1"
+    )
+    with stranger, subprocess.Popen(
+        [sys.executable, "-c", _SLOW_TO_LEAVE, broker.bootstrap_servers, topic, group],
+        stdout=subprocess.PIPE, text=True,
+    ) as member:  # fmt: skip
+        other = str(stranger.group_metadata().group_id)
+        stranger.subscribe([topic])
+        eventually(lambda: stranger.poll(0.1) or stranger.assignment(), "the stranger has joined")
+        assert member.stdout is not None
+        assert member.stdout.readline() == "joined\n"
+        watch = GroupWatch(run, [group, other])
+        watch.wait_for_farewell(status)
+        watch.close()
+        assert status.groups[group]["members"] == 0
+        assert status.groups[other]["members"] == 1
 
 
 def test_a_query_that_fails_is_told_with_its_reason(

@@ -1,4 +1,4 @@
-"""A name for this process, by which another one on the same machine can tell whether it still runs."""
+"""A name for this process, by which another one on the same machine can tell whether it still runs, and whose it is."""
 
 from __future__ import annotations
 
@@ -20,6 +20,18 @@ def process_lives(name: str) -> bool:
     return machine == _machine() and pid.isdigit() and bool(started) and _started(int(pid)) == started
 
 
+def is_below(name: str) -> bool:
+    """Whether the process of that name runs and was started by this one, or by one that it started."""
+    if not process_lives(name):
+        return False
+    above = int(name.split(".")[1])
+    while above > 1:
+        if above == os.getpid():
+            return True
+        above = int((_status(above) or ["", "0"])[1])
+    return False
+
+
 def _machine() -> str:
     """Machine, boot and name space of process ids."""
     parts = [socket.gethostname()]
@@ -33,8 +45,13 @@ def _machine() -> str:
 
 def _started(pid: int) -> str:
     """When a process started, in the kernel's ticks; empty if it is not there or has ended."""
+    fields = _status(pid)
+    return "" if not fields or fields[0] in "ZX" else fields[19]
+
+
+def _status(pid: int) -> list[str]:
+    """What the kernel says of a process, from its state on; nothing if it is not there."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
+        return []

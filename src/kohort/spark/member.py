@@ -102,8 +102,7 @@ class MemberGroup(CommittingGroup):
     def _is_replaceable(self, member: MemberDescription) -> bool:
         if member.group_instance_id != self.cluster.config.group_instance_id:
             return False
-        _, _, process = member.client_id.rpartition("@")
-        return not process_lives(process)
+        return not process_lives(process_of(member))
 
     # --- the thread that is the member ------------------------------------------------------------
 
@@ -257,6 +256,11 @@ class SharedGroup(MemberGroup):
             self.commit_now(offsets, self.cluster.deadline(STOP_TIMEOUT_S))
         except KohortError as error:
             log.warning("group %s: %s go without their last commit: %s", self.group_id, list(offsets), error)
+
+
+def process_of(member: MemberDescription) -> str:
+    """The name of the process that a query's member lives in; of anybody else's member no process has the name."""
+    return member.client_id.rpartition("@")[2]
 
 
 def _who(group_id: str, others: list[MemberDescription], instance: str | None) -> str:

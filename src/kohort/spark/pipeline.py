@@ -20,9 +20,13 @@ from types import FrameType
 from typing import Any
 
 from kohort.client.admin import Admin
+from kohort.client.admin_types import MemberDescription
 from kohort.exposition import MetricsServer, metrics_address
 from kohort.settings import nearest
 from kohort.spark.definition import Pipeline, PipelineError, line_in, load_file
+from kohort.spark.group import STOP_TIMEOUT_S
+from kohort.spark.identity import is_below
+from kohort.spark.member import process_of
 from kohort.spark.options import read_source_options
 from kohort.spark.pipeline_state import FAILED, RUNNING, STOPPED, STOPPING, PipelineState, Status
 from kohort.spark.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
@@ -35,6 +39,7 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _LOOK_S = 0.25  # between two looks at the query
 _GROUP_S = 2.0  # between two looks at its groups
 _ASK_S = 5.0
+_LEAVING_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +268,7 @@ class _Runner:
         if self._pipeline.finish is not None:
             self._terminal.now("writing the tables and the report")
             self._pipeline.finish(self._spark, {**self._parameters, **_connection(self._run)})
-        self._groups.look(self._status, now=True)
+        self._groups.wait_for_farewell(self._status)
         self._status.state = STOPPED
         self._terminal.line(
             f"{self._pipeline.name}: done, {self._status.rows:,} rows; the next start goes on from the checkpoint"
@@ -363,19 +368,34 @@ class GroupWatch:
         self._admin: Admin | None = None
         self._asked_s = 0.0
 
-    def look(self, status: Status, *, now: bool = False) -> None:
-        now_s = time.monotonic()
-        if not self._groups or (now_s - self._asked_s < _GROUP_S and not now):
-            return
-        self._asked_s = now_s
+    def look(self, status: Status) -> None:
+        if time.monotonic() - self._asked_s >= _GROUP_S:
+            self._ask(status)
+
+    def wait_for_farewell(self, status: Status) -> None:
+        """Spark does not wait for the process that is the member: when a query has ended it may just be leaving."""
+        give_up_s = time.monotonic() + STOP_TIMEOUT_S
+        while any(is_below(process_of(member)) for member in self._ask(status)):
+            if time.monotonic() > give_up_s:
+                return
+            time.sleep(_LEAVING_S)
+
+    def _ask(self, status: Status) -> list[MemberDescription]:
+        """Writes down how the groups are; returns their members."""
+        members: list[MemberDescription] = []
+        if not self._groups:
+            return members
+        self._asked_s = time.monotonic()
         try:
             if self._admin is None:
                 self._admin = Admin({"client.id": "kohort-pipeline", **self._settings})
             for group, found in self._admin.describe_groups(*self._groups, timeout=_ASK_S).items():
                 status.groups[group] = {"state": found.state, "members": len(found.members)}
+                members += found.members
         except KohortError as error:
             for group in self._groups:
                 status.groups[group] = {"state": "unknown", "members": None, "why": str(error)}
+        return members
 
     def close(self) -> None:
         if self._admin is not None:
