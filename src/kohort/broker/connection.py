@@ -21,6 +21,7 @@ from kohort.broker.call import Call
 from kohort.broker.outbox import Outbox, release
 from kohort.broker.versions import API_KEY as API_VERSIONS
 from kohort.broker.versions import unsupported_version
+from kohort.loopback import send_at_once
 from kohort.wire.compile import codec
 from kohort.wire.errors import BadFrame
 from kohort.wire.frame import body_of, read_request_header, response_chunks
@@ -66,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         sock = transport.get_extra_info("socket")
+        send_at_once(sock)
         self._outbox = Outbox(self.loop, sock.fileno(), self._on_drained)
         if not self._server.admit(self, peer[0] if peer else ""):
             self._closing = True

@@ -22,6 +22,7 @@ from kohort.client.effects import Answer, Failure, FailureKind, Lane, Send
 from kohort.client.framing import ChunkWriter, FrameReader, request_chunks
 from kohort.client.reactor import Address, Reactor
 from kohort.client.transport import Rejected, Security, Transport
+from kohort.loopback import send_at_once
 from kohort.wire.compile import Codec, codec
 from kohort.wire.errors import BadFrame, ErrorCode
 from kohort.wire.frame import read_response_header
@@ -157,6 +158,7 @@ class NodeConnection:
         if code:
             self._connect_next(OSError(code, os.strerror(code)))
             return
+        send_at_once(self._sock)
         self.reactor.want_write(self._sock, None)
         self.setup_deadline_ms = self.reactor.now_ms() + self._greeting_timeout_ms
         self.state = State.SECURING
