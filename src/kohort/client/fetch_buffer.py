@@ -24,6 +24,9 @@ MAX_DECODED = 4 << 20
 """Bytes that are unpacked at a time: well compressed answers unpack to far more than was fetched, and what is decoded
 should still be in the processor's caches when it is handed out."""
 
+ARROW_DECODED = 768 << 10
+"""The same where all that is buffered is copied at once, piece by piece: what a core has in the cache of its own."""
+
 FIRST_PART = 500
 """Records decoded at first where no compiled code does it: the first one is not kept waiting for all others."""
 
@@ -58,6 +61,14 @@ def end_of(records: memoryview) -> tuple[int, int] | None:
     base_offset, _, epoch, _ = _start_of_batch(records, last)
     delta: int = _last_offset_delta(records, last + _LAST_OFFSET_DELTA_AT)[0]
     return (base_offset + delta + 1, epoch) if delta >= 0 else None
+
+
+def _begins_with_a_batch(records: memoryview, pos: int) -> bool:
+    """Whether there is something to decode at `pos`: a whole batch, or what cannot be one."""
+    if len(records) - pos < HEADER_SIZE:
+        return False
+    _, length, _, magic = _start_of_batch(records, pos)
+    return magic != 2 or length < HEADER_SIZE - LENGTH_END or pos + LENGTH_END + length <= len(records)
 
 
 @dataclass(slots=True)
@@ -118,9 +129,8 @@ class Piece:
                     first_part=FIRST_PART,
                 )
                 self.row = 0
-            columns = self.decoded.columns
-            if self.row < len(columns):
-                return self._rows(columns, max_records)
+            if self.row < len(self.decoded.columns):
+                return self._rows(self.decoded.columns, max_records)
             if self.decoded.more is not None:
                 self.decoded, self.row = self.decoded.more(), 0
                 continue
@@ -151,7 +161,9 @@ class Piece:
         """Whether everything that is whole in the answer has been decoded."""
         if self.decoded is None or self.decoded.more is not None:
             return False
-        return self.decoded.error is not None or end_of(self.records[self.decoded.bytes_used :]) is None
+        return self.decoded.error is not None or not _begins_with_a_batch(
+            self.records, self.decoded.bytes_used
+        )
 
     @property
     def is_used_up(self) -> bool:

@@ -11,7 +11,7 @@ dropped: `PartitionState.seeks` and the state object itself are compared with th
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,8 +22,10 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.effects import Answer, Failure, FailureKind, Outbox, Send
 from kohort.client.errors import error_for_failure
 from kohort.client.fetch_buffer import (
+    ARROW_DECODED,
     MAX_ARROW_BYTES,
     MAX_CHAIN,
+    MAX_DECODED,
     MAX_ROWS,
     FetchBuffer,
     FetchSize,
@@ -94,6 +96,7 @@ class Fetcher:
         self._errors = FetchErrors(subscription, metadata, self._buffer, self._backoff)
         self._closed = False
         self._size = FetchSize(config.max_partition_fetch_bytes)
+        self._arrow_bytes = 0  # of the last batch of Arrow
 
     # --- asking -----------------------------------------------------------------------------------------
 
@@ -291,19 +294,11 @@ class Fetcher:
         aborted = None
         if self._read_committed:
             aborted = [(entry.producer_id, entry.first_offset) for entry in data.aborted_transactions or ()]
-        self._buffer.add(
-            partition,
-            Piece(
-                state,
-                question.seeks,
-                question.offset,
-                records,
-                aborted,
-                len(records),
-                max(end[0], question.offset) if end is not None else None,
-                end[1] if end is not None else -1,
-            ),
+        end_offset, end_epoch = (None, -1) if end is None else (max(end[0], question.offset), end[1])
+        piece = Piece(
+            state, question.seeks, question.offset, records, aborted, len(records), end_offset, end_epoch
         )
+        self._buffer.add(partition, piece)
 
     def _expected(self, partition: TopicPartition, state: PartitionState) -> int | None:
         """The offset that an answer must begin with to be of use."""
@@ -373,45 +368,47 @@ class Fetcher:
 
         `max_records` None: all that is buffered. ValueError for a column that records do not have.
         """
-        from kohort.wire.arrow import PartitionColumns, arrow_schema, to_arrow
+        from kohort.wire.arrow_rows import ArrowRows
 
-        arrow_schema(columns)  # before anything is taken: a mistake in a name costs no records
-        self._size.wanted = left = MAX_ROWS if max_records is None else max_records
-        room = MAX_ARROW_BYTES
-        parts: list[PartitionColumns] = []
-        while taken := self._take(left, room):
-            parts += [
-                PartitionColumns(partition.topic, partition.partition, rows) for partition, rows, _ in taken
-            ]
-            left -= sum(len(rows) for _, rows, _ in taken)
-            room -= sum(len(rows.data) for _, rows, _ in taken)
-        return to_arrow(parts, columns=columns, binary_view=binary_view) if parts else None
+        # Before anything is taken: a mistake in a name costs no records.
+        rows = ArrowRows(columns, binary_view=binary_view, expected=self._arrow_bytes)
+        most = self._size.wanted = MAX_ROWS if max_records is None else max_records
+        before = -1
+        while before < rows.count and rows.size < MAX_ARROW_BYTES:
+            before = rows.count
+            for partition, part, _ in self._take(most - before, ARROW_DECODED):
+                rows.add(partition.topic, partition.partition, part)
+                del part  # the memory that it was unpacked to is for the next
+                if rows.size >= MAX_ARROW_BYTES:
+                    break
+        self._arrow_bytes = rows.size
+        return rows.finish()
 
-    def _take(self, max_records: int, max_bytes: int = 1 << 62) -> list[tuple[TopicPartition, Columns, int]]:
-        """From each partition in turn what one answer holds; and where its position is after that."""
+    def _take(
+        self, max_records: int, max_decoded: int = MAX_DECODED
+    ) -> Iterator[tuple[TopicPartition, Columns, int]]:
+        """From each partition in turn what is decoded at once; and where its position is after that."""
         self._drop_late()
-        taken: list[tuple[TopicPartition, Columns, int]] = []
         for partition in self._buffer.turns():
             state = self._subscription.partitions[partition]
-            while max_records > 0 and max_bytes > 0 and state.is_fetchable:
+            while max_records > 0 and state.is_fetchable:
                 chain = self._buffer.chain(partition)
                 if chain is None:
                     break
-                columns = self._cut(partition, state, chain[0], max_records)
+                columns = self._cut(partition, state, chain[0], max_records, max_decoded)
                 if columns is not None:
                     assert state.position is not None
-                    taken.append((partition, columns, state.position.offset))
                     max_records -= len(columns)
-                    max_bytes -= len(columns.data)
+                    yield partition, columns, state.position.offset
+                    del columns
                     break
-        return taken
 
     def _cut(
-        self, partition: TopicPartition, state: PartitionState, piece: Piece, max_records: int
+        self, partition: TopicPartition, state: PartitionState, piece: Piece, max_records: int, decoded: int
     ) -> Columns | None:
         """Records of one answer, with the position moved; None if it had no more, and then it is gone."""
         assert state.position is not None
-        columns = piece.cut(max_records, self._config.check_crcs)
+        columns = piece.cut(max_records, self._config.check_crcs, decoded)
         state.position = piece.position_after(state.position, columns)
         error = piece.error
         if error is not None:

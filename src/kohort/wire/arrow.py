@@ -11,7 +11,7 @@ Nothing is copied, and the batch keeps all of those bytes as long as it lives.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, chain, repeat
 from typing import Any, NamedTuple
 
@@ -61,7 +61,15 @@ def to_arrow(
     OverflowError if keys or values are more than 2 GiB: `to_arrow_batches` divides them.
     """
     schema = arrow_schema(columns, topic_as_string=topic_as_string, binary_view=binary_view)
-    arrays = [_BUILDERS[field.name](parts, field.type) for field in schema]
+    return batch_of(parts, schema, {})
+
+
+def batch_of(parts: Sequence[PartitionColumns], schema: pa.Schema, made: Mapping[str, Any]) -> pa.RecordBatch:
+    """The columns that are `made` already, and the others of the schema."""
+    arrays = [
+        made[field.name] if field.name in made else _BUILDERS[field.name](parts, field.type)
+        for field in schema
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -76,7 +84,7 @@ def to_arrow_batches(
     groups: list[list[PartitionColumns]] = []
     room = 0
     for part in parts:
-        size = _extent(part.columns)
+        size = extent(part.columns)
         if not groups or size > room:
             groups.append([])
             room = max_bytes
@@ -102,7 +110,7 @@ def arrow_schema(
     return pa.schema([schema.field(name) for name in columns])
 
 
-def _extent(columns: Columns) -> int:
+def extent(columns: Columns) -> int:
     """No less than the bytes of keys and values, or of headers."""
     if not len(columns):
         return 0
@@ -140,6 +148,10 @@ def _binary(pieces: Sequence[Pieces], kind: Any) -> Any:
     else:
         # Arrow's allocator keeps memory for the next batch, while that of the system takes it back page by page.
         validity, *buffers = loops.gather(pieces, pa.allocate_buffer)
+    return bytes_array(kind, rows, validity, *buffers)
+
+
+def bytes_array(kind: Any, rows: int, validity: Any, *buffers: Any) -> Any:
     return pa.Array.from_buffers(
         kind, rows, [None if validity is None else pa.py_buffer(validity), *map(pa.py_buffer, buffers)]
     )

@@ -309,6 +309,13 @@ def gather(pieces: Sequence[Pieces], new: Callable[[int], Any] | None = None) ->
     return kernels_arrow.gather(pieces, new)
 
 
+def gathering(expected: int) -> Any:
+    """Gathers part by part; for `expected` bytes, or more."""
+    from kohort.wire import kernels_arrow
+
+    return kernels_arrow.Gathering(expected)
+
+
 def views(pieces: Sequence[Pieces]) -> tuple[Any, Any]:
     """As `columns_python.views`."""
     from kohort.wire import kernels_arrow
