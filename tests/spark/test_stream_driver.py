@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -509,3 +512,58 @@ def test_sigterm_waits_for_the_call_under_way() -> None:
             Guard()._on_sigterm(signal.SIGTERM, None)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+_ENDS = """
+import os, signal, sys
+from importlib.machinery import ModuleSpec
+from kohort.spark.stream import RUNNER, KohortStreamReader
+from tests.spark.reading import options_for
+
+how, bootstrap, topic, group = sys.argv[1:]
+sys.modules["__main__"].__spec__ = ModuleSpec(RUNNER, None)  # as in the process that Spark runs it in
+reader = KohortStreamReader(options_for(bootstrap, topic, kafka__group__id=group), ("value",))
+reader.initialOffset()
+print("joined", flush=True)
+if how == "in the farewell":
+    leave = reader._driver.group._leave
+
+    def interrupted() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        leave()
+
+    reader._driver.group._leave = interrupted
+    reader.stop()
+else:
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.parametrize("how", ["in the farewell", "before it"])
+def test_sigterm_does_not_cut_the_farewell_short(
+    bootstrap: str, admin: Admin, topic: str, group: str, how: str
+) -> None:
+    """Spark closes the socket of the source's process and sends SIGTERM; which is noticed first is chance."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _ENDS, how, bootstrap, topic, group],
+        cwd=Path(__file__).resolve().parents[2], stdout=subprocess.PIPE, text=True, timeout=60,
+    )  # fmt: skip
+    assert (ended.stdout, ended.returncode) == ("joined\n", 143)
+    assert admin.describe_groups(group)[group].state == "Empty"
+
+
+def test_a_member_that_has_left_does_not_join_again(
+    bootstrap: str, admin: Admin, topic: str, group: str
+) -> None:
+    driver = Driver(options_for(bootstrap, topic, kafka__group__id=group, kafka__heartbeat__interval__ms=5))
+    driver.initial()
+    assert isinstance(driver.group, MemberGroup)
+    leave = driver.group._leave
+
+    def slow() -> None:
+        leave()
+        time.sleep(0.2)  # of heartbeats, which say that the member is unknown
+
+    driver.group._leave = slow  # type: ignore[method-assign]
+    driver.close()
+    assert admin.describe_groups(group)[group].state == "Empty"

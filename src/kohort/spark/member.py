@@ -145,15 +145,20 @@ class MemberGroup(CommittingGroup):
 
     def close(self) -> None:
         self._last_commit()
-        self._stopping = True
-        with self._changed:
-            self._changed.notify_all()
+        self._end_thread()
         try:
             self._leave()
         except KohortError as error:
             log.warning("group %s: could not leave in order: %s", self.group_id, error)
         self.cluster.engine.close()
+
+    def _end_thread(self) -> None:
+        """Before the farewell: a poll that heard of it from a heartbeat would join again."""
+        self._stopping = True
+        with self._changed:
+            self._changed.notify_all()
         if self._thread is not None:
+            self.cluster.engine.wakeup()
             self._thread.join(STOP_TIMEOUT_S)
 
     def _leave(self) -> None:

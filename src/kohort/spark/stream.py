@@ -7,6 +7,7 @@ the process with SIGTERM; the last commit and the farewell to the group happen i
 
 from __future__ import annotations
 
+import atexit
 import logging
 import signal
 import sys
@@ -56,6 +57,10 @@ class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAv
                 write_compact_offsets()
                 self._guard.install()
                 self._driver = Driver(self.options)
+                if is_runner():
+                    # For a SIGTERM just before Spark's runner calls `stop`: a member would else be left behind that the
+                    # group waits for. Registered now, it runs before what the client has registered for its own end.
+                    atexit.register(self.stop)
             yield self._driver
 
     def initialOffset(self) -> dict[str, Any]:
@@ -90,13 +95,15 @@ class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAv
         """Comes later than the `latestOffset` that has committed it already."""
 
     def stop(self) -> None:
-        driver, self._driver = self._driver, None
-        if driver is not None:
-            driver.close()
+        """Spark closes the socket, which ends here, and then sends SIGTERM, which must not cut the farewell short."""
+        with self._guard:
+            driver, self._driver = self._driver, None
+            if driver is not None:
+                driver.close()
 
 
 class Guard:
-    """SIGTERM between two calls ends the process at once, by way of `stop`; within one, when it is done."""
+    """SIGTERM between two calls ends the process at once, by way of `stop`; within one (or `stop`), when it is done."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -108,9 +115,9 @@ class Guard:
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the end must not be cut short
-        self._terminated = True
         if not self._depth:
             raise SystemExit(128 + number)
+        self._terminated = True
 
     def __enter__(self) -> None:
         self._depth += 1
@@ -118,6 +125,7 @@ class Guard:
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if self._terminated and not self._depth:
+            self._terminated = False  # it is told once: `stop` runs after that
             raise SystemExit(128 + signal.SIGTERM)
 
 
