@@ -550,20 +550,3 @@ def test_sigterm_does_not_cut_the_farewell_short(
     )  # fmt: skip
     assert (ended.stdout, ended.returncode) == ("joined\n", 143)
     assert admin.describe_groups(group)[group].state == "Empty"
-
-
-def test_a_member_that_has_left_does_not_join_again(
-    bootstrap: str, admin: Admin, topic: str, group: str
-) -> None:
-    driver = Driver(options_for(bootstrap, topic, kafka__group__id=group, kafka__heartbeat__interval__ms=5))
-    driver.initial()
-    assert isinstance(driver.group, MemberGroup)
-    leave = driver.group._leave
-
-    def slow() -> None:
-        leave()
-        time.sleep(0.2)  # of heartbeats, which say that the member is unknown
-
-    driver.group._leave = slow  # type: ignore[method-assign]
-    driver.close()
-    assert admin.describe_groups(group)[group].state == "Empty"

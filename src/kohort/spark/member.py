@@ -153,7 +153,7 @@ class MemberGroup(CommittingGroup):
         self.cluster.engine.close()
 
     def _end_thread(self) -> None:
-        """Before the farewell: a poll that heard of it from a heartbeat would join again."""
+        """Before the farewell, so that what a heartbeat hears of it is of no consequence."""
         self._stopping = True
         with self._changed:
             self._changed.notify_all()
