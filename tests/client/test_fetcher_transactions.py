@@ -92,6 +92,19 @@ def test_an_answer_that_unpacks_to_very_much_is_decoded_in_steps() -> None:
     assert piece.error is None
 
 
+def test_what_stands_before_another_message_format_comes_in_steps_too() -> None:
+    old_format = bytearray(batch(4))
+    old_format[16] = 1
+    log = batch(0, 2) + batch(2, 2) + old_format + batch(5)
+    piece = Piece(PartitionState(), 0, 0, memoryview(log), None, len(log), None, -1)
+    cuts = []
+    while (columns := piece.cut(500, check_crcs=True, max_bytes=1)) is not None:
+        cuts.append((columns.offsets.tolist(), piece.next_offset, piece.error))
+    assert cuts == [([0, 1], 2, None), ([2, 3], 4, None)]
+    assert piece.next_offset == 4
+    assert "at offset 4" in str(piece.error)
+
+
 # --- Arrow --------------------------------------------------------------------------------------------------
 
 
