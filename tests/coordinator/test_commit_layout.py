@@ -1,17 +1,20 @@
 """Commits in a layout are what the same commits are without one: bytes, effects, state."""
 
+from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.coordinator import events as ev
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
 from kohort.coordinator.effects import Append, CommitResponse
-from kohort.coordinator.records import decode_offset
+from kohort.coordinator.records import decode_key, decode_offset
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.runtime import Done, Runtime
-from kohort.coordinator.settings import Settings
+from kohort.coordinator.settings import Settings, partition_for
 from kohort.coordinator.shard import Shard
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.records import check_batch, encode_pairs_batch
@@ -224,15 +227,19 @@ def test_the_next_commit_in_a_layout_costs_no_more_for_more_partitions() -> None
 
 
 class Side:
-    """A runtime with a log that is durable at once, or slow, or full. `is_short`: commits try the short way."""
+    """A runtime with a log that is durable at once, or slow, or full.
 
-    def __init__(self, *, is_short: bool) -> None:
-        self.is_short = is_short
+    Commits take the way of all events; or are answered `at once` where the log is not slow; or `later`, when what was
+    written without an event is durable.
+    """
+
+    def __init__(self, way: str) -> None:
+        self.way = way
         self.answers: list[object] = []
         self.log: list[ev.LogRecord] = []
-        self.queues: dict[int, list[tuple[Append, Done]]] = {}
+        self.queues: dict[int, list[tuple[Any, Callable[[ErrorCode, int], None]]]] = {}
         self.slow = self.full = False
-        self.short_cuts = 0
+        self.short_cuts = self.epoch = 0
         self.now_ms = 1_000_000
         self.runtime = Runtime(KNOBS, self, lambda request, response: self.answers.append(response))
         for partition in range(KNOBS.offsets_topic_num_partitions):
@@ -240,19 +247,30 @@ class Side:
             self.runtime.handle(partition, ev.EndLoad(0), self.now_ms)
 
     def append(self, partition: int, write: Append, done: Done) -> None:
-        self.queues.setdefault(partition, []).append((write, done))
+        self.enqueue(partition, write.records, lambda error, base: done(error, base, self.now_ms))
+
+    def write_later(
+        self, partition: int, records: Any, now_ms: int, done: Callable[[int, ErrorCode], None]
+    ) -> None:
+        self.short_cuts += 1
+        if self.full and not self.slow:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left")
+        self.enqueue(partition, records, lambda error, base: done(base, error))
+
+    def enqueue(self, partition: int, records: Any, done: Callable[[ErrorCode, int], None]) -> None:
+        self.queues.setdefault(partition, []).append((records, done))
         if not self.slow:
             self.settle(partition)
 
     def settle(self, partition: int) -> None:
         while queue := self.queues.get(partition):
-            write, done = queue.pop(0)
+            records, done = queue.pop(0)
             try:
-                base = self.write(0, write.records, self.now_ms)
+                base = self.write(0, records, self.now_ms)
             except KafkaError as error:
-                done(error.code, -1, self.now_ms)
+                done(error.code, -1)
             else:
-                done(ErrorCode.NONE, base, self.now_ms)
+                done(ErrorCode.NONE, base)
 
     def write(self, partition: int, records: Any, now_ms: int) -> int:
         if self.full:
@@ -264,15 +282,19 @@ class Side:
     def commit(
         self, layout: CommitLayout, offsets: tuple[int, ...], who: tuple[int, str, str | None]
     ) -> None:
-        if self.is_short and not self.slow:
+        if self.way == "at once" and not self.slow:
             response = self.runtime.commit(layout, offsets, *who, self.now_ms, self.write)
             if response is not None:
                 self.short_cuts += 1
                 self.answers.append(response)
                 return
         laid_out = LaidOutOffsets(layout, offsets)
-        as_told = laid_out if self.is_short else tuple(laid_out)
-        self.runtime.submit(ev.OffsetCommit("r", layout.group_id, as_told, *who), self.now_ms)
+        as_told = tuple(laid_out) if self.way == "events" else laid_out
+        request = ev.OffsetCommit("r", layout.group_id, as_told, *who)
+        if self.way != "later" or not self.runtime.commit_when_durable(
+            request, self.now_ms, self.write_later
+        ):
+            self.runtime.submit(request, self.now_ms)
 
     def do(self, action: Any, offset: int) -> None:
         self.now_ms += 10
@@ -303,8 +325,25 @@ class Side:
             case ("time passes", milliseconds):
                 self.now_ms += milliseconds
                 self.runtime.fire_due(self.now_ms)
+            case ("move away and come back",):
+                self.epoch += 1
+                late, self.queues = self.queues, {}  # whose writes are lost, though they were told otherwise
+                for partition in range(KNOBS.offsets_topic_num_partitions):
+                    mine = [record for record in self.log if self.partition_of(record) == partition]
+                    self.runtime.handle(partition, ev.BeginLoad(self.epoch), self.now_ms)
+                    self.runtime.handle(partition, ev.LoadRecords(self.epoch, mine), self.now_ms)
+                    self.runtime.handle(partition, ev.EndLoad(self.epoch), self.now_ms)
+                for _, done in chain(*late.values()):
+                    done(ErrorCode.NONE, len(self.log))
             case _:
                 raise AssertionError(action)
+
+    @staticmethod
+    def partition_of(record: ev.LogRecord) -> int:
+        assert record.key is not None
+        key = decode_key(record.key)
+        assert not isinstance(key, int)
+        return partition_for(key.group_id, KNOBS.offsets_topic_num_partitions)
 
     def told(self) -> list[object]:
         """Everything that can be seen from outside."""
@@ -314,7 +353,12 @@ class Side:
             for group in shard.groups.values()
             for member in group.members.values()
         ]
-        return [self.answers, self.log, sessions, self.runtime.next_deadline_ms()]
+        pending = [
+            (group.group_id, sorted(group.pending_commits), len(shard.writes))
+            for shard in self.runtime.shards
+            for group in shard.groups.values()
+        ]
+        return [self.answers, self.log, sessions, pending, self.runtime.next_deadline_ms()]
 
     def offsets(self) -> list[object]:
         return [shard.durable.offsets for shard in self.runtime.shards]
@@ -335,6 +379,7 @@ around = st.one_of(
     st.tuples(st.just("log"), st.booleans(), st.just(False)),
     st.tuples(st.just("settle")),
     st.tuples(st.just("time passes"), st.sampled_from([0, 100, 4_000, 7_000, 200_000])),
+    st.tuples(st.just("move away and come back")),
 )
 settled = [("join", "g", "", None, b""), ("sync", "g", 1)]
 with_instance = [("join", "g", "", "i", b""), ("sync", "g", 1)]
@@ -351,16 +396,25 @@ twice = [member_commits, member_commits, other_commits, other_commits]
 def test_a_commit_that_is_spared_its_event_does_what_the_event_does(
     before: list[Any], script: list[Any]
 ) -> None:
-    short, long = Side(is_short=True), Side(is_short=False)
+    long, *short = sides = Side("events"), Side("at once"), Side("later")
     for number, action in enumerate([*before, *script]):
-        for side in (short, long):
+        for side in sides:
             side.do(action, 100 * number)
-        assert short.told() == long.told()
-    assert short.offsets() == long.offsets()
+        for side in short:
+            assert side.told() == long.told()
+    for side in sides:
+        side.do(("log", False, False), 0)
+        side.do(("settle",), 0)
+    live = long.offsets()
+    assert [side.offsets() for side in short] == [live, live]
+    for side in sides:
+        side.do(("move away and come back",), 0)
+        assert side.offsets() == live, "what is loaded is what was visible"
 
 
-def test_members_and_others_are_spared_it_from_the_second_commit_on() -> None:
-    side = Side(is_short=True)
+@pytest.mark.parametrize("way", ["at once", "later"])
+def test_members_and_others_are_spared_it_from_the_second_commit_on(way: str) -> None:
+    side = Side(way)
     for number, action in enumerate([*settled, *[member_commits] * 5, *[other_commits] * 5]):
         side.do(action, number)
     assert side.short_cuts == 8
@@ -370,7 +424,7 @@ def test_members_and_others_are_spared_it_from_the_second_commit_on() -> None:
 
 
 def test_a_commit_does_not_overtake_one_that_is_on_its_way_to_the_log() -> None:
-    side = Side(is_short=True)
+    side = Side("at once")
     for number in range(2):
         side.do(other_commits, number)
     side.do(("log", True, False), 0)
@@ -382,7 +436,7 @@ def test_a_commit_does_not_overtake_one_that_is_on_its_way_to_the_log() -> None:
 
 
 def test_a_commit_that_takes_a_timer_is_not_spared_its_event() -> None:
-    side = Side(is_short=True)
+    side = Side("at once")
     for number, action in enumerate([*settled, member_commits, member_commits]):
         side.do(action, number)
     (group,) = (shard.groups["g"] for shard in side.runtime.shards if "g" in shard.groups)
@@ -391,3 +445,30 @@ def test_a_commit_that_takes_a_timer_is_not_spared_its_event() -> None:
     side.do(member_commits, 9)
     assert side.short_cuts == 1
     assert session.timer_ms == session.deadline_ms == side.now_ms + 6_000
+
+
+def test_a_commit_is_answered_and_visible_when_it_is_durable_and_not_before() -> None:
+    side = Side("later")
+    for number in range(2):
+        side.do(other_commits, number)
+    side.do(("log", True, False), 0)
+    told = len(side.answers)
+    for number in range(2, 6):  # all of them are spared their event, though others are on their way
+        side.do(other_commits, number)
+    assert (side.short_cuts, len(side.answers)) == (5, told)
+    (shard,) = (shard for shard in side.runtime.shards if "h" in shard.groups)
+    assert [each.committed.offset for each in shard.durable.offsets_of("h").values()] == [1]
+    side.do(("settle",), 0)
+    assert side.answers[told:] == [LAYOUTS[2].accepted] * 4
+    assert [each.committed.offset for each in shard.durable.offsets_of("h").values()] == [5]
+
+
+def test_who_waits_for_a_commit_is_told_that_the_partition_moves_away() -> None:
+    side = Side("later")
+    for number in range(2):
+        side.do(other_commits, number)
+    side.do(("log", True, False), 0)
+    side.do(other_commits, 2)
+    told = len(side.answers)
+    side.do(("move away and come back",), 0)
+    assert side.answers[told:] == [CommitResponse((ErrorCode.NOT_COORDINATOR,))]

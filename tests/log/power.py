@@ -1,12 +1,13 @@
 """A disk that forgets what was not synced when the power goes.
 
 `Disk.watch` looks at the system calls of this process: what `fsync` and `fdatasync` are asked for, and what goes
-through a descriptor opened with O_DSYNC, is remembered as safe. `cut` makes a directory as the next start could find
-it: every name and every byte that was not safe may be there or not.
+through a descriptor opened with O_DSYNC, by a call or by the kernel itself, is remembered as safe. `cut` makes a
+directory as the next start could find it: every name and every byte that was not safe may be there or not.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import threading
@@ -17,12 +18,15 @@ from random import Random
 
 import pytest
 
+from kohort.log.kernel_writes import KernelWriter
+
 Names = dict[str, int]
 
 
 class Disk:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, kernel_writes: bool = False) -> None:
         self.root = root
+        self.kernel_writes = kernel_writes  # whether the journal is written by the kernel, not by a thread
         self.synced_files: list[str] = []  # in order; what a test counts
         self.rounds = 0  # writes through O_DSYNC
         self.gate: threading.Event | None = None  # a sync of a log waits for it
@@ -47,6 +51,29 @@ class Disk:
                     self._keep_piece(path, bytes(data[:written]), position)
                 return written
 
+        submit, result = KernelWriter.submit, KernelWriter.result
+        pieces: dict[KernelWriter, tuple[str, bytes, int]] = {}
+
+        def watched_submit(writer: KernelWriter, fd: int, address: int, length: int, position: int) -> None:
+            flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+            submit(writer, fd, address, length, position)
+            assert flags & os.O_DSYNC, "else it would not be safe when it is written"
+            assert flags & os.O_DIRECT, "else the loop would wait for it"
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            pieces[writer] = (path, ctypes.string_at(address, length), position)
+
+        def watched_result(writer: KernelWriter, *, wait: bool = False) -> int | None:
+            written = result(writer, wait=wait)
+            if written is not None:
+                path, data, position = pieces.pop(writer)
+                with self._lock:
+                    if written > 0 and self._is_ours(path):
+                        self.rounds += 1
+                        self._keep_piece(path, data[:written], position)
+            return written
+
+        monkeypatch.setattr(KernelWriter, "submit", watched_submit)
+        monkeypatch.setattr(KernelWriter, "result", watched_result)
         monkeypatch.setattr(os, "pwrite", watched_pwrite)
         monkeypatch.setattr(os, "fsync", self._sync)
         monkeypatch.setattr(os, "fdatasync", self._sync)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,18 +33,46 @@ def make_batch(
 
 
 class Inbox:
-    """The event loop of a test: what workers hand back runs when the test says so."""
+    """The event loop of a test: what workers and the kernel hand back runs when the test says so."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._readers: dict[int, Callable[[], None]] = {}
 
     def __call__(self, fn: Callable[[], None]) -> None:
         self._calls.put(fn)
 
+    call_soon = __call__
+
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
+        self._readers[fd] = callback
+
+    def remove_reader(self, fd: int) -> None:
+        del self._readers[fd]
+
     def run_one(self) -> None:
-        self._calls.get(timeout=10)()
+        if not self._readers:
+            self._calls.get(timeout=10)()
+            return
+        for _ in range(2_000):
+            if self._run_readers():
+                return
+            try:
+                call = self._calls.get(timeout=0.005)
+            except queue.Empty:
+                continue
+            call()
+            return
+        raise AssertionError("nothing happened for 10 s")
+
+    def _run_readers(self) -> bool:
+        readable = select.select(list(self._readers), [], [], 0)[0]
+        for fd in readable:
+            self._readers[fd]()
+        return bool(readable)
 
     def run_ready(self) -> None:
+        self._run_readers()
         while not self._calls.empty():
             self.run_one()
 

@@ -25,11 +25,12 @@ from tests.log.test_store import A, B, crash, do, ends, open_store, running
 FILE_BYTES = 16 * BLOCK
 
 
-@pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+@pytest.fixture(params=[False, True], ids=["thread", "kernel"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    """Rounds are written by a thread, and by the kernel itself."""
     monkeypatch.setattr("kohort.log.journal.FILE_BYTES", FILE_BYTES)
     (tmp_path / "data").mkdir()
-    watched = Disk(tmp_path / "data").watch(monkeypatch)
+    watched = Disk(tmp_path / "data", kernel_writes=request.param).watch(monkeypatch)
     yield watched
     watched.close()
 
@@ -37,12 +38,15 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 class Running:
     """A store with its loop, and what it acknowledged."""
 
-    def __init__(self, path: Path, durability: str = "disk") -> None:
+    def __init__(self, disk: Disk) -> None:
         self.inbox = Inbox()
         self.fatal: list[str] = []
         self.acknowledged: list[tuple[str, int]] = []
         self.answers: list[ErrorCode] = []
-        self.store = open_store(path, durability, call_soon=self.inbox, on_fatal=self.fatal.append)
+        loop = self.inbox if disk.kernel_writes else None
+        self.store = open_store(
+            disk.root, "disk", call_soon=self.inbox, on_fatal=self.fatal.append, loop=loop
+        )
 
     def partition(self, index: int = 0, topic: str = "t") -> Partition:
         return self.store.topics[topic].partitions[index]
@@ -76,7 +80,7 @@ def offsets(store: Store, index: int = 0, topic: str = "t") -> list[int]:
 
 
 def test_one_write_for_all_partitions(disk: Disk) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up(30)
     before, node.answers = (len(disk.synced_files), disk.rounds), []
     for index in range(30):
@@ -89,7 +93,7 @@ def test_one_write_for_all_partitions(disk: Disk) -> None:
 
 
 def test_what_the_logs_have_lost_is_put_back(disk: Disk, tmp_path: Path) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     for turn in range(4):
         for index in range(3):
@@ -111,7 +115,7 @@ def test_what_the_logs_have_lost_is_put_back(disk: Disk, tmp_path: Path) -> None
 
 
 def test_putting_back_twice_changes_nothing(disk: Disk, tmp_path: Path) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     node.append(0, 3)
     node.settle()
@@ -126,7 +130,7 @@ def test_putting_back_twice_changes_nothing(disk: Disk, tmp_path: Path) -> None:
 
 def test_a_journal_torn_at_every_byte(disk: Disk) -> None:
     """Whole rounds count, a torn one and what an earlier life of the file left behind it do not."""
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     for index in (0, 1, 2):
         node.append(index)
@@ -151,7 +155,7 @@ def test_a_journal_torn_at_every_byte(disk: Disk) -> None:
 
 
 def test_rounds_of_an_earlier_lap_do_not_count(disk: Disk) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up(1)
     for _ in range(200):
         node.append()
@@ -165,7 +169,7 @@ def test_rounds_of_an_earlier_lap_do_not_count(disk: Disk) -> None:
 
 
 def test_a_file_is_used_again_only_after_its_partitions_were_synced(disk: Disk, tmp_path: Path) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     for turn in range(150):
         node.append(turn % 3, size=200 + turn)
@@ -180,7 +184,7 @@ def test_a_file_is_used_again_only_after_its_partitions_were_synced(disk: Disk, 
 
 
 def test_a_large_batch_goes_by_its_own_file_and_small_ones_behind_it_wait(disk: Disk, tmp_path: Path) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     disk.gate, node.answers = threading.Event(), []
     rounds = disk.rounds
@@ -204,7 +208,7 @@ def test_a_large_batch_goes_by_its_own_file_and_small_ones_behind_it_wait(disk: 
 
 
 def test_a_roll_between_small_appends(disk: Disk, tmp_path: Path) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     do(node.store, TopicCreated("t", A, 1, {"internal.segment.bytes": "300"}))
     for turn in range(40):
         node.append(count=1 + turn % 3)
@@ -217,7 +221,7 @@ def test_a_roll_between_small_appends(disk: Disk, tmp_path: Path) -> None:
 
 def test_the_end_of_a_segment_that_was_not_synced_when_the_next_began(disk: Disk, tmp_path: Path) -> None:
     """It may end between two batches: only the journal knows that something is missing there."""
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     node.append(size=100)
     node.settle()
@@ -238,7 +242,7 @@ def test_the_end_of_a_segment_that_was_not_synced_when_the_next_began(disk: Disk
 
 
 def test_a_failed_write_of_the_journal_is_final(disk: Disk, tmp_path: Path) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     promised = ends(node.store)
     node.answers = []
@@ -268,7 +272,7 @@ def test_a_failed_write_of_the_journal_is_final(disk: Disk, tmp_path: Path) -> N
 def test_without_room_for_a_journal_partitions_are_synced_one_by_one(
     disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     (disk.root / "appends-0.journal").mkdir()
     with caplog.at_level(logging.WARNING):
         node.warm_up()
@@ -286,7 +290,7 @@ def test_without_room_for_a_journal_partitions_are_synced_one_by_one(
 
 
 def test_a_clean_stop_leaves_a_journal_that_says_nothing(disk: Disk, tmp_path: Path) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     node.append(2, 5)
     node.store.close()
@@ -297,7 +301,7 @@ def test_a_clean_stop_leaves_a_journal_that_says_nothing(disk: Disk, tmp_path: P
 
 
 def test_a_start_with_durability_os_puts_back_too_and_removes_the_journal(disk: Disk, tmp_path: Path) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     node.append(1, 5)
     node.settle()
@@ -309,7 +313,7 @@ def test_a_start_with_durability_os_puts_back_too_and_removes_the_journal(disk: 
 
 
 def test_a_deleted_topic_stays_deleted(disk: Disk, tmp_path: Path) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     node.append(0, 5)
     node.settle()
@@ -321,7 +325,7 @@ def test_a_deleted_topic_stays_deleted(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_deleted_records_stay_deleted(disk: Disk, tmp_path: Path) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     for _ in range(5):
         node.append(0, 2)
@@ -335,7 +339,7 @@ def test_deleted_records_stay_deleted(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_what_expired_does_not_come_back(disk: Disk, tmp_path: Path) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     do(node.store, TopicCreated("t", A, 1, {"retention.ms": "1000"}))
     for _ in range(5):
         node.append(0, 2)
@@ -354,7 +358,7 @@ def test_what_expired_does_not_come_back(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_a_partition_is_unloaded_after_its_file_was_synced(disk: Disk, tmp_path: Path) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     node.append(1, 5)
     node.settle()
@@ -370,7 +374,7 @@ def test_a_partition_is_unloaded_after_its_file_was_synced(disk: Disk, tmp_path:
 
 
 def test_damage_in_the_middle_is_told(disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up(1)
     disk.gate = threading.Event()  # the first file is needed as long as the log is not synced
     for _ in range(25):
@@ -392,7 +396,7 @@ def test_damage_in_the_middle_is_told(disk: Disk, tmp_path: Path, caplog: pytest
 
 
 def test_a_log_that_cannot_be_written_keeps_the_journal(disk: Disk, tmp_path: Path) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     node.append(1, 5, size=5000)
     node.settle()
@@ -410,7 +414,7 @@ def test_a_log_that_cannot_be_written_keeps_the_journal(disk: Disk, tmp_path: Pa
 
 
 def test_verify_tells_of_the_journal(disk: Disk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    node = Running(disk.root)
+    node = Running(disk)
     node.warm_up()
     after = disk.cut(tmp_path / "after")
     node.store.close()

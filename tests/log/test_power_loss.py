@@ -96,7 +96,10 @@ class Life:
     def _open(self) -> None:
         self.inbox = Inbox()
         self.fatal: list[str] = []
-        self.store = open_store(self.disk.root, "disk", call_soon=self.inbox, on_fatal=self.fatal.append)
+        loop = self.inbox if self.disk.kernel_writes else None
+        self.store = open_store(
+            self.disk.root, "disk", call_soon=self.inbox, on_fatal=self.fatal.append, loop=loop
+        )
         self.store.set_upkeep(
             compacts=True, max_keys=1000, producer_id_expiration_ms=1 << 40, retention_interval_ms=0
         )
@@ -244,7 +247,7 @@ class Life:
 def test_nothing_acknowledged_is_lost(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kohort.log.journal.FILE_BYTES", 16 * BLOCK)
     (tmp_path / "data").mkdir()
-    disk = Disk(tmp_path / "data").watch(monkeypatch)
+    disk = Disk(tmp_path / "data", kernel_writes=seed % 2 == 1).watch(monkeypatch)
     life = Life(disk, seed)
     try:
         life.work(300)

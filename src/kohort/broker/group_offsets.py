@@ -111,7 +111,7 @@ class PreparedCommit:
                 self.reply(call, response)
                 return
         call.park()
-        groups.submit(
+        groups.submit_commit(
             OffsetCommit(
                 partial(self.reply, call),
                 event.group_id,

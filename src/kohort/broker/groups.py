@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kohort.broker import history
@@ -24,6 +25,7 @@ from kohort.coordinator.events import (
     ListGroups,
     LoadRecords,
     LogRecord,
+    OffsetCommit,
     RestoreHistory,
     TopicsDeleted,
 )
@@ -102,6 +104,11 @@ class Groups:
             layout, offsets, generation_id, member_id, group_instance_id, now_ms, write
         )
 
+    def submit_commit(self, request: OffsetCommit) -> None:
+        """As `submit`, of a commit in a layout."""
+        if not self._runtime.commit_when_durable(request, self.now_ms(), self._write_later):
+            self.submit(request)
+
     def ask_shard(self, partition: int, request: ListGroups) -> None:
         self._runtime.handle(partition, request, self.now_ms())
 
@@ -164,6 +171,13 @@ class Groups:
 
     def _write_at_once(self, partition: int, records: LaidOutRecords, now_ms: int) -> int:
         return self._write(partition, *records.encode_batch(now_ms), now_ms)
+
+    def _write_later(
+        self, partition: int, records: LaidOutRecords, now_ms: int, done: Callable[[int, ErrorCode], None]
+    ) -> None:
+        base_offset = self._write(partition, *records.encode_batch(now_ms), now_ms)
+        log_partition = self._broker.store.topics[OFFSETS_TOPIC].partitions[partition]
+        log_partition.when_durable(base_offset + len(records), partial(done, base_offset))
 
     # --- the topic --------------------------------------------------------------------------------
 

@@ -109,6 +109,7 @@ async def start(
             now_ms=clock.now_ms(),
             call_soon=loop.call_soon_threadsafe,
             on_fatal=on_fatal,
+            loop=loop,
         )
         config = configs.restore(config, store)
         broker = Broker(config, store, told.host, told.port, _sessions(config), clock)

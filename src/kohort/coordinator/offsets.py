@@ -38,13 +38,13 @@ def place_in_time(
     group_instance_id: str | None,
     now_ms: int,
 ) -> Together | None:
-    """Where to put a commit as nearly all are: in the layout of the one before, by who may commit, with nothing
+    """Where to put a commit as nearly all are: in the layout of the one before, by who may commit, with no timer
 
-    on its way to the log before it, and no timer to be set; else None. Consumers send these all day long, so they
-    are spared an event and its effects (see `Runtime.commit`). The member was heard of, if this is not None.
+    to be set; else None. Consumers send these all day long, so they are spared an event and its effects (see
+    `Runtime.commit` and `commit_when_durable`). The member was heard of, if this is not None.
     """
     group = shard.groups.get(layout.group_id)
-    if group is None or shard.writes:
+    if group is None:
         return None
     # If there is one, metadata is good, and there is a group in the log.
     place = shard.durable.place_of(layout)
@@ -173,12 +173,15 @@ class Commit(Write):
     keys: tuple[TopicPartition, ...]
 
     def settled(self, turn: Turn, error: ErrorCode) -> None:
+        self.settled_in(turn.shard, error)
+
+    def settled_in(self, shard: Shard, error: ErrorCode) -> None:
         self.group.pending_commits.remove(self.keys)
         if error:
-            turn.shard.forget_if_unused(self.group)
-        elif self.group.group_id not in turn.shard.groups:
+            shard.forget_if_unused(self.group)
+        elif self.group.group_id not in shard.groups:
             # The group was dissolved meanwhile, but its offsets are there.
-            turn.shard.groups[self.group.group_id] = Group(self.group.group_id)
+            shard.groups[self.group.group_id] = Group(self.group.group_id)
 
     def release(self, turn: Turn, error: ErrorCode) -> None:
         self.settled(turn, error)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
-from kohort.coordinator.commit_layout import CommitLayout, LaidOutRecords
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
 from kohort.coordinator.effects import (
     Append,
     CommitResponse,
@@ -22,9 +23,17 @@ from kohort.coordinator.effects import (
     Response,
     SetTimer,
 )
-from kohort.coordinator.events import DurableWritten, Event, GroupRequest, TimerFired, Token, WriteFailed
+from kohort.coordinator.events import (
+    DurableWritten,
+    Event,
+    GroupRequest,
+    OffsetCommit,
+    TimerFired,
+    Token,
+    WriteFailed,
+)
 from kohort.coordinator.heartbeat import in_time
-from kohort.coordinator.offsets import place_in_time
+from kohort.coordinator.offsets import LaidOutCommit, place_in_time
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.state import answer_for_append_error
@@ -32,6 +41,9 @@ from kohort.wire.errors import ErrorCode, KafkaError
 
 Done = Callable[[ErrorCode, int, int], None]
 """done(error, base_offset, now_ms): called once, in the order of the appends to a partition."""
+
+WriteLater = Callable[[int, LaidOutRecords, int, Callable[[int, ErrorCode], None]], None]
+"""write(partition, records, now_ms, done): raises KafkaError, or calls done(base_offset, error) once, in that order."""
 
 
 class Log(Protocol):
@@ -91,7 +103,7 @@ class Runtime:
         """
         partition = partition_for(layout.group_id, len(self.shards))
         shard = self.shards[partition]
-        if self._running or not shard.is_active:
+        if self._running or not shard.is_active or shard.writes:
             return None
         place = place_in_time(shard, layout, generation_id, member_id, group_instance_id, now_ms)
         if place is None:
@@ -103,6 +115,48 @@ class Runtime:
             return CommitResponse((answer_for_append_error(error.code),) * len(offsets))
         place.records = records
         return layout.accepted
+
+    def commit_when_durable(self, request: OffsetCommit, now_ms: int, write: WriteLater) -> bool:
+        """As `commit`, by who is told later that a write is durable; the answer comes through `on_reply`.
+
+        False, and nothing was done, if the request must be submitted: then it is not as nearly all are.
+        """
+        offsets = request.offsets
+        assert isinstance(offsets, LaidOutOffsets)
+        layout = offsets.layout
+        partition = partition_for(layout.group_id, len(self.shards))
+        shard = self.shards[partition]
+        if self._running or not shard.is_active or request.retention_time_ms != -1:
+            return False
+        who = (request.generation_id, request.member_id, request.group_instance_id)
+        if place_in_time(shard, layout, *who, now_ms) is None:
+            return False
+        group = shard.groups[layout.group_id]
+        records = LaidOutRecords(layout, offsets.offsets, now_ms)
+        commit = LaidOutCommit(records, [(request, layout.accepted)], group, layout.keys)
+        token = shard.begin_write(commit)
+        group.pending_commits.append(layout.keys)
+        try:
+            write(partition, records, now_ms, partial(self._committed, partition, token, now_ms))
+        except KafkaError as error:
+            self.handle(partition, WriteFailed(token, error.code), now_ms)
+        return True
+
+    def _committed(self, partition: int, token: int, now_ms: int, base_offset: int, error: ErrorCode) -> None:
+        """What comes of a commit that was spared its event is spared one too."""
+        if error:
+            self.handle(partition, WriteFailed(token, error), now_ms)
+            return
+        if self._running:
+            self.handle(partition, DurableWritten(token, base_offset), now_ms)
+            return
+        shard = self.shards[partition]
+        commit = shard.take_written(token, base_offset)
+        if commit is not None:
+            assert isinstance(commit, LaidOutCommit)
+            commit.settled_in(shard, error)
+            ((request, response),) = commit.answers
+            self._on_reply(request.request, response)
 
     def handle(self, partition: int, event: Event, now_ms: int) -> None:
         if self._running:

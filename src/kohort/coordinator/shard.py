@@ -177,14 +177,27 @@ class Shard:
 
     # ---- writes
 
-    def _written(self, turn: Turn, token: int, base_offset: int) -> None:
+    def begin_write(self, write: Write, producer_id: int = -1) -> int:
+        """It is on its way to the log; what comes of it is told under the token."""
+        token = self.next_token
+        self.next_token = token + 1
+        self.writes[token] = (write, producer_id)
+        return token
+
+    def take_written(self, token: int, base_offset: int) -> Write | None:
+        """Replays what is durable now; None if it is of a time before the partition moved away."""
         found = self.writes.pop(token, None)
         if found is None:
-            return  # of a time before the partition moved away
+            return None
         write, producer_id = found
         assert not self.writes or token < next(iter(self.writes)), "writes became durable out of order"
         write.replay(self.durable, base_offset, producer_id)
-        write.release(turn, ErrorCode.NONE)
+        return write
+
+    def _written(self, turn: Turn, token: int, base_offset: int) -> None:
+        write = self.take_written(token, base_offset)
+        if write is not None:
+            write.release(turn, ErrorCode.NONE)
 
     def _failed(self, turn: Turn, token: int, error: ErrorCode) -> None:
         found = self.writes.pop(token, None)

@@ -69,9 +69,7 @@ class Turn:
         self.effects.append(Reply(request.request, refusal(request, error)))
 
     def append(self, write: Write, producer_id: int = -1, producer_epoch: int = -1) -> None:
-        token = self.shard.next_token
-        self.shard.next_token += 1
-        self.shard.writes[token] = (write, producer_id)
+        token = self.shard.begin_write(write, producer_id)
         self.effects.append(Append(token, write.records, producer_id, producer_epoch))
 
     def reply_when_written(self, request: Request, response: Response, *, before: int) -> None:

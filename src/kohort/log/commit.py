@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from kohort.log.datadir import PartitionHome
 from kohort.log.epochs import FILE_NAME as EPOCHS_FILE
 from kohort.log.files import File
-from kohort.log.journal import SMALL_BYTES, Place
+from kohort.log.journal import SMALL_BYTES
+from kohort.log.journal_files import Place
 from kohort.log.recovery import STATE, STATES_KEPT, State
 from kohort.log.rounds import KEY
 from kohort.log.segment import INDEX, NO_TIMESTAMP, TIME_INDEX, Segment, file_name

@@ -2,148 +2,43 @@
 
 A sync of each partition that was written costs more than anything else when many partitions take a little each, as
 those of `__consumer_offsets` do. So the bytes of a small append, which are in the partition's own log but not synced,
-go into the journal as well. All that came while a round was being written make the next round: one synced write in a
-thread, one call back to the loop, which answers all who wait. After a crash `rounds.put_back` gives the logs what they
-miss.
+go into the journal as well. All that came while a round was being written make the next round: one synced write, by
+the kernel or in a thread, one call back to the loop, which answers all who wait. After a crash `rounds.put_back` gives
+the logs what they miss.
 
 The files are written once before they are used and keep their size, so a round changes no metadata. When one is full
 the next takes over; it may be used again when the logs of all partitions that have something in it were synced, which
 happens one after the other in the background. While no file is free, partitions are synced by themselves as if there
 were no journal.
 
-Everything but `_work` and `_create` runs on the loop's thread.
+Everything but `_create` runs on the loop's thread.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
 import mmap
-import os
 import secrets
-import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import NamedTuple, Protocol
 
-from crc32c import crc32c
-
-from kohort.log.files import sync_directory
-from kohort.log.rounds import BLOCK, CRC, CRC_AT, CRC_FROM, HEAD, KEY, MAGIC, PATTERN, blocks
+from kohort.log.journal_files import JournalFile, Loop, Owner, Round, RoundWriter, create
+from kohort.log.rounds import HEAD, KEY, MAGIC, PATTERN, blocks
 
 log = logging.getLogger(__name__)
 
 FILES = 4
 FILE_BYTES = 16 << 20
 ROUND_BYTES = 1 << 20
-_SYNCED = os.O_RDWR | os.O_CLOEXEC | os.O_DSYNC
 SMALL_BYTES = 32 << 10  # larger batches are better off with a sync of their own file
 
 
-class Place(NamedTuple):
-    """An end offset, and where it lies in the log."""
-
-    end_offset: int
-    segment_base: int
-    position: int
-
-
-class Owner(Protocol):
-    """What one partition owes the disk."""
-
-    key: bytes
-    synced_offset: int  # what is before it is in the partition's own files for good
-
-    @property
-    def is_gone(self) -> bool: ...
-    def place(self) -> Place: ...
-    def journaled(self, place: Place) -> None: ...
-    def flush(self, end_offset: int) -> None: ...
-    def fail(self, problem: Exception) -> None: ...
-
-
-class JournalFile:
-    """One of the files; `owed` are the partitions that must be synced before it is used again."""
-
-    __slots__ = ("fd", "first_sequence", "owed", "path", "position")
-
-    def __init__(self, path: Path) -> None:
-        """Of a file that `create` made. What it holds is forgotten, durably.
-
-        Every write is on disk when it returns; past the page cache where that is possible, which costs less CPU.
-        """
-        self.path = path
-        self.position = 0
-        self.first_sequence = 0
-        self.owed: dict[Owner, int] = {}
-        try:
-            self.fd = os.open(path, _SYNCED | os.O_DIRECT)
-            self.forget()
-        except OSError as problem:  # some file systems tell at the open, some at the write
-            if problem.errno != errno.EINVAL:
-                raise
-            self.fd = os.open(path, _SYNCED)
-            self.forget()
-
-    def forget(self) -> None:
-        """Nothing in it counts any more; durable when it returns."""
-        write_all(self.fd, memoryview(mmap.mmap(-1, BLOCK)), 0)
-
-    def close(self) -> None:
-        os.close(self.fd)
-
-
-def create(path: Path, size: int) -> None:
-    """All blocks are written, so that later writes need not allocate any."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        zeros = memoryview(bytes(min(size, 1 << 20)))
-        for position in range(0, size, len(zeros)):
-            write_all(fd, zeros[: size - position], position)
-        os.fsync(fd)
-        sync_directory(str(path.parent))
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(fd)
-
-
-def write_all(fd: int, data: memoryview, position: int) -> None:
-    while data:
-        written = os.pwrite(fd, data, position)
-        if written == 0:
-            raise OSError(errno.EIO, "the journal takes no more bytes")
-        data, position = data[written:], position + written
-
-
-class _Round:
-    """What is being written."""
-
-    __slots__ = ("buffer", "error", "fd", "length", "places", "position")
-
-    def __init__(
-        self, buffer: memoryview, length: int, file: JournalFile, places: dict[Owner, Place]
-    ) -> None:
-        self.buffer = buffer
-        self.length = length
-        self.fd = file.fd
-        self.position = file.position
-        self.places = places
-        self.error: Exception | None = None
-
-    def write(self) -> None:
-        try:
-            CRC.pack_into(self.buffer, CRC_AT, crc32c(self.buffer[CRC_FROM : self.length]))
-            write_all(self.fd, self.buffer[: blocks(self.length)], self.position)
-        except Exception as problem:  # whatever it was: nobody may be told that it is durable
-            self.error = problem
-
-
 class Journal:
-    """`call_soon` brings a function to the loop's thread, `background` to a worker; `on_fatal` stops the node."""
+    """`call_soon` brings a function to the loop's thread, `background` to a worker; `on_fatal` stops the node.
+
+    With a `loop` the kernel writes without a thread, where it can.
+    """
 
     def __init__(
         self,
@@ -151,12 +46,14 @@ class Journal:
         call_soon: Callable[[Callable[[], None]], object],
         background: Callable[[Callable[[], None]], object],
         on_fatal: Callable[[str], None],
+        loop: Loop | None = None,
     ) -> None:
         """What the files hold from an earlier life is forgotten: the caller has put it back."""
         self._directory = directory
-        self._call_soon = call_soon
         self._background = background
         self._on_fatal = on_fatal
+        self._at_end_of_turn = call_soon if loop is None else loop.call_soon
+        self._writer = RoundWriter(call_soon, self._finish, loop)
         self._file_bytes = FILE_BYTES
         self._buffers = [memoryview(mmap.mmap(-1, ROUND_BYTES)) for _ in range(2)]
         self._buffer = self._buffers[0]  # of the next round
@@ -176,10 +73,7 @@ class Journal:
         self._may_create = True
         self._failed = False
         self._starting = False
-        self._written: _Round | None = None
-        self._rounds: SimpleQueue[_Round | None] = SimpleQueue()
-        self._done: SimpleQueue[_Round] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._written: Round | None = None
         self._take_files()
 
     def _take_files(self) -> None:
@@ -208,7 +102,7 @@ class Journal:
         # After an idle time, at the end of this turn of the loop: all who come in it share the round.
         if self._written is None and not self._starting:
             self._starting = True
-            self._call_soon(self._start)
+            self._at_end_of_turn(self._start)
         return True
 
     def _make_room(self, end: int) -> bool:
@@ -253,11 +147,8 @@ class Journal:
         places = {owner: owner.place() for owner in self._owners}
         for owner, place in places.items():
             file.owed[owner] = place.end_offset
-        self._written = _Round(self._buffer, length, file, places)
-        self._rounds.put(self._written)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="kohort-journal", daemon=True)
-            self._thread.start()
+        self._written = Round(self._buffer, length, file, places)
+        self._writer.begin(self._written)
         file.position += blocks(length)
         self._sequence = sequence + 1
         self._buffer = self._buffers[self._buffer is self._buffers[0]]
@@ -278,22 +169,7 @@ class Journal:
         assert self._file is not None
         return self._file
 
-    def _work(self) -> None:
-        while (written := self._rounds.get()) is not None:
-            written.write()
-            self._done.put(written)
-            try:
-                self._call_soon(self._collect)
-            except RuntimeError:  # the loop is closed; `drain` collects
-                pass
-
-    def _collect(self) -> None:
-        try:
-            self._finish(self._done.get_nowait())
-        except Empty:
-            pass  # `drain` was first
-
-    def _finish(self, written: _Round) -> None:
+    def _finish(self, written: Round) -> None:
         self._written = None
         if written.error is not None:
             self._fail(written.error, [*written.places, *self._owners])
@@ -354,17 +230,12 @@ class Journal:
         """Block until all that was added is written, without the event loop."""
         while self._written is not None or (self._count and not self._failed):
             self._start()
-            try:
-                self._finish(self._done.get(timeout=0.1))
-            except Empty:  # an immediate `call_soon` has collected it
-                continue
+            self._writer.wait()
 
     def close(self) -> None:
         """If no partition depends on it any more, the next start need not look at it."""
         self.drain()
-        if self._thread is not None:
-            self._rounds.put(None)
-            self._thread.join()
+        self._writer.close()
         forget = self.is_owed_nothing
         for file in self._files:
             if forget:

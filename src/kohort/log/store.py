@@ -27,6 +27,7 @@ from kohort.log.datadir import (
     uuid_text,
 )
 from kohort.log.files import Directory
+from kohort.log.journal_files import Loop
 from kohort.log.memory import MemoryDirectory
 from kohort.log.partition import Durability, Partition
 from kohort.log.recovery import CleanState
@@ -94,13 +95,15 @@ class Store:
         call_soon: CallSoon,
         node_id: int = 1,
         on_fatal: Callable[[str], None] = log.critical,
+        loop: Loop | None = None,
     ) -> Store:
         """Replays the registry and opens all partitions. `directory` is not used with durability `memory`.
 
         DirectoryRefused, DamagedRegistry or SettingError say what is wrong. `on_fatal` is told, on the loop, why the
-        node must stop: after a failed sync nothing can be promised any more.
+        node must stop: after a failed sync nothing can be promised any more. With a `loop` it costs less to wait for
+        the disk; it is the one of this thread, and `call_soon` brings work to it.
         """
-        syncer = Syncer(call_soon, on_fatal)
+        syncer = Syncer(call_soon, on_fatal, loop)
         if durability == "memory":
             return Store(
                 None,

@@ -17,7 +17,8 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from kohort.log.files import File
-from kohort.log.journal import Journal, Place
+from kohort.log.journal import Journal
+from kohort.log.journal_files import Loop, Place
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +70,12 @@ class Syncer:
         self,
         call_soon: Callable[[Callable[[], None]], object],
         on_fatal: Callable[[str], None],
+        loop: Loop | None = None,
         workers: int = WORKERS,
     ) -> None:
         self._call_soon = call_soon
         self._on_fatal = on_fatal
+        self._loop = loop
         self._workers = workers
         self._threads: list[threading.Thread] = []
         # Jobs travel in lists: when many partitions wait, a worker takes its share of them at once, because every
@@ -105,7 +108,7 @@ class Syncer:
 
     def begin_journal(self, directory: Path) -> None:
         """From now on small appends share their syncs. What an earlier journal had is forgotten."""
-        self.journal = Journal(directory, self._call_soon, self.background, self._on_fatal)
+        self.journal = Journal(directory, self._call_soon, self.background, self._on_fatal, self._loop)
 
     def settle(self) -> None:
         """Block until everything is in the partitions' own files for good, without the event loop."""
