@@ -64,3 +64,24 @@ def test_only_so_much_is_kept() -> None:
     again = [rooms.take(1 << 20) for _ in range(4)]
     assert len({address(view) for view in again} & places) == 4
     assert len(rooms._kept) == 4
+
+
+def test_the_free_room_that_was_taken_last_is_the_next() -> None:
+    rooms = Rooms(8 << 20)
+    views = [rooms.take(1 << 20) for _ in range(4)]
+    places = [address(view) for view in views]
+    del views[2], views[0]  # the second and the last are still looked at
+    assert address(rooms.take(1 << 20)) == places[2]
+    assert address(rooms.take(1 << 20)) == places[2], "free again at once"
+
+
+def test_what_was_not_taken_for_longest_is_given_up_first() -> None:
+    rooms = Rooms(4 << 20)
+    views = [rooms.take(1 << 20) for _ in range(4)]
+    places = [address(view) for view in views]
+    del views[1]
+    again = rooms.take(1 << 20)  # passes two by that are in use
+    assert address(again) == places[1]
+    fifth = rooms.take(1 << 20)
+    kept = [address(memoryview(memory)) for memory in rooms._kept]
+    assert kept == [places[2], places[3], places[1], address(fifth)]
