@@ -229,7 +229,8 @@ def write(measured: Measured, records: int, rounds: int, command: str, took_s: f
         "kohort-views is the same with `binary_view=True`: key and value are not copied.",
         "- Producers are idempotent with acks=all (kafka-python: acks=all), linger 20 ms, batches of up to 1 MB, one "
         "record at a time, lz4 at each client's default level; time ends when all are acknowledged. kafka-python has "
-        "no lz4 without another package.",
+        "no lz4 without another package. What was written is deleted "
+        "before the next measurement, so that no client pays for memory and disk that another one filled.",
         "",
         "![clients](results-clients.png)",
         "",
