@@ -36,16 +36,17 @@ def added(rows: ArrowRows, parts: Sequence[PartitionColumns]) -> ArrowRows:
     log=logs(),
     columns=st.none() | st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True),
     binary_view=st.booleans(),
+    early=st.booleans(),
     expected=st.sampled_from([0, 50, 1 << 20]),
 )
 @settings(max_examples=150, deadline=None)
 def test_part_by_part_it_is_the_same_batch(
-    way: str, log: list[bytes], columns: list[str] | None, binary_view: bool, expected: int
+    way: str, log: list[bytes], columns: list[str] | None, binary_view: bool, early: bool, expected: int
 ) -> None:
     with loops_of(way):
         parts = parts_of(log)
         at_once = to_arrow(parts, columns=columns, binary_view=binary_view)
-        rows = added(ArrowRows(columns, binary_view=binary_view, expected=expected), parts)
+        rows = added(ArrowRows(columns, binary_view=binary_view, early=early, expected=expected), parts)
         batch = rows.finish()
     if batch is None:
         assert at_once.num_rows == 0

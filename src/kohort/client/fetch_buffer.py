@@ -15,7 +15,7 @@ from kohort.client.subscription import PartitionState, Position, Subscription
 from kohort.client.types import TopicPartition
 from kohort.wire.columns import Columns, Decoded, decode_columns
 from kohort.wire.errors import BadBatch, ErrorCode
-from kohort.wire.records import HEADER_SIZE, LENGTH_END
+from kohort.wire.records import COMPRESSION_MASK, HEADER_SIZE, LENGTH_END
 
 MAX_CHAIN = 2
 """One answer that is being handed out, and the one after it."""
@@ -25,7 +25,8 @@ MAX_DECODED = 4 << 20
 should still be in the processor's caches when it is handed out."""
 
 ARROW_DECODED = 768 << 10
-"""The same where all that is buffered is copied at once, piece by piece: what a core has in the cache of its own."""
+"""The same for Arrow of what is compressed, where each such part is copied before the next is unpacked: about as much
+as a core has in the cache of its own. What is not compressed is not in that cache, and gains nothing by it."""
 
 FIRST_PART = 500
 """Records decoded at first where no compiled code does it: the first one is not kept waiting for all others."""
@@ -43,6 +44,7 @@ BULK_FETCH_BYTES = 8 << 20
 _start_of_batch = Struct(">qiib").unpack_from  # base offset, length, leader epoch, magic
 _last_offset_delta = Struct(">i").unpack_from
 _LAST_OFFSET_DELTA_AT = 23
+_FLAGS_AT = 22
 
 
 def end_of(records: memoryview) -> tuple[int, int] | None:
@@ -209,6 +211,12 @@ class FetchBuffer:
     def chain(self, partition: TopicPartition) -> deque[Piece] | None:
         """None: nothing is buffered; never an empty chain."""
         return self._chains.get(partition)
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether what comes next is."""
+        records = next((chain[0].records for chain in self._chains.values()), memoryview(b""))
+        return len(records) > _FLAGS_AT and records[_FLAGS_AT] & COMPRESSION_MASK != 0
 
     def turns(self) -> list[TopicPartition]:
         return list(self._chains)

@@ -371,12 +371,13 @@ class Fetcher:
         from kohort.wire.arrow_rows import ArrowRows
 
         # Before anything is taken: a mistake in a name costs no records.
-        rows = ArrowRows(columns, binary_view=binary_view, expected=self._arrow_bytes)
+        early = self._buffer.is_compressed
+        rows = ArrowRows(columns, binary_view=binary_view, early=early, expected=self._arrow_bytes)
         most = self._size.wanted = MAX_ROWS if max_records is None else max_records
         before = -1
         while before < rows.count and rows.size < MAX_ARROW_BYTES:
             before = rows.count
-            for partition, part, _ in self._take(most - before, ARROW_DECODED):
+            for partition, part, _ in self._take(most - before, ARROW_DECODED if early else MAX_DECODED):
                 rows.add(partition.topic, partition.partition, part)
                 del part  # the memory that it was unpacked to is for the next
                 if rows.size >= MAX_ARROW_BYTES:

@@ -1,7 +1,8 @@
 """Columns of records -> one Arrow batch, part by part, as they are decoded.
 
-Keys and values are copied when a part comes, while the processor still has its bytes at hand; and the memory that they
-were unpacked to is free for the next part. `arrow.to_arrow`, which gets all parts at once, makes the same batch.
+Where they were compressed, keys and values are copied when a part comes, while the processor still has its bytes at
+hand; and the memory that they were unpacked to is free for the next part. `arrow.to_arrow`, which gets all parts at
+once, makes the same batch.
 """
 
 from __future__ import annotations
@@ -19,16 +20,23 @@ from kohort.wire.columns import Columns, loops_for
 class ArrowRows:
     """`add` parts, in their order, then `finish`. `expected`: about so many bytes of values will come.
 
+    `early`: they are copied when they come, not in the end.
+
     ValueError for a column that records do not have.
     """
 
     __slots__ = ("_expected", "_gathered", "_loops", "_parts", "_schema", "count", "size")
 
     def __init__(
-        self, columns: Sequence[str] | None, *, binary_view: bool = False, expected: int = 0
+        self,
+        columns: Sequence[str] | None,
+        *,
+        binary_view: bool = False,
+        early: bool = True,
+        expected: int = 0,
     ) -> None:
         self._schema = arrow_schema(columns, binary_view=binary_view)
-        self._gathered: dict[str, Any] | None = None if binary_view else {}  # None: nothing is copied early
+        self._gathered: dict[str, Any] | None = {} if early and not binary_view else None
         self._expected = expected
         self._loops: Any = None
         self._parts: list[PartitionColumns] = []
