@@ -70,7 +70,7 @@ def _begins_with_a_batch(records: memoryview, pos: int) -> bool:
     if len(records) - pos < HEADER_SIZE:
         return False
     _, length, _, magic = _start_of_batch(records, pos)
-    return magic != 2 or length < HEADER_SIZE - LENGTH_END or pos + LENGTH_END + length <= len(records)
+    return bool(magic != 2 or length < HEADER_SIZE - LENGTH_END or pos + LENGTH_END + length <= len(records))
 
 
 @dataclass(slots=True)
