@@ -8,6 +8,7 @@ import pytest
 
 from kohort.log import commit
 from kohort.log.files import Directory
+from kohort.log.index import OffsetIndex
 from kohort.log.recovery import CleanState, State, offsets_of, verify
 from kohort.log.segment import LOG
 from tests.log.support import Node, append, content, headers_of, node_on
@@ -98,6 +99,32 @@ def test_a_state_beyond_the_data_is_not_believed(directory: Directory) -> None:
         again = node.open()
         assert again.log_end_offset == bases[-1]
         assert max(states_in(directory), default=0) <= bases[-1]
+
+
+@pytest.mark.parametrize("state", ["kept", "lost"])
+def test_no_index_file_stays_that_tells_of_batches_that_are_gone(directory: Directory, state: str) -> None:
+    """It would be overwritten in time, but come back after a power cut, beside a log with other batches in it."""
+    with node_on(directory, index_interval_bytes=100) as node:
+        home, partition = directory.child("t-0"), node.open()
+        for _ in range(10):
+            append(partition)
+        partition.close()  # leaves a state
+        kept = partition.segments[-1].size
+        again = node.crash().open()
+        for _ in range(10):
+            append(again)
+        again.segments[-1].flush_indexes()
+        told = home.read(f"{0:020d}.index") or b""
+        assert OffsetIndex.decode(told, again.segments[-1].size).positions[-1] > kept
+        log = home.open(log_name(0), private=True)
+        log.truncate(kept)
+        log.close()
+        if state == "lost":
+            for offset in states_in(directory):
+                home.delete(f"{offset:020d}.state")
+        assert node.crash().open().log_end_offset == 10
+        told = home.read(f"{0:020d}.index") or b""
+        assert all(position < kept for position in OffsetIndex.decode(told, 1 << 30).positions)
 
 
 def test_a_state_file_is_due_every_so_many_batches(

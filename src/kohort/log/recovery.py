@@ -90,6 +90,7 @@ class Opened:
     states: list[int] = field(default_factory=list)  # end offsets of the state files
     walked_bytes: int = 0  # since the state that was used
     walked: list[Segment] = field(default_factory=list)
+    has_deleted: bool = False
 
 
 def offsets_of(names: list[str], suffix: str) -> list[int]:
@@ -120,7 +121,7 @@ def open_log(
             return opened
         log.warning("%s-%d is not as the clean stop left it: recovering", topic, partition)
     opened = recover(directory, topic, partition, interval, journaled)
-    if sync and opened.walked:
+    if sync and (opened.walked or opened.has_deleted):
         for segment in opened.walked:
             segment.file.sync()
         directory.sync()  # the one who died may not have come to it
@@ -141,7 +142,7 @@ def open_clean(directory: Directory, clean: CleanState, interval: int) -> Opened
     active = opened.segments[-1]
     if state is None or state.segment_base != active.base_offset or state.position != active.size:
         return None
-    if not _adopt(active, state):
+    if not _adopt(opened, active, state):
         return None
     opened.producers = ProducerStates.decode(state.producers)
     opened.epochs = Epochs.load(directory)
@@ -231,7 +232,14 @@ def _fits(state: State, segment: Segment) -> bool:
     return len(batches) == 1 and batches[0][1].last_offset + 1 == state.end_offset
 
 
-def _adopt(segment: Segment, state: State) -> bool:
+def _renew_index_files(opened: Opened, segment: Segment) -> None:
+    segment.forget_index_files()
+    opened.has_deleted = True
+    if len(segment.offset_index):
+        segment.flush_indexes()  # a crash before the next state would else cost a walk through all of it
+
+
+def _adopt(opened: Opened, segment: Segment, state: State) -> bool:
     """Give the segment the indexes it had at the state; False if its files do not have them."""
     try:
         offsets, times = segment.read_indexes(may_be_empty=not state.offset_entries)
@@ -239,11 +247,14 @@ def _adopt(segment: Segment, state: State) -> bool:
         return False
     if len(offsets) < state.offset_entries or len(times) < state.time_entries:
         return False
+    is_longer = len(offsets) > state.offset_entries or len(times) > state.time_entries
     offsets.truncate(state.offset_entries)
     times.truncate(state.time_entries)
     if offsets and offsets.positions[-1] >= state.position:
         return False
     segment.use_indexes(offsets, times)
+    if is_longer:
+        _renew_index_files(opened, segment)
     segment.max_timestamp = state.max_timestamp
     segment.max_timestamp_offset = state.max_timestamp_offset
     segment.first_timestamp = state.first_timestamp
@@ -263,8 +274,9 @@ def _check_from(
         position, end_offset = state.position, state.end_offset
         opened.producers = ProducerStates.decode(state.producers)
         segments[first].sealed = False
-        if not _adopt(segments[first], state):
+        if not _adopt(opened, segments[first], state):
             segments[first].rebuild_indexes(position)
+            _renew_index_files(opened, segments[first])
     opened.epochs.truncate_from_end(end_offset)
     for at in range(first, len(segments)):
         segment = segments[at]
@@ -280,6 +292,7 @@ def _check_from(
         segment.sealed = False  # its indexes are as unknown as its data
         if at > first or state is None:
             segment.reset_indexes()
+            _renew_index_files(opened, segment)
             position, end_offset = 0, max(end_offset, segment.base_offset)
         end_offset, wrong = _check_segment(opened, segment, position, end_offset)
         if wrong is not None:
@@ -327,6 +340,7 @@ def _cut(opened: Opened, at: int, end_offset: int, bad: tuple[int, str], topic: 
     segment.file.sync()
     for later in opened.segments[at + 1 :]:
         later.delete()
+        opened.has_deleted = True
     del opened.segments[at + 1 :]
 
 

@@ -248,6 +248,15 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.bytes_since_entry = 0
 
+    def forget_index_files(self) -> None:
+        """After a crash, where the files may tell of other batches than will be here: the next flush makes new ones.
+
+        Overwritten they could come back when the power goes, and be believed. `Directory.sync` makes it durable.
+        """
+        for suffix in (INDEX, TIME_INDEX):
+            self.directory.delete(file_name(self.base_offset, suffix))
+        self.offset_index.flushed = self.time_index.flushed = 0
+
     def use_indexes(self, offsets: OffsetIndex, times: TimeIndex) -> None:
         self._offset_index, self._time_index = offsets, times
 
