@@ -9,6 +9,7 @@ import pytest
 from kohort.log import commit
 from kohort.log.files import Directory
 from kohort.log.index import OffsetIndex
+from kohort.log.partition import Partition
 from kohort.log.recovery import CleanState, State, offsets_of, verify
 from kohort.log.segment import LOG
 from tests.log.support import Node, append, content, headers_of, node_on
@@ -125,6 +126,29 @@ def test_no_index_file_stays_that_tells_of_batches_that_are_gone(directory: Dire
         assert node.crash().open().log_end_offset == 10
         told = home.read(f"{0:020d}.index") or b""
         assert all(position < kept for position in OffsetIndex.decode(told, 1 << 30).positions)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_whose_end_did_not_reach_the_disk_is_rebuilt(directory: Directory, suffix: str) -> None:
+    """Of sealed segments they are not synced; a power cut may leave zeros in the last entry."""
+    with node_on(directory, internal_segment_bytes=1000, index_interval_bytes=100) as node:
+        bases = rolled(node, 60)
+        home, name = directory.child("t-0"), f"{bases[1]:020d}{suffix}"
+        whole = home.read(name) or b""
+        places, times = look_ups(node.open(), bases[1])
+        assert len(whole) >= 2 * 12
+        for lost in range(1, 13):
+            home.replace(name, whole[:-lost] + bytes(lost))
+            assert look_ups(node.crash().open(), bases[1]) == (places, times)
+
+
+def look_ups(partition: Partition, base: int) -> tuple[list[object], list[object]]:
+    """Where every offset of a segment lies, and what is found for every time in it."""
+    segment = next(each for each in partition.segments if each.base_offset == base)
+    offsets = range(base, base + 20)
+    return [segment.locate(offset) for offset in offsets], [
+        segment.find_time(1000 + offset // 2, base) for offset in offsets
+    ]
 
 
 def test_a_state_file_is_due_every_so_many_batches(

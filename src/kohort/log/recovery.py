@@ -252,6 +252,10 @@ def _adopt(opened: Opened, segment: Segment, state: State) -> bool:
     times.truncate(state.time_entries)
     if offsets and offsets.positions[-1] >= state.position:
         return False
+    try:
+        segment.check_last_entries(offsets, times)
+    except DamagedIndex:
+        return False
     segment.use_indexes(offsets, times)
     if is_longer:
         _renew_index_files(opened, segment)

@@ -207,12 +207,13 @@ class Segment:
 
     def _load_indexes(self) -> None:
         try:
-            self._offset_index, self._time_index = self.read_indexes()
+            offsets, times = self.read_indexes()
+            self.check_last_entries(offsets, times)
         except DamagedIndex as damage:
             log.info("%s: index is rebuilt: %s", self.file.path, damage)
             self.rebuild_indexes()
             return
-        times = self._time_index
+        self._offset_index, self._time_index = offsets, times
         if self.max_timestamp is None:
             self.max_timestamp = times.timestamps[-1] if times else NO_TIMESTAMP
             self.max_timestamp_offset = self.base_offset + (times.offsets[-1] if times else 0)
@@ -230,6 +231,22 @@ class Segment:
         if not offsets and due and not may_be_empty:
             raise DamagedIndex("the file is empty")
         return OffsetIndex.decode(offsets, self.size), TimeIndex.decode(times)
+
+    def check_last_entries(self, offsets: OffsetIndex, times: TimeIndex) -> None:
+        """DamagedIndex if they are not true of the log: so ends a file that was not synced when the power went."""
+        try:
+            if offsets:
+                at = self._header_at(offsets.positions[-1])
+                if at.last_offset != self.base_offset + offsets.offsets[-1]:
+                    raise DamagedIndex("the last entry is of another log")
+            if times:
+                last = self.base_offset + times.offsets[-1]
+                batches = walk(self.file, offsets.floor(times.offsets[-1]), self.size, check=False)
+                found = next((header for _, header in batches if header.last_offset >= last), None)
+                if found is None or found.max_timestamp != times.timestamps[-1]:
+                    raise DamagedIndex("the last entry is not a time of this log")
+        except BadBatch:
+            raise DamagedIndex("the last entry points to no batch") from None
 
     def rebuild_indexes(self, end: int | None = None) -> None:
         """From the batch headers of the first `end` bytes (all, if not told)."""
