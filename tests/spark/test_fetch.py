@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ import pytest
 import kohort.spark.fetch as fetch
 from kohort import Admin, Producer, TopicPartition
 from kohort.broker.running import running
-from kohort.spark.planning import DataLoss, OffsetRange
+from kohort.spark.planning import DataLoss
 from kohort.spark.rows import schema_of
 from kohort.wire.columns import prefer
 from kohort.wire.records import Record, encode_batch, read_header
@@ -171,55 +170,6 @@ def test_gaps_and_control_batches_are_skipped(
     assert values(rows_of(options, range_of(topic, 2, 31))) == [5, 7, 8, 30]
     assert rows_of(options, range_of(topic, 9, 30)) == []
     assert rows_of(options, range_of(topic, 35, 41)) == []
-
-
-# --- ranges that end where the log ends ---------------------------------------------------------------
-
-
-def open_range(topic: str, start: int, end: int) -> OffsetRange:
-    return replace(range_of(topic, start, end), open_start=True, open_end=True)
-
-
-@pytest.mark.parametrize("planned_end", [0, 10, 1000])
-@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
-def test_an_open_end_is_where_the_log_ends_when_it_is_read(
-    bootstrap: str, topic: str, planned_end: int, isolation: str
-) -> None:
-    fill(bootstrap, topic, range(1000), batch_size=2000)
-    options = options_for(bootstrap, topic, kafka__isolation__level=isolation)
-    assert values(rows_of(options, open_range(topic, 0, planned_end))) == list(range(1000))
-
-
-def test_an_open_end_takes_more_than_one_fetch(bootstrap: str, topic: str) -> None:
-    fill(bootstrap, topic, [b"x" * 3000 + b"%d" % n for n in range(200)], batch_size=20_000)
-    options = options_for(bootstrap, topic, kafka__max__partition__fetch__bytes=100_000)
-    rows = rows_of(options, open_range(topic, 0, 1))
-    assert [int(row["value"][3000:]) for row in rows] == list(range(200))
-
-
-def test_an_open_range_of_which_all_that_was_planned_is_gone(
-    bootstrap: str, admin: Admin, topic: str
-) -> None:
-    fill(bootstrap, topic, range(10))
-    admin.delete_records({(topic, 0): 7})
-    assert values(rows_of(options_for(bootstrap, topic), open_range(topic, 0, 5))) == [7, 8, 9]
-
-
-def test_the_first_fetch_of_a_range_is_no_larger_than_what_the_topic_was_seen_to_need(
-    bootstrap: str, topic: str
-) -> None:
-    fill(bootstrap, topic, [b"x" * 100] * 10_000, batch_size=2000)
-    options = options_for(bootstrap, topic)
-
-    def fetched() -> int:
-        worker, leader = fetch.worker_for(options), _leader(options, topic)
-        (columns,) = fetch.RangeReader(worker, range_of(topic, 5000, 6000), leader, options).columns()
-        assert len(columns) == 1000
-        return len(columns.data)
-
-    fetch.close_workers()
-    assert fetched() > 500_000
-    assert fetched() < 300_000
 
 
 # --- loss ---------------------------------------------------------------------------------------------

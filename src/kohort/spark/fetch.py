@@ -22,7 +22,6 @@ from kohort.client.fetch_buffer import end_of
 from kohort.client.fetch_errors import STALE_LEADER, STALE_TOPIC
 from kohort.client.fetch_session import FIRST_VERSION, FIRST_VERSION_WITH_TOPIC_IDS
 from kohort.client.operation import Operation
-from kohort.client.types import TopicPartition
 from kohort.spark.cluster import Cluster, settings_without_group
 from kohort.spark.options import SourceOptions
 from kohort.spark.planning import DataLoss, Leader, OffsetRange, unread
@@ -92,17 +91,12 @@ class Worker:
         self.engine = self.cluster.engine
         self.fetches = Fetches(self.engine.out)
         self.engine.add(self.fetches, "fetch")
-        self.bytes_per_offset: dict[str, float] = {}
-        """What was seen of each topic: so the first fetch of a small range brings no more than the range."""
 
     def send(self, node: Node, send: Send) -> None:
         with self.engine.shielded():
             self.engine.metadata.learn(node)
             self.fetches.ask(send)
             self.engine.pump()
-
-    def latest(self, partition: TopicPartition) -> int:
-        return self.cluster.latest([partition])[partition]
 
     def wait(self, operation: Operation[Reply]) -> Reply:
         self.engine.run(lambda: operation.done, self.engine.now_ms() + 2 * self.config.request_timeout_ms)
@@ -140,9 +134,9 @@ def read_range(
     from kohort.spark.rows import Rows
 
     rows, worker = Rows(wanted.partition, names), worker_for(options)
-    if wanted.open_end and not wanted.size:
-        # A fetch would wait for records. Of a range that has some, the first answer says where the log ends.
-        wanted = replace(wanted, end=max(wanted.end, worker.latest(wanted.partition)), open_end=False)
+    if wanted.open_end:
+        latest = worker.cluster.latest([wanted.partition])[wanted.partition]
+        wanted = replace(wanted, end=max(wanted.end, latest))
     yield from map(rows.batch, RangeReader(worker, wanted, leader, options).columns())
 
 
@@ -152,10 +146,8 @@ class RangeReader:
         self._partition, self._end = wanted.partition, wanted.end
         self._leader = leader
         self._position = wanted.start
-        self._open_start, self._open_end = wanted.open_start, wanted.open_end
-        self._bytes_per_offset = worker.bytes_per_offset.get(
-            wanted.partition.topic, float(FIRST_BYTES_PER_OFFSET)
-        )
+        self._open_start = wanted.open_start
+        self._bytes_per_offset = float(FIRST_BYTES_PER_OFFSET)
         self._failures = 0
         self._backoff = Backoff(worker.config.retry_backoff_ms, LONGEST_PAUSE_MS, lambda: 0.5)
         self._give_up = 0.0  # when there has been no progress for too long; 0: nothing is wrong
@@ -167,8 +159,6 @@ class RangeReader:
         ahead = self._send(self._position)
         while self._position < self._end:
             data = self._take(ahead)
-            if data is not None and self._open_end:
-                self._ends_at(data.last_stable_offset if self._aborted else data.high_watermark)
             records = memoryview(data.records or b"") if data is not None else memoryview(b"")  # type: ignore[arg-type]
             if data is None or not len(records):
                 if data is not None:
@@ -189,10 +179,6 @@ class RangeReader:
             del data, records  # the next answer is received where this one was
             if self._position != after and self._position < self._end:
                 ahead = self._send(self._position)  # what was sent ahead is of no use
-
-    def _ends_at(self, latest: int) -> None:
-        """The range has no end of its own: it ends where the log ends now, and not before the planned end."""
-        self._end, self._open_end = max(self._end, latest), False
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -243,11 +229,10 @@ class RangeReader:
 
     def _fetch_size(self, offset: int) -> float:
         """No more than the rest of the range seems to need: a short range should not bring megabytes."""
-        return SMALLEST_FETCH + 1.1 * (self._end - offset) * self._bytes_per_offset
+        return max(SMALLEST_FETCH, 1.1 * (self._end - offset) * self._bytes_per_offset)
 
     def _learn_size(self, size: int, after: int) -> None:
         self._bytes_per_offset = size / max(1, after - self._position)
-        self._worker.bytes_per_offset[self._partition.topic] = self._bytes_per_offset
         self._failures, self._give_up = 0, 0.0
 
     def _take(self, asked: Operation[Reply]) -> PartitionData | None:
@@ -284,8 +269,6 @@ class RangeReader:
 
     def _out_of_range(self) -> None:
         first = self._worker.cluster.earliest([self._partition])[self._partition]
-        if self._open_end:
-            self._ends_at(self._worker.latest(self._partition))
         if not self._open_start:
             reason = unread(self._partition, self._position, self._end, self._options.group_id)
             self._lose(f"{reason}; the log begins at offset {first}")
