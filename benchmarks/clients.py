@@ -80,8 +80,8 @@ def settle(target: Target, written: str | None = None) -> None:
     """Leaves no work of the last measurement to the next one.
 
     What was written is deleted: its memory serves the next topic. Else the page cache of a run grows by ten gigabytes,
-    and a virtual machine gets memory from its host page by page: measured, appending then took the broker six times
-    the CPU, whoever produced. What stays is written to disk now, not while a client is measured.
+    and appending took the broker six times the CPU after the first four, whoever produced (a virtual machine that gets
+    its memory page by page, or writeback; which was not found out). What stays is written to disk now.
     """
     if written is not None:
         with Admin(bootstrap_servers=target.address) as admin:

@@ -44,7 +44,7 @@ class Rooms:
         if size > self._most or (fitting and size < LEAST):
             return memoryview(_fresh(size))
         # The one that was taken last comes first: what was written there may still be in the processor's cache.
-        # Measured: a producer that compresses takes 7 % less CPU than with each room in its turn.
+        # Measured: a producer that compresses takes 4 % less CPU than with each room in its turn.
         for passed in range(len(kept)):
             try:
                 memory = kept.pop()
