@@ -47,7 +47,8 @@ class Picture:
 def write_report(out: Path) -> Path:
     """Pictures and index.html in OUT/report, from the tables in OUT; returns the HTML file."""
     groups = read_groups(out)
-    shown = sorted(groups.values(), key=lambda each: (-each.weight, each.group_id))[:MOST_GROUPS]
+    ordered = sorted(groups.values(), key=lambda each: (-each.weight, each.group_id))
+    shown, left_out = ordered[:MOST_GROUPS], [each.group_id for each in ordered[MOST_GROUPS:]]
     folder = out / "report"
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.png"):
@@ -57,7 +58,6 @@ def write_report(out: Path) -> Path:
         for picture in of_group or ():
             (folder / picture.file).write_bytes(picture.data)
     page = folder / "index.html"
-    left_out = len(groups) - len(shown)
     page.write_text(_page(shown, pictures, left_out, count_rows(out, "commits"), problems(out)), "utf-8")
     return page
 
@@ -260,19 +260,20 @@ h2 { margin-top: 2.5rem; }
 def _page(
     groups: list[GroupPart],
     pictures: dict[str, list[Picture] | None],
-    left_out: int,
+    left_out: list[str],
     commits: int,
     aside: Counter[str],
 ) -> str:
     body = [
         "<h1>Consumer groups</h1>",
-        f"<p>{len(groups) + left_out} groups, {commits:,} commits. Times are UTC. What compaction took from "
+        f"<p>{len(groups) + len(left_out)} groups, {commits:,} commits. Times are UTC. What compaction took from "
         "<code>__consumer_offsets</code> before it was read is not here.</p>",
     ]
     if any(made is None for made in pictures.values()):
         body.append("<p>There are no pictures: <code>pip install matplotlib</code>, and run it again.</p>")
     if left_out:
-        body.append(f"<p>{left_out} groups with less to tell are only in the tables.</p>")
+        names = ", ".join(map(html.escape, left_out))
+        body.append(f"<p>{len(left_out)} groups with less to tell are only in the tables: {names}.</p>")
     body += [_section(part, pictures[part.group_id] or []) for part in groups]
     body.append(
         f"<h2>Kept aside</h2><p>{sum(aside.values()):,} records that are not commits or classic groups.</p>"
