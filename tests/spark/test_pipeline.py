@@ -207,7 +207,7 @@ def test_sigterm_ends_a_pipeline_in_order_and_metrics_tell_meanwhile(
 
 
 _SLOW_TO_LEAVE = """
-import sys, time
+import sys
 from kohort import Consumer
 from kohort.spark.identity import this_process
 
@@ -217,7 +217,7 @@ with Consumer(bootstrap_servers=bootstrap, group_id=group, client_id=f"query@{th
     while not consumer.assignment():
         consumer.poll(0.1)
     print("joined", flush=True)
-    time.sleep(0.7)
+    sys.stdin.readline()
 """
 
 
@@ -233,16 +233,26 @@ def test_the_end_waits_for_the_farewell_of_its_own_members_only(
     )
     with stranger, subprocess.Popen(
         [sys.executable, "-c", _SLOW_TO_LEAVE, broker.bootstrap_servers, topic, group],
-        stdout=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as member:  # fmt: skip
         other = str(stranger.group_metadata().group_id)
         stranger.subscribe([topic])
         eventually(lambda: stranger.poll(0.1) or stranger.assignment(), "the stranger has joined")
         assert member.stdout is not None
         assert member.stdout.readline() == "joined\n"
+
+        def let_go() -> None:
+            eventually(
+                lambda: status.groups.get(group, {}).get("members") == 1, "the end has seen the member"
+            )
+            member.communicate("\n")
+
+        letting_go = threading.Thread(target=let_go)
+        letting_go.start()
         watch = GroupWatch(run, [group, other])
         watch.wait_for_farewell(status)
         watch.close()
+        letting_go.join()
         assert status.groups[group]["members"] == 0
         assert status.groups[other]["members"] == 1
 

@@ -15,7 +15,7 @@ from kohort.client.subscription import PartitionState, Position, Subscription
 from kohort.client.types import TopicPartition
 from kohort.wire.columns import Columns, Decoded, decode_columns
 from kohort.wire.errors import BadBatch, ErrorCode
-from kohort.wire.records import COMPRESSION_MASK, HEADER_SIZE, LENGTH_END
+from kohort.wire.records import COMPRESSION_MASK, FLAGS_AT, HEADER_SIZE, LENGTH_END
 
 MAX_CHAIN = 2
 """One answer that is being handed out, and the one after it."""
@@ -44,7 +44,6 @@ BULK_FETCH_BYTES = 8 << 20
 _start_of_batch = Struct(">qiib").unpack_from  # base offset, length, leader epoch, magic
 _last_offset_delta = Struct(">i").unpack_from
 _LAST_OFFSET_DELTA_AT = 23
-_FLAGS_AT = 22
 
 
 def end_of(records: memoryview) -> tuple[int, int] | None:
@@ -216,7 +215,7 @@ class FetchBuffer:
     def is_compressed(self) -> bool:
         """Whether what comes next is."""
         records = next((chain[0].records for chain in self._chains.values()), memoryview(b""))
-        return len(records) > _FLAGS_AT and records[_FLAGS_AT] & COMPRESSION_MASK != 0
+        return len(records) > FLAGS_AT and records[FLAGS_AT] & COMPRESSION_MASK != 0
 
     def turns(self) -> list[TopicPartition]:
         return list(self._chains)

@@ -28,6 +28,7 @@ HEADER_SIZE = 61
 LENGTH_END = 12  # batch_length counts what follows itself
 MAGIC_AT = 16
 CRC_AT = 17
+FLAGS_AT = 22  # the second byte of the attributes: the first has no meaning yet
 CRC_START = 21  # the first byte that the CRC covers
 MAX_TIMESTAMP_AT = 35
 SMALLEST_LEGACY_LENGTH = 14  # an empty message of magic 0; anything shorter is no batch of any format

@@ -16,6 +16,7 @@ from kohort.wire.records import (
     COMPRESSION_MASK,
     CONTROL,
     CRC_START,
+    FLAGS_AT,
     HEADER_SIZE,
     KEEP_LOCK,
     LENGTH_END,
@@ -35,7 +36,6 @@ Scan = Callable[[int, int], tuple[int, int, int, int]]
 _LAST_POSSIBLE_OFFSET = 1 << 62
 
 _unpack_header = Struct(">qiibIhiqqqhii").unpack_from
-_FLAGS_AT = 22  # the attributes' second byte: the first has no meaning yet
 _length = Struct(">i")
 
 
@@ -236,7 +236,7 @@ class Unpacked:
         if len(self.view) < at:  # an empty batch needs room for its header all the same
             self._grow()
         self.view[self.size : at] = batch[:HEADER_SIZE]
-        self.view[self.size + _FLAGS_AT] = attributes & 0xFF & ~COMPRESSION_MASK
+        self.view[self.size + FLAGS_AT] = attributes & 0xFF & ~COMPRESSION_MASK
         _length.pack_into(self.view, self.size + LENGTH_END - 4, HEADER_SIZE - LENGTH_END + written)
         self.size = at + written
 
