@@ -9,7 +9,7 @@ import sys
 import time
 from types import FrameType
 
-from benchmarks import group_rows, outside, report, rows, targets
+from benchmarks import group_rows, memory, outside, report, rows, targets
 
 ROWS = rows.ROWS + group_rows.ROWS
 
@@ -56,6 +56,8 @@ def main() -> int:
             )
             if run.busy > 0.5:
                 say(f"the machine is busy (load average {run.busy:.1f}): a broker of one thread suffers most")
+            if not options.quick:
+                memory.use_once(say)
             rows.measure(run)
             group_rows.measure(run)
     except outside.Missing as missing:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import report, targets
+from benchmarks import memory, report, targets
 from benchmarks.targets import Target
 from kohort import Admin
 
@@ -286,6 +286,8 @@ def main() -> int:
         print(f"[{time.monotonic() - begun:4.0f} s] {text}", file=sys.stderr, flush=True)
 
     records, rounds = (100_000, 1) if options.quick else (options.records, options.rounds)
+    if not options.quick:
+        memory.use_once(say)
     measured = measure(records, rounds, tuple(options.only), say)
     for row in verdicts(measured):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, (60, 8, 8, 7), strict=True)).rstrip())

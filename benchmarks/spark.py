@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report, targets
+from benchmarks import memory, report, targets
 from benchmarks.client_load import values
 from benchmarks.spark_load import CONTENDERS, Job
 
@@ -389,6 +389,8 @@ def main() -> int:
         print(f"[{time.monotonic() - begun:4.0f} s] {text}", file=sys.stderr, flush=True)
 
     scale, rounds = (0.2, 1) if options.quick else (options.scale, options.rounds)
+    if not options.quick:
+        memory.use_once(say)
     measured = measure(scale, rounds, tuple(options.only), say)
     for rows in (table(measured), verdicts(measured)):
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
