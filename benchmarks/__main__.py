@@ -9,7 +9,8 @@ import sys
 import time
 from types import FrameType
 
-from benchmarks import group_rows, memory, outside, report, rows, targets
+from benchmarks import group_rows, outside, report, rows, targets
+from benchmarks.memory import use_once
 
 ROWS = rows.ROWS + group_rows.ROWS
 
@@ -57,7 +58,7 @@ def main() -> int:
             if run.busy > 0.5:
                 say(f"the machine is busy (load average {run.busy:.1f}): a broker of one thread suffers most")
             if not options.quick:
-                memory.use_once(say)
+                use_once(say)
             rows.measure(run)
             group_rows.measure(run)
     except outside.Missing as missing:

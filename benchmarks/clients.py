@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import memory, report, targets
+from benchmarks import report, targets
+from benchmarks.memory import use_once
 from benchmarks.targets import Target
 from kohort import Admin
 
@@ -287,7 +288,7 @@ def main() -> int:
 
     records, rounds = (100_000, 1) if options.quick else (options.records, options.rounds)
     if not options.quick:
-        memory.use_once(say)
+        use_once(say)
     measured = measure(records, rounds, tuple(options.only), say)
     for row in verdicts(measured):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, (60, 8, 8, 7), strict=True)).rstrip())

@@ -19,8 +19,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import memory, report, targets
+from benchmarks import report, targets
 from benchmarks.client_load import values
+from benchmarks.memory import use_once
 from benchmarks.spark_load import CONTENDERS, Job
 
 SIZES, CODECS = (100, 1000), ("none", "lz4")
@@ -390,7 +391,7 @@ def main() -> int:
 
     scale, rounds = (0.2, 1) if options.quick else (options.scale, options.rounds)
     if not options.quick:
-        memory.use_once(say)
+        use_once(say)
     measured = measure(scale, rounds, tuple(options.only), say)
     for rows in (table(measured), verdicts(measured)):
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
