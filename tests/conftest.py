@@ -1,0 +1,20 @@
+"""For all tests: Hypothesis tries the same examples everywhere and does not look at the clock.
+
+A machine that stands still for a moment is no fault of what is tested, so no example has a deadline, and it does not
+matter how long it takes to make one. `KOHORT_FRESH_EXAMPLES=1` asks for examples that nobody has tried before.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "kohort",
+    deadline=None,
+    derandomize=not os.environ.get("KOHORT_FRESH_EXAMPLES"),
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("kohort")
