@@ -139,12 +139,13 @@ class LogCluster(ScriptedCluster):
         self.tells_leader = True
         """Whether NOT_LEADER_OR_FOLLOWER names the new leader (KIP-951)."""
         self._sessions: dict[tuple[int, int], Session] = {}
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
+        """Held by all who look at the logs: for a test that changes more than one thing, which nobody may see half."""
         for topic in {name for name, _ in self.logs}:
             count = sum(name == topic for name, _ in self.logs)
             self.add_topic(topic, leaders=[1] * count, leader_epoch=epoch)
         for node in self.nodes.values():
-            node.on(FetchRequest.API_KEY, lambda request, me=node.node_id: self._fetch(me, request))  # type: ignore[misc]
+            node.on(FetchRequest.API_KEY, lambda request, me=node.node_id: self.fetch(me, request))  # type: ignore[misc]
             node.on(ListOffsetsRequest.API_KEY, self._list_offsets)
             node.on(OffsetForLeaderEpochRequest.API_KEY, self._epochs)
 
@@ -165,12 +166,12 @@ class LogCluster(ScriptedCluster):
 
     # --- Fetch -----------------------------------------------------------------------------------------------
 
-    def _fetch(self, me: int, request: Received) -> FetchResponse:
+    def fetch(self, me: int, request: Received) -> FetchResponse:
         asked: FetchRequest = request.message
         named = {(t.topic, t.topic_id, p.partition): p for t in asked.topics for p in t.partitions}
         session_id, session = 0, Session(dict(named))
         if request.version >= 7 and asked.session_epoch == 0:
-            with self._lock:
+            with self.lock:
                 session_id = 100 + len(self._sessions) + 1
                 self._sessions[me, session_id] = session
         elif asked.session_epoch > 0:
@@ -184,7 +185,8 @@ class LogCluster(ScriptedCluster):
                     session.partitions.pop((topic.topic, topic.topic_id, index), None)
         deadline = time.monotonic() + asked.max_wait_ms / 1000
         while True:
-            answers = self._answers(me, request.version, asked, session)
+            with self.lock:
+                answers = self._answers(me, request.version, asked, session)
             news = [a for a in answers if a[1].records or a[1].error_code or a[1].preferred_read_replica >= 0]
             if news or time.monotonic() >= deadline:
                 break
@@ -261,7 +263,9 @@ class LogCluster(ScriptedCluster):
         for topic in asked.topics:
             parts = []
             for p in topic.partitions:
-                epoch, end = self.logs[TopicPartition(topic.topic, p.partition)].end_of_epoch(p.leader_epoch)
+                with self.lock:
+                    log = self.logs[TopicPartition(topic.topic, p.partition)]
+                    epoch, end = log.end_of_epoch(p.leader_epoch)
                 parts.append(EpochEndOffset(0, p.partition, epoch, end))
             topics.append(OffsetForLeaderTopicResult(topic.topic, parts))
         return OffsetForLeaderEpochResponse(0, topics)

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import confluent_kafka
 import pytest
@@ -58,7 +59,7 @@ def write(bootstrap_servers: str) -> Callable[..., None]:
         producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0})
         for value in values:
             producer.produce(topic, value=value.encode(), partition=partition, **more)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
     return make
 
@@ -67,7 +68,7 @@ def numbers(first: int, end: int) -> list[str]:
     return [str(number) for number in range(first, end)]
 
 
-def read(consumer: Consumer, count: int, timeout_s: float = 20.0) -> list[Record]:
+def read(consumer: Consumer, count: int, timeout_s: float = 60.0) -> list[Record]:
     """The next records, in the order in which they come."""
     records: list[Record] = []
     deadline = time.monotonic() + timeout_s
@@ -83,7 +84,7 @@ def values(records: Iterable[Record]) -> list[str]:
 
 
 def poll_until(consumer: Consumer, condition: Callable[[], object], what: str) -> None:
-    eventually(lambda: (consumer.poll(0.05) or True) and condition(), what)
+    eventually(lambda: (consumer.poll(0.05) or True) and condition(), what, 60)
 
 
 # --- subscriptions ------------------------------------------------------------------------------------
@@ -346,7 +347,7 @@ def test_without_a_reset_policy_a_missing_offset_is_an_error(
     consumer = new_consumer(group, auto_offset_reset="none")
     consumer.assign([(topic, 0)])
     with pytest.raises(NoOffsetForPartition, match=f"{topic}-0"):
-        consumer.poll(10)
+        consumer.poll(60)
     consumer.seek((topic, 0), 0)
     assert consumer.poll(0.1) == {}
 
@@ -430,7 +431,7 @@ def test_looking_up_a_partition_that_is_not_there_ends_in_time(
     began = time.monotonic()
     with pytest.raises(TimedOut, match=nowhere.topic):
         consumer.end_offsets(nowhere, timeout=0.5)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30  # not the 60 s of default.api.timeout.ms
     assert consumer.partitions_for(nowhere.topic) == ()
 
 
@@ -571,7 +572,7 @@ def test_arrow_holds_the_same_as_records(
     consumer.assign([(topic, 0)])
     rows: list[dict[str, object]] = []
     while len(rows) < 100:
-        batch = consumer.poll_arrow(5.0, max_records=30)
+        batch = consumer.poll_arrow(60.0, max_records=30)
         assert batch is not None
         assert batch.num_rows <= 30
         rows += batch.to_pylist()
@@ -596,7 +597,7 @@ def test_deserializers_make_objects_and_a_failing_one_stops_at_its_record(
     assert [record.value for record in read(consumer, 2)] == [1, 2]
     for _ in range(2):
         with pytest.raises(DeserializationFailed, match="offset 2") as failed:
-            consumer.poll(5)
+            consumer.poll(60)
         assert (failed.value.partition, failed.value.offset) == (partition, 2)
         assert isinstance(failed.value.__cause__, ValueError)
         assert consumer.position(partition) == 2
@@ -660,8 +661,10 @@ def test_two_threads_in_one_consumer_are_an_error(new_consumer: NewConsumer, new
 
     def wait() -> None:
         ready.set()
-        with pytest.raises(Wakeup):
-            consumer.poll(30)
+        with suppress(Wakeup):
+            while True:
+                with suppress(ConcurrentUse):  # the other thread was first
+                    consumer.poll(30)
 
     thread = threading.Thread(target=wait)
     thread.start()

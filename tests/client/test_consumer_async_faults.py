@@ -12,7 +12,7 @@ import pytest
 
 from kohort import AsyncConsumer, ClosedClient, CommitFailed, KafkaError, TopicPartition
 from kohort.testing import Kafka
-from tests.client.consuming import QUICK, quick, read
+from tests.client.consuming import PATIENCE_S, QUICK, quick, read
 from tests.client.test_consumer_group_faults import RAISED, RECOVERED
 
 T0 = TopicPartition("t", 0)
@@ -30,7 +30,7 @@ def three(kafka: Kafka) -> Kafka:
 async def quick_async(kafka: Kafka, **settings: object) -> AsyncIterator[AsyncConsumer]:
     given = {name.replace("_", "."): value for name, value in settings.items()}
     everything = {**QUICK, "bootstrap.servers": kafka.bootstrap_servers, "group.id": "g", **given}
-    async with AsyncConsumer(everything) as consumer, asyncio.timeout(20):
+    async with AsyncConsumer(everything) as consumer, asyncio.timeout(PATIENCE_S):
         yield consumer
 
 
@@ -65,7 +65,7 @@ async def test_an_error_for_the_user_is_raised_by_poll(
     async with quick_async(three) as consumer:
         await consumer.subscribe(["t"])
         with pytest.raises(KafkaError, match=words):
-            await consumer.poll(10)
+            await consumer.poll(PATIENCE_S)
         fault.remove()
         assert await read_async(consumer, 3) == [b"a", b"b", b"c"]
 
@@ -91,10 +91,12 @@ async def test_who_does_not_poll_in_time_leaves_and_is_told_why(three: Kafka) ->
             ["t"], on_assigned=lambda ps: told.append("assigned"), on_lost=lambda ps: told.append("lost")
         )
         await read_async(consumer, 3)
-        await three.group("g").wait_empty_async()
+        await three.group("g").wait_empty_async(timeout=PATIENCE_S)
+        before = len(told)  # more than one if the machine stood still so long before
         with pytest.raises(CommitFailed, match=r"max\.poll\.interval\.ms is 0\.3 s"):
             await consumer.commit()
-        await poll_async(consumer, lambda: told == ["assigned", "lost", "assigned"])
+        await poll_async(consumer, lambda: told[before:][:2] == ["lost", "assigned"])
+        assert told[:2] == ["assigned", "lost"]
 
 
 async def test_a_coroutine_that_raises_in_a_callback(three: Kafka) -> None:
@@ -132,7 +134,7 @@ async def test_heartbeats_go_on_in_a_callback_that_awaits(three: Kafka) -> None:
 
     async def assigned(partitions: list[TopicPartition]) -> None:
         three.clear()
-        await three.wait_for_request_async("Heartbeat", count=3)
+        await three.wait_for_request_async("Heartbeat", count=3, timeout=PATIENCE_S)
         beats.append(len(three.requests("Heartbeat")))
 
     async with quick_async(three) as consumer:
@@ -146,7 +148,7 @@ async def test_close_ends_the_poll_of_another_task(three: Kafka) -> None:
         await read_async(consumer, 3)
         polling = asyncio.create_task(poll_async(consumer, lambda: False))
         await asyncio.sleep(0.05)
-        await consumer.close(timeout=5)
+        await consumer.close(timeout=PATIENCE_S)
         with pytest.raises(ClosedClient):
             await polling
     assert three.group("g").members == []
@@ -166,14 +168,14 @@ async def test_who_polls_while_the_consumer_is_closed_does_not_join_again(three:
         await read_async(consumer, 3)
         waiting = asyncio.create_task(consumer.poll(30))
         await asyncio.sleep(0.05)
-        closing = asyncio.create_task(consumer.close(timeout=5))
+        closing = asyncio.create_task(consumer.close(timeout=PATIENCE_S))
         with pytest.raises(ClosedClient, match="another task"):
             await waiting
         await revoking.wait()
         with pytest.raises(ClosedClient, match="another task"):
             await consumer.poll(0)
         polled.set()
-        await asyncio.gather(closing, consumer.close(timeout=5))
+        await asyncio.gather(closing, consumer.close(timeout=PATIENCE_S))
     assert three.group("g").members == []
     assert three.committed("g", "t") == {0: 2}
 
@@ -200,13 +202,19 @@ async def test_an_iteration_that_is_cancelled_gives_back_what_it_had_not_given_o
 
 STATES: dict[str, Callable[[Kafka], object]] = {
     "nothing to read": lambda kafka: None,
-    "joining": lambda kafka: kafka.delay("JoinGroup", ms=1_500, times=1),
+    "joining": lambda kafka: kafka.delay("JoinGroup", ms=1_500),
     "broker gone": lambda kafka: kafka.stop(),
     "coordinator loading": lambda kafka: kafka.fail("JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS", times=None),
     "not the leader": lambda kafka: kafka.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=None),
     "slow heartbeats": lambda kafka: kafka.delay("Heartbeat", ms=1_500),
 }
 SLOW = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 1_000, "reconnect_backoff_ms": 50}
+
+
+def is_little(spent: list[float]) -> bool:
+    """Who spins does so in every poll; once, it may have been another thread of this process."""
+    assert len(spent) < 3 or min(spent) < 0.25, spent
+    return min(spent, default=1.0) < 0.25
 
 
 @pytest.mark.parametrize("state", list(STATES))
@@ -219,9 +227,11 @@ def test_a_poll_that_waits_does_not_spin(kafka: Kafka, state: str) -> None:
             read(consumer, 1)
         STATES[state](kafka)
         consumer.poll(0)
-        before = time.process_time()
-        consumer.poll(1)
-        assert time.process_time() - before < 0.25  # of both, client and broker
+        spent: list[float] = []
+        while not is_little(spent):
+            before = time.process_time()
+            consumer.poll(1)
+            spent.append(time.process_time() - before)  # of both, client and broker
         kafka.remove_faults()
         consumer.close(timeout=0.5)
 
@@ -236,8 +246,10 @@ async def test_an_asyncio_poll_that_waits_does_not_spin(kafka: Kafka, state: str
             await read_async(consumer, 1)
         STATES[state](kafka)
         await consumer.poll(0)
-        before = time.process_time()
-        await consumer.poll(1)
-        assert time.process_time() - before < 0.25
+        spent: list[float] = []
+        while not is_little(spent):
+            before = time.process_time()
+            await consumer.poll(1)
+            spent.append(time.process_time() - before)
         kafka.remove_faults()
         await consumer.close(timeout=0.5)

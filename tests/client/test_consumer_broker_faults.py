@@ -15,7 +15,7 @@ from kohort.testing import Kafka
 from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.list_offsets import ListOffsetsRequest
 from tests.client.brokers import Log, log_cluster
-from tests.client.consuming import QUICK, Told, poll_until, quick, read, within
+from tests.client.consuming import PATIENCE_S, QUICK, Told, poll_until, quick, read, times_out, within
 from tests.client.scripted import (
     API_VERSIONS,
     CLOSE,
@@ -46,27 +46,19 @@ def silent_port() -> Iterator[int]:
 def test_a_wrong_address_ends_each_call_in_its_time_and_is_named(unused_port: int) -> None:
     with quick(f"127.0.0.1:{unused_port}", "g") as consumer:
         consumer.subscribe(["t"])
-        with within(1.5):
+        with within(0.3):
             assert consumer.poll(0.3) == {}
-        for call in (
-            lambda: consumer.end_offsets(T0, timeout=0.3),
-            lambda: consumer.committed(T0, timeout=0.3),
-            lambda: consumer.partitions_for("t", timeout=0.3),
-            lambda: consumer.list_topics(timeout=0.3),
-        ):
-            with within(1.5), pytest.raises(TimedOut, match=f"127.0.0.1:{unused_port}"):
-                call()
-        with within(2):
+        times_out(lambda timeout: consumer.end_offsets(T0, timeout=timeout), f"127.0.0.1:{unused_port}")
+        times_out(lambda timeout: consumer.committed(T0, timeout=timeout), f"127.0.0.1:{unused_port}")
+        times_out(lambda timeout: consumer.partitions_for("t", timeout=timeout), f"127.0.0.1:{unused_port}")
+        times_out(lambda timeout: consumer.list_topics(timeout=timeout), f"127.0.0.1:{unused_port}")
+        with within(0.5):
             consumer.close(timeout=0.5)
 
 
 def test_a_name_that_nobody_knows_is_named() -> None:
-    with (
-        quick("no-such-host.invalid:9092") as consumer,
-        within(5),
-        pytest.raises(TimedOut, match="no-such-host"),
-    ):
-        consumer.list_topics(timeout=2)
+    with quick("no-such-host.invalid:9092") as consumer:
+        times_out(lambda timeout: consumer.list_topics(timeout=timeout), "no-such-host", 2)
 
 
 def test_all_addresses_of_a_name_are_tried(
@@ -97,14 +89,14 @@ def test_a_broker_that_goes_and_comes_back_is_read_on_without_loss(kafka: Kafka)
         consumer.subscribe(["t"], **told.callbacks)
         assert read(consumer, 2) == [b"a", b"b"]
         kafka.stop()
-        with within(1.5):
+        with within(0.3):
             assert consumer.poll(0.3) == {}
-        with within(1.5), pytest.raises(TimedOut):
+        with within(0.3), pytest.raises(TimedOut):
             consumer.commit(timeout=0.3)
         kafka.start()
         kafka.produce("t", ["c"])
         assert read(consumer, 1) == [b"c"]
-        consumer.commit(timeout=10)
+        consumer.commit(timeout=PATIENCE_S)
         assert kafka.committed("g", "t") == {0: 3}
         assert told.kinds == ["assigned"]  # the group was loaded from the log: nobody had to join
 
@@ -118,7 +110,7 @@ async def test_a_broker_that_goes_and_comes_back_with_asyncio(kafka: Kafka) -> N
         seen: list[bytes] = []
 
         async def read_until(count: int) -> None:
-            deadline = time.monotonic() + 15
+            deadline = time.monotonic() + PATIENCE_S
             while len(seen) < count:
                 assert time.monotonic() < deadline
                 seen.extend([r.value for some in (await consumer.poll(0.2)).values() for r in some])
@@ -152,11 +144,11 @@ def test_a_broker_that_restarts_again_and_again_while_it_is_read(kafka: Kafka) -
 def test_a_broker_that_says_nothing_is_given_up_in_time(silent_port: int) -> None:
     with quick(f"127.0.0.1:{silent_port}", "g") as consumer:
         consumer.subscribe(["t"])
-        with within(1.5):
+        with within(0.3):
             assert consumer.poll(0.3) == {}
-        with within(1.5), pytest.raises(TimedOut):
+        with within(0.3), pytest.raises(TimedOut):
             consumer.end_offsets(T0, timeout=0.3)
-        with within(2):
+        with within(0.3):
             consumer.close(timeout=0.3)
 
 
@@ -169,14 +161,14 @@ def test_a_slow_broker_delays_and_loses_nothing(kafka: Kafka) -> None:
     ):
         c.subscribe(["t"])
         assert read(c, 2) == [b"a", b"b"]
-        c.commit(timeout=5)
+        c.commit(timeout=PATIENCE_S)
     assert kafka.committed("g", "t") == {0: 2}
 
 
 def test_an_answer_that_is_too_late_is_asked_for_again(kafka: Kafka) -> None:
     kafka.produce("t", ["a"])
-    slow = kafka.delay("Fetch", ms=600, times=1)
-    with quick(kafka.bootstrap_servers, request_timeout_ms=200) as consumer:
+    slow = kafka.delay("Fetch", ms=30_000, times=1)
+    with quick(kafka.bootstrap_servers, request_timeout_ms=500) as consumer:
         consumer.assign([T0])
         assert read(consumer, 1) == [b"a"]
     assert slow.hits == 1
@@ -202,7 +194,7 @@ def test_a_connection_that_breaks_at_any_request_is_made_again(api_key: int, fau
     ):
         cluster[1].script(api_key, fault, fault)
         consumer.assign([T0])
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + PATIENCE_S
         while seen != [b"a", b"b"]:
             assert time.monotonic() < deadline, seen
             try:
@@ -226,8 +218,7 @@ def test_a_request_without_an_answer_times_out_and_is_sent_again(api_key: int) -
 def test_a_server_that_only_ever_talks_nonsense_is_named_when_the_time_is_up() -> None:
     with ScriptedCluster(1) as cluster, quick(cluster.bootstrap_servers) as consumer:
         cluster[1].on(API_VERSIONS, Raw(b"SSH-2.0-OpenSSH_9.6\r\n"))
-        with within(3), pytest.raises(TimedOut, match=f"127.0.0.1:{cluster[1].port}"):
-            consumer.list_topics(timeout=0.5)
+        times_out(lambda timeout: consumer.list_topics(timeout=timeout), cluster[1].address, 0.5)
 
 
 # --- older brokers ---------------------------------------------------------------------------------------
@@ -263,7 +254,7 @@ def test_a_broker_that_is_too_old_says_so() -> None:
         cluster.add_topic("t", leaders=[1])
         consumer.assign([T0])
         consumer.seek(T0, 0)
-        with within(5), pytest.raises(KohortError, match=r"(?i)fetch"):
+        with within(0), pytest.raises(KohortError, match=r"(?i)fetch"):
             poll_until(consumer, lambda: False, "it is told")
 
 
@@ -277,8 +268,8 @@ def test_a_corrupt_batch_stops_its_partition_until_a_seek_and_the_others_go_on()
         consumer.assign([T0, T1])
         seen: list[bytes] = []
         errors: list[CorruptRecord] = []
-        deadline = time.monotonic() + 15
-        while len(errors) < 3:
+        deadline = time.monotonic() + PATIENCE_S
+        while len(errors) < 3 or len(seen) < 3:
             assert time.monotonic() < deadline
             try:
                 seen += [r.value for some in consumer.poll(0.2).values() for r in some]
@@ -313,16 +304,16 @@ def test_the_names_of_brokers_are_looked_up_without_blocking_the_poll(
     let_go = threading.Event()
 
     def hangs(*args: object, **more: object) -> object:
-        let_go.wait(20)
+        let_go.wait(PATIENCE_S)
         raise socket.gaierror(-3, "try again")
 
     monkeypatch.setattr(socket, "getaddrinfo", hangs)
     try:
         with quick("slow.test:9092", "g") as consumer:
             consumer.subscribe(["t"])
-            with within(1.5):
+            with within(0.3):
                 assert consumer.poll(0.3) == {}
-            with within(2):
+            with within(0.3):
                 consumer.close(timeout=0.3)
     finally:
         let_go.set()
@@ -334,11 +325,11 @@ def test_two_consumers_in_one_thread(kafka: Kafka) -> None:
     try:
         for consumer in made:
             consumer.subscribe(["t"])
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + PATIENCE_S
         while [len(consumer.assignment()) for consumer in made] != [1, 1]:
             assert time.monotonic() < deadline
             for consumer in made:
                 consumer.poll(0.02)
     finally:
         for consumer in made:
-            consumer.close(timeout=5)
+            consumer.close(timeout=PATIENCE_S)

@@ -3,6 +3,9 @@ near replicas, transactions, topic ids, fetch sessions."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 from kohort import (
@@ -14,11 +17,11 @@ from kohort import (
     TopicPartition,
 )
 from kohort.client.errors import LogTruncation
-from kohort.wire.messages.fetch import FetchRequest
+from kohort.wire.messages.fetch import FetchRequest, FetchResponse
 from kohort.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from tests.client.brokers import Log, LogCluster, log_cluster
-from tests.client.consuming import QUICK, poll_until, quick, read
-from tests.client.scripted import all_versions
+from tests.client.consuming import PATIENCE_S, QUICK, poll_until, quick, read
+from tests.client.scripted import Received, all_versions
 from tests.clients.process import eventually
 
 T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
@@ -91,7 +94,7 @@ def test_a_broker_that_lags_behind_does_not_lead_back_to_an_old_leader() -> None
         fresh = list(cluster.topics["t"])
         before = len(cluster.fetches(1))
         cluster.topics["t"][0] = (1, 5)  # what a broker says that has not heard of it yet
-        consumer.partitions_for("t", timeout=5)
+        consumer.partitions_for("t", timeout=PATIENCE_S)
         cluster.topics["t"] = fresh
         log.append([b"c"], epoch=6)
         assert read(consumer, 1) == [b"c"]
@@ -104,13 +107,16 @@ async def test_a_leader_that_moves_is_followed_with_asyncio_too() -> None:
         async with AsyncConsumer({**QUICK, "bootstrap.servers": cluster.bootstrap_servers}) as consumer:
             await consumer.assign([T0])
             seen: list[bytes] = []
-            for _ in range(200):
-                seen += [r.value for some in (await consumer.poll(0.1)).values() for r in some]
-                if seen == [b"a"] and not cluster.fetches(2):
-                    cluster.move_leader("t", 0, to=2)
-                    log.append([b"b"], epoch=1)
-                if seen == [b"a", b"b"]:
-                    break
+
+            async def read_until(count: int) -> None:
+                async with asyncio.timeout(PATIENCE_S):
+                    while len(seen) < count:
+                        seen.extend([r.value for some in (await consumer.poll(0.1)).values() for r in some])
+
+            await read_until(1)
+            cluster.move_leader("t", 0, to=2)
+            log.append([b"b"], epoch=1)
+            await read_until(2)
             assert seen == [b"a", b"b"]
 
 
@@ -119,9 +125,10 @@ async def test_a_leader_that_moves_is_followed_with_asyncio_too() -> None:
 
 def truncated(cluster: LogCluster, log: Log) -> None:
     """Node 2 takes over in epoch 1 without the last record, and writes another one in its place."""
-    log.truncate(2)
-    log.append([b"C"], epoch=1)
-    cluster.move_leader("t", 0, to=2)
+    with cluster.lock:
+        log.truncate(2)
+        log.append([b"C"], epoch=1)
+        cluster.move_leader("t", 0, to=2)
 
 
 def test_a_log_that_was_cut_back_is_read_from_where_it_diverged() -> None:
@@ -241,10 +248,11 @@ def test_read_committed_gives_nothing_that_was_aborted_or_is_open_and_no_markers
         reader(cluster, isolation_level="read_committed") as consumer,
     ):
         assert read(consumer, 4) == [b"plain", b"7a", b"7b", b"8c"]
+        more = poll_until(consumer, lambda: consumer.position(T0) == 9, "it is behind the last marker")
+        assert more == []
         assert consumer.poll(0.1) == {}
-        assert consumer.position(T0) == 9  # behind the last marker
-        assert consumer.end_offsets(T0, timeout=5) == {T0: 9}
-        assert consumer.lag(timeout=5) == {T0: 0}
+        assert consumer.end_offsets(T0, timeout=PATIENCE_S) == {T0: 9}
+        assert consumer.lag(timeout=PATIENCE_S) == {T0: 0}
         assert {fetch.isolation_level for fetch in cluster.fetches()} == {1}
 
 
@@ -252,7 +260,7 @@ def test_read_uncommitted_gives_everything_but_markers() -> None:
     with log_cluster({T0: transactions()}) as cluster, reader(cluster) as consumer:
         assert read(consumer, 7) == [b"plain", b"7a", b"7b", b"8a", b"8b", b"8c", b"9a"]
         assert consumer.position(T0) == 10
-        assert consumer.end_offsets(T0, timeout=5) == {T0: 10}
+        assert consumer.end_offsets(T0, timeout=PATIENCE_S) == {T0: 10}
 
 
 def test_a_log_that_ends_in_aborted_records_moves_the_position_past_them() -> None:
@@ -287,7 +295,7 @@ def test_arrow_is_read_committed_too() -> None:
         log_cluster({T0: transactions()}) as cluster,
         reader(cluster, isolation_level="read_committed") as consumer,
     ):
-        batch = consumer.poll_arrow(5)
+        batch = consumer.poll_arrow(PATIENCE_S)
         assert batch is not None
         assert batch.column("value").to_pylist() == [b"plain", b"7a", b"7b", b"8c"]
 
@@ -307,8 +315,9 @@ def test_a_topic_with_another_id_is_another_topic() -> None:
     logs = {T0: Log([b"a", b"b", b"c"])}
     with log_cluster(logs) as cluster, reader(cluster) as consumer:
         assert read(consumer, 3) == [b"a", b"b", b"c"]
-        cluster.logs[T0] = Log([b"x"])  # deleted and made again
-        cluster.topic_ids["t"] = b"\x77" * 16
+        with cluster.lock:
+            cluster.logs[T0] = Log([b"x"])  # deleted and made again
+            cluster.topic_ids["t"] = b"\x77" * 16
         assert read(consumer, 1) == [b"x"]
 
 
@@ -321,7 +330,8 @@ def test_a_session_names_a_partition_once_and_again_only_when_it_moved() -> None
         assert sorted(read(consumer, 2)) == [b"a", b"b"]
         logs[T2].append([b"c"])
         assert read(consumer, 1) == [b"c"]
-        eventually(lambda: consumer.poll(0.02) == {} and len(cluster.fetches()) >= 5, "it goes on fetching")
+        told = len(cluster.fetches()) + 1  # the next one may still tell of the last record
+        poll_until(consumer, lambda: len(cluster.fetches()) >= max(5, told + 1), "it goes on fetching")
         fetches = cluster.fetches()
         assert fetches[0].session_epoch == 0
         assert [fetch.session_epoch for fetch in fetches[1:]] == list(range(1, len(fetches)))
@@ -372,6 +382,19 @@ def test_a_broker_without_sessions_is_asked_in_full_every_time() -> None:
 # --- late answers ----------------------------------------------------------------------------------------------------
 
 
+class Late:
+    """A fetch that node 1 answers when it is let go."""
+
+    def __init__(self, cluster: LogCluster) -> None:
+        self.came, self.let_go = threading.Event(), threading.Event()
+        self._cluster = cluster
+
+    def __call__(self, request: Received) -> FetchResponse:
+        self.came.set()
+        self.let_go.wait(PATIENCE_S)
+        return self._cluster.fetch(1, request)
+
+
 def test_a_late_answer_for_a_position_that_a_seek_changed_is_dropped() -> None:
     log = Log([b"a", b"b", b"c"], records_per_batch=1)
     with log_cluster({T0: log}) as cluster, reader(cluster, fetch_max_wait_ms=200) as consumer:
@@ -399,6 +422,9 @@ def test_out_of_range_after_a_seek_is_ignored() -> None:
     log = Log([b"a", b"b"], records_per_batch=1)
     with log_cluster({T0: log}) as cluster, reader(cluster, auto_offset_reset="none") as consumer:
         consumer.seek(T0, 99)
-        eventually(lambda: cluster.fetches() or consumer.poll(0), "a fetch out of range is under way")
+        late = Late(cluster)
+        cluster[1].script(FETCH, late)
+        poll_until(consumer, late.came.is_set, "a fetch out of range is under way")
         consumer.seek(T0, 1)
+        late.let_go.set()
         assert read(consumer, 1) == [b"b"]
