@@ -17,7 +17,7 @@ def congestion_control(sock: socket.socket) -> str:
 
 def connected(from_address: str) -> tuple[socket.socket, socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        near = socket.create_connection(listening.getsockname(), 10, (from_address, 0))
+        near = socket.create_connection(listening.getsockname(), 60, (from_address, 0))
         return near, listening.accept()[0]
 
 
@@ -25,9 +25,14 @@ def connections_of_this_process(port: int) -> Iterator[socket.socket]:
     """Both ends of those that lead to a port."""
     for name in os.listdir("/proc/self/fd"):
         try:
-            sock = socket.socket(fileno=os.dup(int(name)))
+            copy = os.dup(int(name))
         except OSError:
-            continue  # closed meanwhile, or no socket
+            continue  # closed meanwhile
+        try:
+            sock = socket.socket(fileno=copy)
+        except OSError:
+            os.close(copy)  # no socket
+            continue
         with sock:
             if sock.family == socket.AF_INET and sock.type == socket.SOCK_STREAM and is_connected(sock, port):
                 yield sock

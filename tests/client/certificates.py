@@ -56,4 +56,4 @@ def _signed(made: Certificates, name: str, alternative_names: str) -> None:
 
 
 def _openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=30)
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=120)

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from kohort.client.config import CONSUMER, ConsumerConfig, read_config
-from kohort.client.effects import ANY_NODE, Answer, Lane, Outbox, Send
+from kohort.client.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Outbox, Send
 from kohort.client.engine import Engine
 from kohort.wire.messages.heartbeat import HeartbeatRequest
 from kohort.wire.struct import Message
 
 HEARTBEAT = HeartbeatRequest.API_KEY
-PATIENCE_MS = 10_000
+PATIENCE_MS = 60_000  # only ends a test that hangs: a machine may be busy
 
 
 def config_for(bootstrap_servers: str, **settings: object) -> ConsumerConfig:
@@ -101,6 +101,18 @@ class Driven:
         )
         assert answered, "no answer at all"
         return next(answer for answer in self.asker.answers if answer.send is send)
+
+    def failure(self, says: str, kind: FailureKind = FailureKind.TIMED_OUT, **more: Any) -> Failure:
+        """The failure of a request that ends by its timeout. What there is to say may not have happened by then, if
+        somebody was not given a processor: it is asked again until it is said."""
+        deadline_ms = self.engine.now_ms() + PATIENCE_MS
+        while True:
+            failure = self.call(**more).failure
+            assert failure is not None
+            assert failure.kind is kind
+            if says in failure.message:
+                return failure
+            assert self.engine.now_ms() < deadline_ms, failure.message
 
     def eventually(self, condition: Callable[[], object]) -> None:
         """Drives until something is so that no event of ours will tell: what a broker has received."""

@@ -39,7 +39,7 @@ from kohort.wire.notation import all_apis
 from kohort.wire.struct import ZERO_UUID, Message
 
 METADATA, API_VERSIONS = 3, 18
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0  # only ends a test that hangs: a machine may be busy
 Versions = dict[int, tuple[int, int]]
 
 
@@ -139,6 +139,7 @@ class ScriptedBroker:
         self._scripts: dict[int, deque[Reply | Handler]] = {}
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
+        self._reservation: socket.socket | None = None
         self._threads: list[threading.Thread] = []
         self._sockets: set[socket.socket] = set()
 
@@ -168,14 +169,15 @@ class ScriptedBroker:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
+        self.end()
         assert error is not None or not self.surprises, self.surprises
 
     def start(self) -> None:
         """Listens, on the port it had before if it was stopped."""
-        listener = socket.create_server((self.host, self.port))
-        self.port = listener.getsockname()[1]
-        self._listener = listener
+        if self._reservation is None:
+            self._reservation = _reserve(self.host, self.port)
+            self.port = self._reservation.getsockname()[1]
+        self._listener = listener = socket.create_server((self.host, self.port))
         self._begin(self._accept, listener)
 
     def stop(self) -> None:
@@ -184,11 +186,19 @@ class ScriptedBroker:
         if listener is not None:
             with suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
+            self._threads[0].join(PATIENCE_S)  # who accepts: from now on there are no more connections
             listener.close()
         self.drop_connections()
         for thread in self._threads:
             thread.join(PATIENCE_S)
         self._threads.clear()
+
+    def end(self) -> None:
+        """Stopped for good: others may have the port."""
+        self.stop()
+        if self._reservation is not None:
+            self._reservation.close()
+            self._reservation = None
 
     def drop_connections(self) -> None:
         with self._lock:
@@ -210,19 +220,20 @@ class ScriptedBroker:
                 sock, _ = listener.accept()
             except OSError:
                 return
+            with self._lock:
+                self._sockets.add(sock)
             self.connection_count += 1
             self._begin(self._serve, sock, self.connection_count)
 
     def _serve(self, sock: socket.socket, number: int) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with self._lock:
-            self._sockets.add(sock)
         stream = sock
         try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
-                stream = self._tls.wrap_socket(sock, server_side=True)
                 with self._lock:
+                    stream = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
                     self._sockets.add(stream)
+                stream.do_handshake()
             while (frame := _read_frame(stream)) is not None:
                 if not self._reply(stream, frame, number):
                     break
@@ -323,7 +334,7 @@ class ScriptedCluster:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for broker in self.nodes.values():
-            broker.stop()
+            broker.end()
         surprises = [surprise for broker in self.nodes.values() for surprise in broker.surprises]
         assert error is not None or not surprises, surprises
 
@@ -381,6 +392,14 @@ def all_versions(**newest: int) -> Versions:
         if api.module in newest:
             found[key] = (api.versions.first, newest[api.module])
     return found
+
+
+def _reserve(host: str, port: int) -> socket.socket:
+    """Bound and never open: while the broker is stopped the port is given to nobody, not even to who connects to it."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((host, port))
+    return reserved
 
 
 def _read_frame(sock: socket.socket) -> memoryview | None:

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from kohort.client.effects import ANY_NODE, Lane
+from kohort.client.effects import ANY_NODE, Answer, Lane
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.client.driving import HEARTBEAT, Driven, driven
+from tests.client.driving import HEARTBEAT, PATIENCE_MS, Driven, driven
 from tests.client.scripted import (
     API_VERSIONS,
     CLOSE,
@@ -62,6 +62,16 @@ def ask_at_random(client: Driven, rng: random.Random, count: int) -> None:
             client.run(lambda: False, rng.randint(0, 5))
 
 
+def eventually_answered(client: Driven, node_id: int) -> Answer:
+    """Ten requests at least: the first ones may meet what is left of the mischief. More if somebody was slow: we give
+    a broker 100 ms to say which versions it has."""
+    deadline_ms = client.engine.now_ms() + PATIENCE_MS
+    answers = [client.call(node_id=node_id) for _ in range(10)]
+    while answers[-1].failure is not None and client.engine.now_ms() < deadline_ms:
+        answers.append(client.call(node_id=node_id))
+    return answers[-1]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_every_request_is_answered_once_whatever_the_brokers_do(seed: int) -> None:
     rng, mischief = random.Random(seed), Mischief(seed)
@@ -83,5 +93,5 @@ def test_every_request_is_answered_once_whatever_the_brokers_do(seed: int) -> No
                     assert answer.response.error_code == answer.send.about, f"seed {seed}"  # its own answer
             mischief.is_on = False
             for node_id in (1, 2, 3):
-                answers = [client.call(node_id=node_id) for _ in range(10)]
-                assert answers[-1].failure is None, f"seed {seed}"
+                answered = eventually_answered(client, node_id)
+                assert answered.failure is None, f"seed {seed}: {answered.failure}"

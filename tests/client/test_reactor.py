@@ -13,7 +13,7 @@ import pytest
 from kohort.client.effects import Lane
 from kohort.client.reactor import Address, Clock, Found, LoopReactor, SelectorReactor, is_numeric
 
-PATIENCE_MS = 10_000
+PATIENCE_MS = 60_000  # only ends a test that hangs: a machine may be busy
 
 
 @pytest.fixture
@@ -160,8 +160,10 @@ def test_a_name_is_looked_up_elsewhere_and_called_back_here() -> None:
 def test_the_clock_shows_the_time_of_day_and_does_not_go_back() -> None:
     import time
 
+    earliest = time.time() * 1000
     now_ms = Clock().now_ms
-    assert abs(now_ms() - time.time() * 1000) < 2000
+    shown_now = now_ms()
+    assert earliest - 2000 < shown_now < time.time() * 1000 + 2000
     shown = [now_ms() for _ in range(100)]
     assert shown == sorted(shown)
 
@@ -185,11 +187,11 @@ async def test_the_same_registrations_over_asyncio(pair: Pair) -> None:
     reactor.after_turn = after_turn
     reactor.register(one, Lane.DATA, on_readable)
     other.send(b"a")
-    await asyncio.wait_for(turned.wait(), 10)
+    await asyncio.wait_for(turned.wait(), 60)
     assert calls == ["a", "turn"]
     turned.clear()
     reactor.want_write(one, lambda: reactor.want_write(one, None))
-    await asyncio.wait_for(turned.wait(), 10)
+    await asyncio.wait_for(turned.wait(), 60)
     reactor.unregister(one)
     other.send(b"b")
     await asyncio.sleep(0)
@@ -203,9 +205,9 @@ async def test_a_name_and_a_wakeup_from_another_thread_make_a_turn() -> None:
     reactor.after_turn = turned.set
     found: list[int] = []
     reactor.resolve("kafka.test", 9092, lambda addresses, error: found.append(len(addresses)))
-    await asyncio.wait_for(turned.wait(), 10)
+    await asyncio.wait_for(turned.wait(), 60)
     assert found == [2]
     turned.clear()
     threading.Thread(target=reactor.wakeup).start()
-    await asyncio.wait_for(turned.wait(), 10)
+    await asyncio.wait_for(turned.wait(), 60)
     reactor.close()

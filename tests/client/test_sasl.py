@@ -15,6 +15,7 @@ import pytest
 from kohort.client.async_engine import AsyncEngine
 from kohort.client.effects import Failure, FailureKind
 from kohort.client.errors import AuthenticationFailed
+from kohort.client.reactor import SelectorReactor
 from kohort.client.sasl import credentials, scram
 from kohort.client.tls import security_for
 from kohort.client.transport import Rejected
@@ -24,11 +25,12 @@ from kohort.wire.messages.heartbeat import HeartbeatResponse
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from kohort.wire.messages.sasl_handshake import SaslHandshakeResponse
 from tests.client.certificates import make_certificates
-from tests.client.driving import HEARTBEAT, config_for, driven
+from tests.client.driving import HEARTBEAT, PATIENCE_MS, config_for, driven
 from tests.client.scripted import Held, Received, ScriptedBroker, all_versions
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 OK = HeartbeatResponse()
+SESSION_MS = 240_000
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
 Step = Callable[[Received], SaslAuthenticateResponse]
@@ -170,7 +172,7 @@ async def test_and_so_is_who_waits_on_a_loop() -> None:
     with broker:
         engine = AsyncEngine(config_for(broker.address, **settings_for("PLAIN", "guess")))
         with pytest.raises(AuthenticationFailed, match="wrong password"):
-            await engine.wait(lambda: False, engine.now_ms() + 10_000)
+            await engine.wait(lambda: False, engine.now_ms() + PATIENCE_MS)
         engine.close()
 
 
@@ -274,15 +276,20 @@ def test_a_jaas_config_without_credentials_says_what_to_give() -> None:
 
 def test_a_session_is_renewed_by_a_new_connection_before_it_ends() -> None:
     def for_a_while(request: Received) -> SaslAuthenticateResponse:
-        return SaslAuthenticateResponse(session_lifetime_ms=200)
+        return SaslAuthenticateResponse(session_lifetime_ms=SESSION_MS)
 
-    broker = sasl_broker(for_a_while)
-    with broker, driven(broker.address, **settings_for("PLAIN")) as client:
+    broker, reactor = sasl_broker(for_a_while), SelectorReactor()
+    clock, later_ms = reactor.now_ms, 0
+    reactor.now_ms = lambda: clock() + later_ms
+    with broker, driven(broker.address, reactor=reactor, **settings_for("PLAIN")) as client:
         client.know_nodes()
         held = Held(OK)
         broker.script(HEARTBEAT, held)
-        client.asker.ask(node_id=1)
-        client.eventually(lambda: not client.engine.network.is_ready(1))
+        client.asker.ask(node_id=1, timeout_ms=10 * SESSION_MS)
+        client.eventually(lambda: broker.requests_of(HEARTBEAT))
+        assert client.engine.network.is_ready(1)
+        later_ms = SESSION_MS - 1000
+        assert not client.engine.network.is_ready(1)
         assert client.call(node_id=1).response == OK  # on a second connection
         assert broker.connection_count == 2
         held.release()

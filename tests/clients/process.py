@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 KOHORT = Path(sys.executable).parent / "kohort"
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 90.0  # these only end a test that hangs: a machine may be busy
 STOP_TIMEOUT_S = 60.0
 
 
@@ -37,13 +37,23 @@ class BrokerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._port = port
         directory.mkdir(parents=True, exist_ok=True)
-        self.restart()
+        self._reservation = _reserve(port) if port else None
+        try:
+            self.restart()
+        except BaseException:
+            self._give_back_port()
+            raise
 
     def __enter__(self) -> BrokerProcess:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.kill()
+        self._give_back_port()
+
+    def _give_back_port(self) -> None:
+        if self._reservation is not None:
+            self._reservation.close()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -67,7 +77,8 @@ class BrokerProcess:
         with self.log_file.open("ab") as log:
             log.write(f"--- start {self.starts}: {' '.join(command[1:])}\n".encode())
             log.flush()
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+            # Unbuffered: of two lines that come at once, the second must not wait where `select` does not see it.
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, bufsize=0)
         self.starts += 1
         try:
             self._port = self._read_port(time.monotonic() + START_TIMEOUT_S)
@@ -127,8 +138,9 @@ def fixed_port() -> int:
     A client that reconnects to an ephemeral port while nobody listens there may be given that very port and talk to
     itself; a broker that is killed and started again needs one that this cannot happen to.
     """
+    chance = random.SystemRandom()  # not what a test may have seeded, in several processes alike
     for _ in range(200):
-        port = random.randrange(15_000, 32_000)
+        port = chance.randrange(15_000, 32_000)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -138,7 +150,15 @@ def fixed_port() -> int:
     raise AssertionError("no free port between 15000 and 32000")
 
 
-def eventually(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
+def _reserve(port: int) -> socket.socket:
+    """Bound and never open: while the broker is down the port is given to nobody else, and it may still have it."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", port))
+    return reserved
+
+
+def eventually(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
     """Waits until the condition is true and returns its value; else fails with `what` was waited for."""
     deadline = time.monotonic() + timeout_s
     while True:
