@@ -9,18 +9,28 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
 
 from kohort import AsyncConsumer, ClosedClient, ConcurrentUse, Consumer, TopicPartition
 from kohort.testing import Kafka
-from tests.client.consuming import QUICK, Told, joined, open_descriptors, poll_until, quick, read, within
+from tests.client.consuming import (
+    PATIENCE_S,
+    QUICK,
+    Told,
+    joined,
+    open_descriptors,
+    poll_until,
+    quick,
+    read,
+    within,
+)
 from tests.clients.process import eventually
 
 T0 = TopicPartition("t", 0)
-PROGRAM_TIMEOUT_S = 30
+PROGRAM_TIMEOUT_S = 120
 
 
 @pytest.fixture
@@ -31,8 +41,24 @@ def three(kafka: Kafka) -> Kafka:
     return kafka
 
 
+@pytest.fixture(autouse=True)
+def others() -> Iterator[None]:
+    """Threads that a consumer of another test has left behind are not this test's."""
+    OTHERS[:] = threading.enumerate()
+    yield
+    OTHERS.clear()
+
+
+OTHERS: list[threading.Thread] = []
+
+
+def new_threads() -> list[threading.Thread]:
+    """Begun in this test, and still there."""
+    return [thread for thread in threading.enumerate() if thread not in OTHERS]
+
+
 def background_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("kohort-heartbeat")]
+    return [thread.name for thread in new_threads() if thread.name.startswith("kohort-heartbeat")]
 
 
 # --- close in the middle of anything -------------------------------------------------------------------------
@@ -57,8 +83,8 @@ def test_close_in_the_middle_of_anything_ends_in_time_and_leaves_the_group(three
     consumer.subscribe(["t"])
     with three.delay(api, ms=1_000, times=1) as slow:
         poll_until(consumer, lambda: slow.hits > 0, "it waits for the answer")
-        with within(4):
-            consumer.close(timeout=3)
+        with within(5):
+            consumer.close(timeout=15)
     eventually(lambda: not three.group("g").members, "nobody is left in the group")
     assert background_threads() == []
 
@@ -75,11 +101,14 @@ def test_close_while_the_group_waits_for_another_member(three: Kafka, strategy: 
         poll_until(
             consumer, lambda: three.group("g").state == "PreparingRebalance", "it waits for the other one"
         )
-        with within(2):
-            consumer.close(timeout=5)
+        with within(5):
+            consumer.close(timeout=PATIENCE_S)
         assert len(three.group("g").members) == 1
-        poll_until(other, lambda: three.group("g").state == "Stable", "the other one has it all")
-        assert other.assignment() == {T0}
+        poll_until(
+            other,
+            lambda: three.group("g").state == "Stable" and other.assignment() == {T0},
+            "the other one has it all",
+        )
 
 
 def test_close_in_the_middle_of_a_commit(three: Kafka) -> None:
@@ -90,7 +119,7 @@ def test_close_in_the_middle_of_a_commit(three: Kafka) -> None:
     heard: list[Exception | None] = []
     with three.delay("OffsetCommit", ms=300, times=1):
         consumer.commit_async({T0: 2}, lambda offsets, error: heard.append(error))
-        consumer.close(timeout=5)
+        consumer.close(timeout=PATIENCE_S)
     assert three.committed("g", "t") == {0: 2}
     assert heard == [None]
 
@@ -99,7 +128,7 @@ def test_close_does_not_wait_longer_than_it_may(three: Kafka) -> None:
     consumer = quick(three.bootstrap_servers, "g")
     consumer.subscribe(["t"])
     read(consumer, 3)
-    with three.delay("OffsetCommit", ms=5_000, times=1), within(2):
+    with three.delay("OffsetCommit", ms=60_000, times=1), within(0.3):
         consumer.close(timeout=0.3)
     assert background_threads() == []
 
@@ -108,15 +137,15 @@ def test_close_without_any_time_still_says_good_bye(three: Kafka) -> None:
     consumer = quick(three.bootstrap_servers, "g")
     consumer.subscribe(["t"])
     joined(consumer)
-    with within(2):
+    with within(0):
         consumer.close(timeout=0)
     eventually(lambda: not three.group("g").members, "it has left the group")
 
 
 def test_close_in_a_callback(three: Kafka) -> None:
     consumer = quick(three.bootstrap_servers, "g")
-    consumer.subscribe(["t"], on_assigned=lambda partitions: consumer.close(timeout=5))
-    with within(10), pytest.raises(ClosedClient):
+    consumer.subscribe(["t"], on_assigned=lambda partitions: consumer.close(timeout=PATIENCE_S))
+    with within(5), pytest.raises(ClosedClient):
         poll_until(consumer, lambda: False, "it closes itself")
     eventually(lambda: not three.group("g").members, "it has left the group")
     assert background_threads() == []
@@ -126,8 +155,8 @@ def test_close_in_a_commit_callback(three: Kafka) -> None:
     consumer = quick(three.bootstrap_servers, "g", enable_auto_commit=False)
     consumer.subscribe(["t"])
     read(consumer, 3)
-    consumer.commit_async(callback=lambda offsets, error: consumer.close(timeout=5))
-    with within(10), pytest.raises(ClosedClient):
+    consumer.commit_async(callback=lambda offsets, error: consumer.close(timeout=PATIENCE_S))
+    with within(5), pytest.raises(ClosedClient):
         poll_until(consumer, lambda: False, "it closes itself")
     assert three.committed("g", "t") == {0: 3}
 
@@ -137,7 +166,7 @@ def test_close_in_an_iteration_commits_what_was_given_out(three: Kafka) -> None:
     consumer.subscribe(["t"])
     records = iter(consumer)
     assert [next(records).offset, next(records).offset] == [0, 1]
-    consumer.close(timeout=5)
+    consumer.close(timeout=PATIENCE_S)
     with pytest.raises(ClosedClient):
         list(records)
     assert three.committed("g", "t") == {0: 2}
@@ -148,7 +177,7 @@ def test_close_while_the_broker_is_gone(three: Kafka) -> None:
     consumer.subscribe(["t"])
     read(consumer, 3)
     three.stop()
-    with within(3):
+    with within(0.5):
         consumer.close(timeout=0.5)
     three.start()
 
@@ -177,7 +206,7 @@ def test_a_callback_that_raises_while_closing_is_raised_after_everything_is_clos
     consumer.subscribe(["t"], on_revoked=fail)
     joined(consumer)
     with pytest.raises(RuntimeError, match="no"):
-        consumer.close(timeout=5)
+        consumer.close(timeout=PATIENCE_S)
     assert three.group("g").members == []
     assert background_threads() == []
 
@@ -188,13 +217,9 @@ async def test_an_asyncio_consumer_that_is_closed_in_the_middle_of_a_join(three:
     with three.delay("JoinGroup", ms=500, times=1) as slow:
         while not slow.hits:
             await consumer.poll(0.02)
-        async with asyncio.timeout(5):
-            await consumer.close(timeout=3)
-    for _ in range(200):
-        if not three.group("g").members:
-            break
-        await asyncio.sleep(0.02)
-    assert three.group("g").members == []
+        async with asyncio.timeout(20):
+            await consumer.close(timeout=15)
+    await three.group("g").wait_empty_async(timeout=PATIENCE_S)
 
 
 async def test_an_asyncio_poll_that_is_cancelled_leaves_a_consumer_that_can_be_closed(three: Kafka) -> None:
@@ -213,15 +238,15 @@ async def test_an_asyncio_poll_that_is_cancelled_leaves_a_consumer_that_can_be_c
 
 def test_a_closed_consumer_leaves_no_thread_and_no_descriptor(three: Kafka) -> None:
     quick(three.bootstrap_servers, "warm").close()
-    before, threads = open_descriptors(), threading.active_count()
+    before = open_descriptors()
     for turn in range(5):
         consumer = quick(three.bootstrap_servers, f"g{turn}")
         consumer.subscribe(["t"])
         read(consumer, 3)
-        consumer.close(timeout=5)
+        consumer.close(timeout=PATIENCE_S)
     # The broker's ends of the connections are in this process too, and are closed a moment later.
     eventually(lambda: len(open_descriptors()) <= len(before), "all descriptors are closed")
-    assert threading.active_count() == threads
+    assert [thread.name for thread in new_threads() if thread.name.startswith("kohort")] == ["kohort-broker"]
 
 
 async def test_a_closed_asyncio_consumer_leaves_no_descriptor(three: Kafka) -> None:
@@ -233,11 +258,9 @@ async def test_a_closed_asyncio_consumer_leaves_no_descriptor(three: Kafka) -> N
             seen = 0
             while seen < 3:
                 seen += sum(map(len, (await consumer.poll(1)).values()))
-    for _ in range(200):
-        if len(open_descriptors()) <= len(before):
-            break
-        await asyncio.sleep(0.02)
-    assert len(open_descriptors()) <= len(before)
+    async with asyncio.timeout(PATIENCE_S):
+        while len(open_descriptors()) > len(before):
+            await asyncio.sleep(0.02)
 
 
 def test_a_consumer_that_cannot_be_made_leaves_nothing(three: Kafka) -> None:
@@ -247,7 +270,7 @@ def test_a_consumer_that_cannot_be_made_leaves_nothing(three: Kafka) -> None:
     for wrong in ({"partition.assignment.strategy": "no-such"}, {"value.deserializer": 7}):
         with pytest.raises((SettingError, ValueError)):
             Consumer({"bootstrap.servers": three.bootstrap_servers, "group.id": "g", **wrong})
-    assert open_descriptors() == before
+    assert open_descriptors() <= before  # what other tests had may still be going
     assert background_threads() == []
 
 
@@ -271,11 +294,11 @@ def test_thirty_poll_loops_in_threads_close_cleanly(three: Kafka) -> None:
     for thread in threads:
         thread.start()
     try:
-        eventually(lambda: errors or list(owned.values()) == [1] * 30, "everybody has a partition", 60)
+        eventually(lambda: errors or list(owned.values()) == [1] * 30, "everybody has a partition", 120)
     finally:
         stop.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(PATIENCE_S)
     assert errors == []
     assert not any(thread.is_alive() for thread in threads)
     assert three.group("many").members == []
@@ -291,7 +314,7 @@ def test_a_second_thread_is_refused_also_by_close_and_the_first_goes_on(three: K
 
         def wait() -> None:
             began.set()
-            got.append(sum(map(len, consumer.poll(15).values())))
+            got.append(sum(map(len, consumer.poll(PATIENCE_S).values())))
 
         thread = threading.Thread(target=wait)
         thread.start()
@@ -308,7 +331,7 @@ def test_a_second_thread_is_refused_also_by_close_and_the_first_goes_on(three: K
         assert refused(lambda: consumer.commit())
         assert refused(lambda: consumer.close())
         three.produce("t", ["d"])
-        thread.join(20)
+        thread.join(2 * PATIENCE_S)
         assert got == [1]
 
 
@@ -333,7 +356,7 @@ if pid == 0:
     consumer.close()
     own = Consumer({"bootstrap.servers": sys.argv[1], "auto.offset.reset": "earliest"})
     own.assign([("t", 0)])
-    if not sum(map(len, own.poll(10).values())):
+    if not sum(map(len, own.poll(60).values())):
         code = 3
     own.close()
     os._exit(code)
@@ -383,9 +406,9 @@ with Consumer({"bootstrap.servers": sys.argv[1], "group.id": "g", "auto.offset.r
     while len(seen) < 3:
         seen += [r.value for some in consumer.poll(1).values() for r in some]
     for turn in range(3):
-        print("waiting", flush=True)
         try:
-            consumer.poll(30)
+            print("waiting", flush=True)
+            consumer.poll(60)
             print("not interrupted", flush=True)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
@@ -438,7 +461,7 @@ def test_ctrl_c_ends_a_program_which_leaves_its_group(three: Kafka) -> None:
 def test_ctrl_c_while_joining_leaves_no_ghost(three: Kafka) -> None:
     slow = three.delay("JoinGroup", ms=1_000, times=1)
     with program(ENDED, three.bootstrap_servers) as process:
-        slow.wait()
+        slow.wait(timeout=PROGRAM_TIMEOUT_S)
         interrupt(process)
         output, _ = process.communicate(timeout=PROGRAM_TIMEOUT_S)
         assert "KeyboardInterrupt" in output

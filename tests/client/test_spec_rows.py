@@ -12,10 +12,11 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from kohort import Admin, Consumer, OffsetAndMetadata, TopicPartition
+from kohort import Admin, Consumer, OffsetAndMetadata, TopicPartition, Wakeup
 from kohort.testing import Kafka
+from kohort.wire.messages.offset_commit import OffsetCommitRequest
 from tests.client.brokers import Log, log_cluster
-from tests.client.consuming import Told, joined, poll_until, quick, read, within
+from tests.client.consuming import PATIENCE_S, Told, joined, poll_until, quick, read, within
 from tests.client.rows import SECTIONS
 from tests.clients.process import eventually
 
@@ -82,8 +83,14 @@ def test_one_poll_does_its_things_in_order(kafka: Kafka) -> None:
         "Fetch",
         "OffsetCommit",
     ]
-    firsts = list(dict.fromkeys(request.api for request in kafka.requests() if request.api in wanted))
+    # While nothing was read yet it may commit that: an interval can be over before the first answer to a fetch.
+    requests = [r for r in kafka.requests() if r.api != "OffsetCommit" or 1 in offsets_in(r.message)]
+    firsts = list(dict.fromkeys(request.api for request in requests if request.api in wanted))
     assert firsts == wanted
+
+
+def offsets_in(commit: OffsetCommitRequest) -> list[int]:
+    return [partition.committed_offset for topic in commit.topics for partition in topic.partitions]
 
 
 def test_a_poll_of_what_is_buffered_does_no_more_than_fetch_ahead(kafka: Kafka) -> None:
@@ -103,9 +110,17 @@ def test_a_long_poll_sends_heartbeats_and_commits_when_they_are_due(kafka: Kafka
         consumer.subscribe(["t"])
         read(consumer, 1)
         kafka.clear()
-        assert consumer.poll(0.8) == {}
-        assert len(kafka.requests("Heartbeat")) >= 5
-        assert kafka.committed("g", "t") == {0: 1}
+
+        def watch() -> None:
+            kafka.wait_for_request("Heartbeat", count=5, timeout=PATIENCE_S)
+            eventually(lambda: kafka.committed("g", "t") == {0: 1}, "it commits", PATIENCE_S)
+            consumer.wakeup()
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        with pytest.raises(Wakeup):
+            consumer.poll(3 * PATIENCE_S)
+        watcher.join()
 
 
 def test_the_next_fetch_is_under_way_when_poll_returns() -> None:
@@ -118,15 +133,15 @@ def test_the_next_fetch_is_under_way_when_poll_returns() -> None:
 
 def test_a_poll_waits_for_data_no_longer_than_its_time(kafka: Kafka) -> None:
     kafka.create_topic("t")
-    with quick(kafka.bootstrap_servers, fetch_max_wait_ms=10_000) as consumer:
+    with quick(kafka.bootstrap_servers, fetch_max_wait_ms=25_000) as consumer:
         consumer.assign([T0])
-        consumer.position(T0, timeout=5)
-        with within(2):
+        consumer.position(T0, timeout=PATIENCE_S)
+        with within(0.2):
             assert consumer.poll(0.2) == {}
         writer = threading.Timer(0.2, lambda: kafka.produce("t", ["a"]))
         writer.start()
         with within(5):
-            assert len(consumer.poll(15)[T0]) == 1  # as soon as it is there
+            assert len(consumer.poll(PATIENCE_S)[T0]) == 1  # as soon as it is there
         writer.join()
 
 
@@ -166,13 +181,15 @@ def test_a_rebalance_keeps_the_identity(kafka: Kafka) -> None:
 
 def test_a_join_that_takes_longer_than_a_request_may_is_waited_for(kafka: Kafka) -> None:
     kafka.create_topic("t")
-    settings = {"request_timeout_ms": 200, "max_poll_interval_ms": 2_000}
+    settings = {"request_timeout_ms": 400, "max_poll_interval_ms": 60_000}
     with quick(kafka.bootstrap_servers, "g", **settings) as consumer:
         consumer.subscribe(["t"])
         slow = kafka.delay("JoinGroup", ms=700, times=2)
         joined(consumer)
         assert slow.hits == 2
-        assert len(kafka.requests("JoinGroup")) == 2  # one for the id, one that was waited for
+    asked = [request.api for request in kafka.requests()]
+    before = asked[: asked.index("SyncGroup")]
+    assert before.count("JoinGroup") == 2  # one for the id, one that was waited for
 
 
 def test_a_static_leader_that_comes_back_does_not_assign_but_watches_metadata(kafka: Kafka) -> None:
@@ -220,9 +237,9 @@ def test_committed_answers_for_partitions_that_are_not_assigned(kafka: Kafka) ->
     kafka.create_topic("u")
     other = TopicPartition("u", 0)
     with quick(kafka.bootstrap_servers, "g", enable_auto_commit=False) as consumer:
-        consumer.commit({other: OffsetAndMetadata(7, "noted")}, timeout=5)
+        consumer.commit({other: OffsetAndMetadata(7, "noted")}, timeout=PATIENCE_S)
         consumer.assign([T0])
-        found = consumer.committed(T1, other, timeout=5)
+        found = consumer.committed(T1, other, timeout=PATIENCE_S)
         assert found == {T1: None, other: OffsetAndMetadata(7, "noted")}
         assert all(request.message.require_stable for request in kafka.requests("OffsetFetch"))
 
@@ -249,7 +266,7 @@ def test_a_group_mixes_our_members_with_another_clients(kafka: Kafka) -> None:
 
 
 def settle(ours: Consumer, theirs: confluent_kafka.Consumer) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not (len(ours.assignment()) == len(theirs.assignment()) == 2):
         assert time.monotonic() < deadline, "they did not come to share"
         ours.poll(0.02)
