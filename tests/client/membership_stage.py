@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any, ClassVar
 
 from kohort.client.assignors import Assignor, RebalanceProtocol, load_assignors
@@ -75,11 +76,15 @@ class Generous(Greedy):
 
 
 class Lines(logging.Handler):
+    """What is logged in this thread: a consumer that another test has left behind may still have one of its own."""
+
     def __init__(self, lines: list[str]) -> None:
         super().__init__(logging.INFO)
-        self.lines = lines
+        self.lines, self.thread = lines, threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.thread != self.thread:
+            return
         word = "log" if record.levelno == logging.INFO else record.levelname.lower()
         self.lines.append(f"{word}: {record.getMessage()}")
 
