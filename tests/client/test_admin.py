@@ -30,7 +30,7 @@ def write(bootstrap_servers: str, topic: str, count: int, partition: int = 0) ->
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap_servers})
     for number in range(count):
         producer.produce(topic, value=b"%d" % number, partition=partition)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def test_a_topic_is_made_described_and_deleted(admin: Admin, new_name: NewName) -> None:

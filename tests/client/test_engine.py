@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,13 +23,13 @@ from kohort.client.types import TopicPartition
 from kohort.wire.messages.heartbeat import HeartbeatResponse
 from tests.client.driving import HEARTBEAT, PATIENCE_MS, Asker, GroupAsker, config_for, driven
 from tests.client.scripted import CLOSE, SILENCE, Held, ScriptedCluster
-from tests.client.test_reactor import descriptors
 
+ROOT = Path(__file__).parents[2]
 OK = HeartbeatResponse()
 
 
 def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_MS / 1000
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.001)
@@ -41,6 +44,19 @@ def cluster() -> Iterator[ScriptedCluster]:
 
 def never() -> bool:
     return False
+
+
+def soon(call: Callable[..., object], *args: object) -> Callable[[], bool]:
+    """A condition that never holds; a moment after it was first looked at, so within the run, this is called."""
+    timers: list[threading.Timer] = []
+
+    def until() -> bool:
+        if not timers:
+            timers.append(threading.Timer(0.02, call, args))
+            timers[0].start()
+        return False
+
+    return until
 
 
 # --- in the calling thread -----------------------------------------------------------------------
@@ -59,7 +75,7 @@ def test_run_ends_at_the_deadline_if_nothing_happens(cluster: ScriptedCluster) -
         client.know_nodes()
         before = time.monotonic()
         assert client.run(never, 50) is False
-        assert 0.04 <= time.monotonic() - before < 5
+        assert 0.04 <= time.monotonic() - before < 30
 
 
 def test_run_without_time_still_makes_a_round_and_sees_what_has_arrived(cluster: ScriptedCluster) -> None:
@@ -72,18 +88,20 @@ def test_run_without_time_still_makes_a_round_and_sees_what_has_arrived(cluster:
 
 def test_parts_are_ticked_at_their_deadlines(cluster: ScriptedCluster) -> None:
     with driven(cluster.bootstrap_servers) as client:
+        client.know_nodes()
         ticker = GroupAsker(client.engine.out, -1, interval_ms=20)
         client.engine.add(ticker, "beats")
-        client.run(never, 200)
-        assert 5 <= len(cluster[1].requests_of(HEARTBEAT)) <= 11
-        assert client.asker.ticks < 100  # it slept in between
+        begun_ms, ticks = client.engine.now_ms(), client.asker.ticks
+        assert client.run(lambda: len(ticker.answers) >= 8)
+        took_ms = client.engine.now_ms() - begun_ms
+        assert len(cluster[1].requests_of(HEARTBEAT)) <= 1 + took_ms / 20
+        assert client.asker.ticks - ticks < 100 + took_ms / 20 * 10  # it slept in between
 
 
 def test_wakeup_ends_the_run_under_way(cluster: ScriptedCluster) -> None:
     with driven(cluster.bootstrap_servers) as client:
-        threading.Timer(0.02, client.engine.wakeup).start()
         with pytest.raises(Wakeup):
-            client.run(never)
+            client.run(soon(client.engine.wakeup))
         assert client.run(lambda: True)  # once
 
 
@@ -101,9 +119,8 @@ def test_ctrl_c_in_a_run_is_raised_and_everything_goes_on_after_it(cluster: Scri
         held = Held(OK)
         cluster[1].script(HEARTBEAT, held)
         client.asker.ask()
-        threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            client.run(never)
+            client.run(soon(os.kill, os.getpid(), signal.SIGINT))
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         held.release()
         assert client.run(lambda: len(client.asker.answers) == 1)
@@ -166,7 +183,7 @@ def test_several_threads_may_wait_and_one_drives_for_all(cluster: ScriptedCluste
         assert engine.run(never, engine.now_ms() + 20) is False  # its own deadline holds, whoever drives
         held.release()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert results == [True] * 4
 
 
@@ -221,7 +238,7 @@ def test_a_caller_gets_in_at_once_while_the_background_is_busy(cluster: Scripted
         before = time.monotonic()
         for _ in range(100):
             assert client.call(node_id=1).response == OK
-        assert time.monotonic() - before < 5
+        assert time.monotonic() - before < 30
 
 
 def test_a_part_that_is_due_and_does_nothing_does_not_make_the_background_spin(
@@ -249,9 +266,8 @@ def test_a_background_that_drives_everything_needs_nobody_in_run(cluster: Script
             client.asker.ask()
         assert client.run(lambda: len(client.asker.answers) == 2)
         assert client.run(never, 30) is False
-        threading.Timer(0.02, client.engine.wakeup).start()
         with pytest.raises(Wakeup):
-            client.run(never)
+            client.run(soon(client.engine.wakeup))
 
 
 def test_a_background_that_fails_says_so_to_the_next_caller(cluster: ScriptedCluster) -> None:
@@ -265,7 +281,7 @@ def test_a_background_that_fails_says_so_to_the_next_caller(cluster: ScriptedClu
         client.engine.add(broken, "beats")
         client.engine.start_background("heartbeats")
         assert client.engine._thread is not None
-        client.engine._thread.join(10)
+        client.engine._thread.join(60)
         with pytest.raises(ClosedClient, match="has failed") as caught:
             client.run(never)
         assert str(caught.value.__cause__) == "a bug"
@@ -274,20 +290,66 @@ def test_a_background_that_fails_says_so_to_the_next_caller(cluster: ScriptedClu
 # --- the end -------------------------------------------------------------------------------------
 
 
+OPENS_AND_CLOSES_AN_ENGINE = """
+import os, sys, threading
+from tests.client.driving import PATIENCE_MS, Engine, GroupAsker, config_for
+
+def descriptors():
+    return sorted(os.listdir("/proc/self/fd"))
+
+config = config_for(sys.argv[1])
+before, during = descriptors(), []
+engine = Engine(config)
+beats = GroupAsker(engine.out, -1, 10)
+engine.add(beats, "beats")
+engine.run(lambda: bool(beats.answers), engine.now_ms() + PATIENCE_MS)
+engine.start_background("heartbeats")
+during = descriptors(), threading.active_count()
+engine.close()
+engine.close()
+assert len(during[0]) > len(before) and during[1] == 2, during
+assert descriptors() == before, (before, descriptors())
+assert threading.active_count() == 1
+"""
+
+
 def test_closing_frees_every_descriptor_and_ends_the_thread(cluster: ScriptedCluster) -> None:
-    before, threads = descriptors(), threading.active_count()
+    # In a process of its own: here others come and go.
+    command = [sys.executable, "-c", OPENS_AND_CLOSES_AN_ENGINE, cluster.bootstrap_servers]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert cluster[1].connection_count == 2
+
+
+def test_a_closed_engine_is_not_run(cluster: ScriptedCluster) -> None:
     engine = Engine(config_for(cluster.bootstrap_servers))
-    engine.add(GroupAsker(engine.out, -1, 10), "beats")
-    engine.run(lambda: bool(engine.metadata.cluster.nodes), engine.now_ms() + PATIENCE_MS)
-    engine.start_background("heartbeats")
-    eventually(lambda: cluster[1].connection_count == 2)
     engine.close()
-    engine.close()
-    cluster[1].drop_connections()
-    eventually(lambda: descriptors() == before)
-    assert threading.active_count() <= threads + 2  # the scripted broker's own
     with pytest.raises(ClosedClient, match="is closed"):
         engine.run(never, 0)
+
+
+def test_a_run_that_begins_while_another_thread_closes_says_so(cluster: ScriptedCluster) -> None:
+    engine = Engine(config_for(cluster.bootstrap_servers))
+    looked, check, ended = threading.Event(), engine.check_usable, []
+
+    def check_usable() -> None:
+        check()
+        looked.set()
+
+    def begin() -> None:
+        try:
+            engine.run(never, engine.now_ms() + PATIENCE_MS)
+        except Exception as error:
+            ended.append(error)
+
+    engine.check_usable = check_usable  # type: ignore[method-assign]
+    thread = threading.Thread(target=begin)
+    with engine.lock:
+        thread.start()
+        assert looked.wait(60)  # it was usable then; now it waits for the lock
+        engine.close()
+    thread.join(60)
+    assert [(type(error), str(error)) for error in ended] == [(ClosedClient, "the client is closed")]
 
 
 @pytest.mark.parametrize("everything", [None, False, True])
@@ -301,7 +363,8 @@ def test_closing_ends_a_run_of_another_thread(cluster: ScriptedCluster, everythi
     ended: list[str] = []
 
     def wait() -> None:
-        asker.ask()
+        with engine.shielded():
+            asker.ask()
         try:
             engine.run(never, engine.now_ms() + PATIENCE_MS)
         except ClosedClient as error:
@@ -311,7 +374,7 @@ def test_closing_ends_a_run_of_another_thread(cluster: ScriptedCluster, everythi
     thread.start()
     eventually(lambda: cluster[1].requests_of(HEARTBEAT))
     engine.close()
-    thread.join(10)
+    thread.join(60)
     assert ended == ["the client is closed"]
 
 
@@ -384,7 +447,7 @@ async def test_heartbeats_go_on_between_the_tasks_of_the_loop(cluster: ScriptedC
     beats = GroupAsker(engine.out, -1, interval_ms=10)
     engine.add(beats, "beats")
     engine.turn()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(beats.answers) < 5:
             await asyncio.sleep(0.001)
     engine.close()

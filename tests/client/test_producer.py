@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -41,7 +42,7 @@ def topic(request: pytest.FixtureRequest, new_name: Callable[[str], str]) -> str
     return new_name("t" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:100])
 
 
-def read(servers: str, topic: str, count: int, timeout_s: float = 20.0) -> list[Any]:
+def read(servers: str, topic: str, count: int, timeout_s: float = 60.0) -> list[Any]:
     """All records of a topic as kafka-python sees them, in the order of offsets per partition."""
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=servers,
@@ -50,10 +51,8 @@ def read(servers: str, topic: str, count: int, timeout_s: float = 20.0) -> list[
         fetch_max_wait_ms=50,
     )
     try:
-        eventually(lambda: consumer.partitions_for_topic(topic), f"{topic} is there")
-        consumer.assign(
-            [kafka.TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic))]
-        )
+        partitions = eventually(lambda: consumer.partitions_for_topic(topic), f"{topic} is there")
+        consumer.assign([kafka.TopicPartition(topic, p) for p in sorted(partitions)])
         records: list[Any] = []
         deadline = time.monotonic() + timeout_s
         while len(records) < count and time.monotonic() < deadline:
@@ -75,7 +74,7 @@ def test_a_record_is_written_and_its_delivery_says_where(broker: str, topic: str
         delivery = producer.send(
             topic, value=b"v", key=b"k", headers=[("h", b"1"), ("n", None)], timestamp_ms=EARLIER_MS
         )
-        metadata = delivery.result(timeout=10)
+        metadata = delivery.result(timeout=60)
         assert delivery.done()
         assert delivery.exception(0) is None
         assert isinstance(metadata, RecordMetadata)
@@ -117,7 +116,7 @@ def test_serializers_get_the_topic_and_what_they_raise_is_attached(broker: str, 
         return b"%d" % value
 
     with Producer(bootstrap_servers=broker, key_serializer=to_bytes, value_serializer=to_bytes) as producer:
-        producer.send(topic, 7, key=8).result(10)
+        producer.send(topic, 7, key=8).result(60)
         with pytest.raises(SerializationFailed) as caught:
             producer.send(topic, "seven", key=8)
         assert isinstance(caught.value.__cause__, TypeError)
@@ -141,7 +140,7 @@ def test_others_read_every_codec(broker: str, topic: str, codec: str, times: int
     try:
         consumer.assign([confluent_kafka.TopicPartition(topic, 1, 0)])
         got: list[Any] = []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(got) < 500 and time.monotonic() < deadline:
             got += consumer.consume(500, 1.0)
         assert [(m.key(), m.value()) for m in got] == sent
@@ -165,17 +164,17 @@ def test_keys_have_the_partitions_that_librdkafka_gives_them(
     other = confluent_kafka.Producer({"bootstrap.servers": broker, "partitioner": theirs})
     for key in keys:
         other.produce(topic, b"", key, on_delivery=lambda error, m: told.__setitem__(m.key(), m.partition()))
-    assert other.flush(20) == 0
+    assert other.flush(60) == 0
     with Producer(bootstrap_servers=broker, partitioner=ours) as producer:
         deliveries = {key: producer.send(topic, b"", key) for key in keys}
-        assert {key: delivery.result(10).partition for key, delivery in deliveries.items()} == told
+        assert {key: delivery.result(60).partition for key, delivery in deliveries.items()} == told
     choose = make_partitioner(ours, False, lambda: 0.5)
     assert {key: choose(topic, key, 3) for key in keys} == told
 
 
 def test_a_partitioner_of_ones_own(broker: str, topic: str) -> None:
     with Producer(bootstrap_servers=broker, partitioner=lambda name, key, count: count - 1) as producer:
-        assert producer.send(topic, b"v").result(10).partition == 2
+        assert producer.send(topic, b"v").result(60).partition == 2
         assert producer.partitions_for(topic) == [0, 1, 2]
         with pytest.raises(ValueError, match="there is no partition 3"):
             producer.send(topic, b"v", partition=3)
@@ -191,12 +190,12 @@ def test_callbacks_run_on_the_producers_thread_in_order(broker: str, topic: str)
     with Producer(bootstrap_servers=broker, linger_ms=5) as producer:
         for n in range(300):
             producer.send(topic, b"%d" % n, partition=0, on_delivery=on_delivery)
-        producer.flush(20)
+        producer.flush(60)
         assert told == [(n, "kohort-producer-kohort") for n in range(300)]
         later: list[Delivery] = []
         delivery = producer.send(topic, b"late")
         delivery.add_done_callback(later.append)
-        delivery.result(10)
+        delivery.result(60)
         eventually(lambda: later == [delivery], "the callback was called")
 
 
@@ -205,8 +204,8 @@ def test_a_callback_that_raises_harms_nobody(
 ) -> None:
     with Producer(bootstrap_servers=broker) as producer:
         producer.send(topic, b"a", on_delivery=lambda m, e: 1 / 0)
-        producer.flush(10)
-        producer.send(topic, b"b").result(10)
+        producer.flush(60)
+        producer.send(topic, b"b").result(60)
     assert "a delivery callback failed" in caplog.text
 
 
@@ -216,8 +215,8 @@ def test_a_subclass_may_have_a_send_of_its_own(broker: str, topic: str) -> None:
             return super().send(topic, value.upper(), *rest, **more)
 
     with Loud(bootstrap_servers=broker) as producer:
-        producer.send(topic, b"a").result(10)
-        producer.send(topic, "b").result(10)
+        producer.send(topic, b"a").result(60)
+        producer.send(topic, "b").result(60)
     assert sorted(r.value for r in read(broker, topic, 2)) == [b"A", b"B"]
 
 
@@ -240,7 +239,7 @@ def test_interceptors_see_every_record_and_its_end(broker: str, topic: str) -> N
     with Producer(bootstrap_servers=broker, interceptors=[Bad(), marker]) as producer:
         producer.send(topic, b"a", partition=0)
         producer.send(topic, b"b", partition=0)
-        producer.flush(10)
+        producer.flush(60)
         with pytest.raises(ValueError, match="no partition"):
             producer.send(topic, b"c", partition=9)
     assert marker.acks[:2] == [0, 1]
@@ -276,9 +275,10 @@ def test_acks_0_and_1_without_idempotence(broker: str, ready_topic: str) -> None
     topic = ready_topic
     for acks, offset in ((0, -1), (1, 1)):
         with Producer(bootstrap_servers=broker, acks=acks, enable_idempotence=False) as producer:
-            assert producer.send(topic, b"a", partition=0).result(10).offset == offset
-            producer.flush(10)
-    assert len(read(broker, topic, 2)) == 2
+            assert producer.send(topic, b"a", partition=0).result(60).offset == offset
+            producer.flush(60)
+        # With acks=0 it is only on its way, and the next producer's connection might overtake this one's.
+        assert len(read(broker, topic, acks + 1)) == acks + 1
 
 
 def test_many_batches_with_acks_0(broker: str, ready_topic: str) -> None:
@@ -306,11 +306,11 @@ def test_a_batch_that_the_topic_does_not_take_is_split(broker: str, topic: str) 
         admin.create_topic(topic, partitions=1, configs={"max.message.bytes": "3000"})
     with Producer(bootstrap_servers=broker, linger_ms=50, batch_size=50_000) as producer:
         deliveries = [producer.send(topic, b"%02d" % n * 250) for n in range(40)]
-        producer.flush(20)
+        producer.flush(60)
         assert [d.result(0).offset for d in deliveries] == list(range(40))
         with pytest.raises(KafkaError, match=r"max\.message\.bytes"):
-            producer.send(topic, b"x" * 5000).result(10)
-        assert producer.send(topic, b"after").result(10).offset == 40
+            producer.send(topic, b"x" * 5000).result(60)
+        assert producer.send(topic, b"after").result(60).offset == 40
 
 
 def test_send_to_an_unknown_topic_says_so_after_max_block_ms(tmp_path: Path) -> None:
@@ -318,16 +318,22 @@ def test_send_to_an_unknown_topic_says_so_after_max_block_ms(tmp_path: Path) -> 
         running(auto_create_topics_enable=False) as node,
         Producer(bootstrap_servers=node.bootstrap_servers, max_block_ms=300) as producer,
     ):
-        with pytest.raises(TimedOut, match=r"UNKNOWN_TOPIC_OR_PARTITION.*Create it"):
-            producer.send("nowhere", b"a")
-        with pytest.raises(KafkaError, match="check its name"):
-            producer.send("no such name", b"a")
+        # Not at once if the broker needs more than these 300 ms to answer at all.
+        unknown = re.compile("UNKNOWN_TOPIC_OR_PARTITION.*Create it")
+        eventually(lambda: unknown.search(refusal(TimedOut, producer, "nowhere")), "the broker says so")
+        misnamed = (TimedOut, KafkaError)
+        eventually(lambda: "check its name" in refusal(misnamed, producer, "no such name"), "that is no name")
 
 
-def test_no_broker_at_all_is_told_with_the_address() -> None:
-    port = fixed_port()
-    producer = Producer(bootstrap_servers=f"127.0.0.1:{port}", max_block_ms=200)
-    with producer, pytest.raises(TimedOut, match=f"127.0.0.1:{port}"):
+def refusal(kind: type[Exception] | tuple[type[Exception], ...], producer: Producer, topic: str) -> str:
+    with pytest.raises(kind) as refused:
+        producer.send(topic, b"a")
+    return str(refused.value)
+
+
+def test_no_broker_at_all_is_told_with_the_address(unused_port: int) -> None:
+    producer = Producer(bootstrap_servers=f"127.0.0.1:{unused_port}", max_block_ms=200)
+    with producer, pytest.raises(TimedOut, match=f"127.0.0.1:{unused_port}"):
         producer.send("t", b"a")
 
 
@@ -339,7 +345,14 @@ def test_back_pressure_blocks_and_then_says_what_to_do(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, "durability=os", port=fixed_port()) as broker:
         settings = {"buffer.memory": 20_000, "max.block.ms": 300, "linger.ms": 0}
         with Producer(settings, bootstrap_servers=broker.bootstrap_servers) as producer:
-            producer.send("t", b"first").result(20)
+
+            def begun() -> Delivery | None:
+                try:
+                    return producer.send("t", b"first")
+                except TimedOut:  # 300 ms may not be enough to make the topic
+                    return None
+
+            eventually(begun, "the topic is there").result(60)
             os.kill(broker.pid, 19)  # SIGSTOP: connected, and silent
             try:
                 with pytest.raises(TimedOut, match=r"buffer\.memory \(20000 bytes\)"):
@@ -348,8 +361,8 @@ def test_back_pressure_blocks_and_then_says_what_to_do(tmp_path: Path) -> None:
                     producer.flush(0.1)
             finally:
                 os.kill(broker.pid, 18)
-            producer.flush(30)
-            producer.send("t", b"again").result(20)
+            producer.flush(60)
+            producer.send("t", b"again").result(60)
 
 
 # --- the end ------------------------------------------------------------------------------------------
@@ -376,7 +389,7 @@ def test_close_0_fails_the_rest() -> None:
         delivery = producer.send("t", b"a", on_delivery=lambda m, e: told.append(e))
         producer.close(0)
         with pytest.raises(ClosedClient, match="before this record was written"):
-            delivery.result(5)
+            delivery.result(60)
         assert isinstance(told[0], ClosedClient)
 
 
@@ -396,7 +409,7 @@ def test_a_callback_may_send_and_may_close_but_not_wait(broker: str, topic: str)
 
     producer.send(topic, b"first", partition=0, on_delivery=on_first)
     eventually(lambda: more, "the callback sent a record")
-    assert more[0].result(10).offset == 1
+    assert more[0].result(60).offset == 1
     assert len(errors) == 1
     closed = threading.Event()
 
@@ -405,12 +418,12 @@ def test_a_callback_may_send_and_may_close_but_not_wait(broker: str, topic: str)
         closed.set()
 
     producer.send(topic, b"last", on_delivery=on_last)
-    assert closed.wait(10)
+    assert closed.wait(60)
 
 
 def test_a_forked_child_is_told_that_the_producer_is_not_its_own(broker: str, topic: str) -> None:
     with Producer(bootstrap_servers=broker) as producer:
-        producer.send(topic, b"a", partition=0).result(10)
+        producer.send(topic, b"a", partition=0).result(60)
         child = os.fork()
         if child == 0:
             code = 1
@@ -422,7 +435,7 @@ def test_a_forked_child_is_told_that_the_producer_is_not_its_own(broker: str, to
             finally:
                 os._exit(code)
         assert os.waitpid(child, 0)[1] == 0
-        assert producer.send(topic, b"b", partition=0).result(10).offset == 1
+        assert producer.send(topic, b"b", partition=0).result(60).offset == 1
 
 
 SENDS_UNTIL_INTERRUPTED_60_TIMES = """
@@ -433,15 +446,18 @@ taken, turn, interrupted = [], 0, 0
 producer = Producer(bootstrap_servers=sys.argv[1], batch_size=3000, linger_ms=1)
 producer.partitions_for(sys.argv[2])
 signal.signal(signal.SIGALRM, signal.default_int_handler)  # what Ctrl-C does, at a time of our choosing
-while interrupted < 60 or turn < 1000:
+while interrupted < 60 or len(taken) < 1000:
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.0007)  # once: never while the last one is being handled
+        # Once: never while the last one is being handled. Later each time: a slow machine too has time to send.
+        signal.setitimer(signal.ITIMER_REAL, 0.0007 + interrupted * 0.00001)
         while True:
             turn += 1
             taken.append((turn, producer.send(sys.argv[2], b"%d" % turn, key=b"k" if turn % 2 else None, partition=0)))
     except KeyboardInterrupt:
         interrupted += 1
-producer.flush(30)
+lost = turn - len(taken)
+assert lost <= interrupted, f"{lost} records are lost with {interrupted} interruptions"
+producer.flush(60)
 print(json.dumps([[delivery.result(0).offset, turn] for turn, delivery in taken]))
 producer.close()
 """
@@ -449,9 +465,10 @@ producer.close()
 
 def test_ctrl_c_in_the_middle_of_sending_loses_no_record_that_send_returned(broker: str, topic: str) -> None:
     command = [sys.executable, "-c", SENDS_UNTIL_INTERRUPTED_60_TIMES, broker, topic]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
     placed: list[list[int]] = json.loads(done.stdout)
-    assert len(placed) > 900  # one at most is lost with each interruption
+    assert len(placed) >= 1000
     written = {record.offset: int(record.value) for record in read(broker, topic, placed[-1][0] + 1)}
     assert all(written[offset] == turn for offset, turn in placed)
     assert list(written.values()) == sorted(set(written.values()))
@@ -472,25 +489,30 @@ def test_kill_and_restart_every_acknowledged_record_once_and_in_order(tmp_path: 
         with Producer(
             settings, linger_ms=2, retry_backoff_max_ms=200, reconnect_backoff_max_ms=200
         ) as producer:
-            stop = threading.Event()
+            stop, wanted = threading.Event(), 0
 
             def work() -> None:
                 turn = 0
-                while not stop.is_set() and turn < 200_000:
-                    key = b"%d" % (turn % 7)
-                    deliveries.append((key, turn, producer.send("t", b"%d" % turn * 5, key=key)))
-                    turn += 1
-                    if turn % 200 == 0:
+                while not stop.is_set():
+                    if turn < wanted:
+                        key = b"%d" % (turn % 7)
+                        deliveries.append((key, turn, producer.send("t", b"%d" % turn * 5, key=key)))
+                        turn += 1
+                    if turn % 200 == 0 or turn >= wanted:
                         stop.wait(0.004)
 
             thread = threading.Thread(target=work)
             thread.start()
             for _ in range(3):
                 reached = len(deliveries) + 3000
+                wanted = (
+                    reached + 20_000
+                )  # it goes on while the broker is gone, but not however long that takes
                 eventually(lambda: len(deliveries) > reached, "records are sent")  # noqa: B023
                 broker.kill()
                 broker.restart()
             reached = len(deliveries) + 3000
+            wanted = reached + 1000
             eventually(lambda: len(deliveries) > reached, "records are sent")
             stop.set()
             thread.join()
@@ -528,7 +550,7 @@ async def test_the_asyncio_producer_sends_and_its_deliveries_are_awaited(broker:
             await producer.send(topic, b"%d" % n, on_delivery=lambda m, e: told.append(m))
             for n in range(2000)
         ]
-        await producer.flush(20)
+        await producer.flush(60)
         assert all(each.done() for each in several)
         assert len(told) == 2000
         assert await producer.partitions_for(topic) == [0, 1, 2]
@@ -555,14 +577,14 @@ async def test_the_asyncio_producer_waits_for_room_and_lets_others_work(broker: 
     assert len(read(broker, topic, 3000)) == 3000
 
 
-async def test_the_asyncio_producer_says_what_is_wrong(broker: str, topic: str) -> None:
+async def test_the_asyncio_producer_says_what_is_wrong(broker: str, topic: str, unused_port: int) -> None:
     async with AsyncProducer(bootstrap_servers=broker) as producer:
         with pytest.raises(SerializationFailed):
             await producer.send(topic, 5)
         delivery = await producer.send(topic, b"x", partition=0)
         with pytest.raises(asyncio.InvalidStateError):
             delivery.result()
-    producer = AsyncProducer(bootstrap_servers=f"127.0.0.1:{fixed_port()}", max_block_ms=100)
+    producer = AsyncProducer(bootstrap_servers=f"127.0.0.1:{unused_port}", max_block_ms=100)
     with pytest.raises(TimedOut):
         await producer.send("t", b"a")
     await producer.close()
@@ -591,7 +613,7 @@ def test_an_arrow_batch_is_written_in_order_with_all_its_columns(broker: str, to
         ),
     )
     with Producer(bootstrap_servers=broker, batch_size=4000) as producer:
-        written = producer.send_arrow(topic, rows).result(20)
+        written = producer.send_arrow(topic, rows).result(60)
     assert sum(each.record_count for each in written) == 3000
     records = read(broker, topic, 3000)
     choose = make_partitioner("murmur2", False, lambda: 0.5)
@@ -618,7 +640,7 @@ def test_arrow_rows_may_name_their_topic_and_partition(broker: str, topic: str) 
         key=pa.array(["x"] * 6),
     )
     with Producer(bootstrap_servers=broker) as producer:
-        written = producer.send_arrow(None, pa.Table.from_batches([rows])).result(20)
+        written = producer.send_arrow(None, pa.Table.from_batches([rows])).result(60)
         assert {each.topic for each in written} == {topic + "-a", topic + "-b"}
         with pytest.raises(ValueError, match="there is no partition 7"):
             producer.send_arrow(topic + "-a", arrow_rows(1, partition=pa.array([7], pa.int32())))
@@ -636,13 +658,13 @@ def test_arrow_rows_come_after_what_was_sent_before(broker: str, topic: str) -> 
 
         producer.send_arrow(topic, arrow_rows(10, partition=pa.array([0] * 10, pa.int32())))
         last = producer.send(topic, b"last", partition=0)
-        producer.flush(20)
+        producer.flush(60)
         assert last.result(0).offset == 11
 
 
 def test_arrow_rows_wait_for_room(broker: str, topic: str) -> None:
     with Producer(bootstrap_servers=broker, buffer_memory=20_000, batch_size=4000) as producer:
-        producer.send_arrow(topic, arrow_rows(5000)).result(30)
+        producer.send_arrow(topic, arrow_rows(5000)).result(60)
     assert len(read(broker, topic, 5000)) == 5000
 
 

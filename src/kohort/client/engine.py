@@ -224,6 +224,7 @@ class Engine(Pump):
         `until` is called under the lock, after every round. At least one round is made, also with no time left.
         """
         with self.shielded():
+            self.check_usable()  # again: another thread may have closed it before we had the lock
             self._callers += 1
             try:
                 while True:

@@ -69,9 +69,11 @@ class Delivery(Placed):
         def check() -> None:
             batch, _ = self._place
             if batch.done:
-                if called:
-                    called.pop()
-                    call(self)
+                try:
+                    called.pop()  # once: the producer's thread may be here too
+                except IndexError:
+                    return
+                call(self)
                 return
             batch.waiters.append(check)
             if batch.told:

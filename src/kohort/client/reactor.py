@@ -248,7 +248,10 @@ class LoopReactor:
 
     def wakeup(self) -> None:
         """From any thread: a turn soon."""
-        self.loop.call_soon_threadsafe(self._then_turn, lambda: None)
+        try:
+            self.loop.call_soon_threadsafe(self._then_turn, lambda: None)
+        except RuntimeError:  # the loop was closed meanwhile
+            pass
 
     def _then_turn(self, call: Call) -> None:
         if not self._turning and not self._closed:
