@@ -17,6 +17,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from tests.clients.client import (
+    SESSION_TIMEOUT_MS,
     Client,
     GroupMember,
     GroupView,
@@ -26,9 +27,10 @@ from tests.clients.client import (
     Refused,
     Sent,
     may_commit_later,
+    request_timeout_ms,
 )
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0  # only for what hangs: a machine may be slow
 CLIENT_ERROR = -100  # an error of the library that is none of the broker's
 T = TypeVar("T")
 ASSIGNORS = {
@@ -141,6 +143,7 @@ class AioKafka(Client):
                 bootstrap_servers=self._servers,
                 max_partition_fetch_bytes=8 << 20,
                 fetch_max_wait_ms=max_wait_ms,
+                request_timeout_ms=request_timeout_ms(max_wait_ms),
                 enable_auto_commit=False,
             )
             async with consumer:
@@ -241,7 +244,7 @@ class AioMember(Member):
             "group_id": group,
             "client_id": client_id,
             "partition_assignment_strategy": (ASSIGNORS[options.get("assignor", "range")],),
-            "session_timeout_ms": options.get("session_timeout_ms", 10_000),
+            "session_timeout_ms": options.get("session_timeout_ms", SESSION_TIMEOUT_MS),
             "heartbeat_interval_ms": 200,
             "max_poll_interval_ms": options.get("max_poll_interval_ms", 60_000),
             "auto_offset_reset": "earliest",
@@ -262,7 +265,7 @@ class AioMember(Member):
         await consumer.start()
         try:
             while not self.leaving.is_set():
-                await asyncio.to_thread(self.polling.wait)
+                await asyncio.to_thread(self.may_poll)
                 polled = await consumer.getmany(timeout_ms=100, max_records=100)
                 received = [from_record(record) for records in polled.values() for record in records]
                 self.note(received, ((part.topic, part.partition) for part in consumer.assignment()))

@@ -16,6 +16,9 @@ from kohort.wire.errors import ErrorCode
 Partition = tuple[str, int]  # topic, index
 Headers = list[tuple[str, bytes | None]]
 
+# As in Kafka: a machine that stands still for a while does not cost a member its place.
+SESSION_TIMEOUT_MS = 45_000
+
 
 @dataclass(frozen=True, slots=True)
 class Sent:
@@ -137,20 +140,34 @@ class Member:
         self.leaving = threading.Event()
         self.polling = threading.Event()  # cleared: the application is busy and does not poll
         self.polling.set()
+        self._stands_still = threading.Event()
         self._thread = threading.Thread(target=self._guarded, name=client_id, daemon=True)
 
     def start(self) -> Member:
         self._thread.start()
         return self
 
-    def leave(self, timeout_s: float = 30.0) -> None:
+    def leave(self, timeout_s: float = 90.0) -> None:
         """Closes the consumer; raises what went wrong in it."""
         self.leaving.set()
         self.polling.set()
+        self._stands_still = threading.Event()
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), f"{self.client_id} did not close in {timeout_s:.0f} s"
         if self.failure is not None:
             raise self.failure
+
+    def stand_still(self, timeout_s: float = 60.0) -> None:
+        """The application is busy: returns when its last poll is over; it polls again after `polling.set()`."""
+        self.polling.clear()
+        assert self._stands_still.wait(timeout_s), f"{self.client_id} still polls after {timeout_s:.0f} s"
+
+    def may_poll(self) -> None:
+        """Before each poll: waits as long as the application is busy."""
+        if not self.polling.is_set():
+            self._stands_still.set()
+            self.polling.wait()
+            self._stands_still.clear()
 
     def run(self) -> None:
         raise NotImplementedError
@@ -180,6 +197,11 @@ class Member:
             self.failure = error
         finally:
             self.assignment = frozenset()
+
+
+def request_timeout_ms(max_wait_ms: int) -> int:
+    """Of a fetch that may wait so long."""
+    return max_wait_ms + 60_000
 
 
 def next_offsets(received: Sequence[Received]) -> dict[Partition, int]:

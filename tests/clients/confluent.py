@@ -10,6 +10,7 @@ import confluent_kafka
 import confluent_kafka.admin
 
 from tests.clients.client import (
+    SESSION_TIMEOUT_MS,
     Client,
     GroupMember,
     GroupView,
@@ -23,7 +24,7 @@ from tests.clients.client import (
 
 ck: Any = confluent_kafka  # its stubs know neither what it exports nor what may be None
 cka: Any = confluent_kafka.admin
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0  # only for what hangs: a machine may be slow
 NO_DATA_YET = {
     ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
     ck.KafkaError._PARTITION_EOF,
@@ -226,7 +227,7 @@ class ConfluentMember(Member):
             "group.id": group,
             "client.id": client_id,
             "partition.assignment.strategy": options.get("assignor", "range"),
-            "session.timeout.ms": options.get("session_timeout_ms", 10_000),
+            "session.timeout.ms": options.get("session_timeout_ms", SESSION_TIMEOUT_MS),
             "heartbeat.interval.ms": 200,
             "max.poll.interval.ms": options.get("max_poll_interval_ms", 60_000),
             "auto.offset.reset": "earliest",
@@ -241,7 +242,7 @@ class ConfluentMember(Member):
         try:
             consumer.subscribe(self._topics)
             while not self.leaving.is_set():
-                self.polling.wait()
+                self.may_poll()
                 messages = consumer.consume(100, 0.1)
                 received = [
                     from_message(m) for m in messages if not m.error() or m.error().code() not in NO_DATA_YET

@@ -14,6 +14,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from tests.clients.client import (
+    SESSION_TIMEOUT_MS,
     Client,
     GroupMember,
     GroupView,
@@ -23,9 +24,10 @@ from tests.clients.client import (
     Refused,
     Sent,
     may_commit_later,
+    request_timeout_ms,
 )
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0  # only for what hangs: a machine may be slow
 T = TypeVar("T")
 ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -113,7 +115,8 @@ class KafkaPython(Client):
         max_wait_ms: int = 500,
     ) -> list[Received]:
         options = {"max_partition_fetch_bytes": 8 << 20, "consumer_timeout_ms": int(TIMEOUT_S * 1000)}
-        consumer = kafka.KafkaConsumer(**self._common, **options, fetch_max_wait_ms=max_wait_ms)
+        options |= {"fetch_max_wait_ms": max_wait_ms, "request_timeout_ms": request_timeout_ms(max_wait_ms)}
+        consumer = kafka.KafkaConsumer(**self._common, **options)
         try:
             consumer.assign([kafka.TopicPartition(*part) for part in offsets])
             for part, offset in offsets.items():
@@ -236,7 +239,7 @@ class KafkaPythonMember(Member):
             "group_id": group,
             "client_id": client_id,
             "partition_assignment_strategy": [ASSIGNORS[options.get("assignor", "range")]],
-            "session_timeout_ms": options.get("session_timeout_ms", 10_000),
+            "session_timeout_ms": options.get("session_timeout_ms", SESSION_TIMEOUT_MS),
             "heartbeat_interval_ms": 200,
             "max_poll_interval_ms": options.get("max_poll_interval_ms", 60_000),
             "auto_offset_reset": "earliest",
@@ -255,11 +258,14 @@ class KafkaPythonMember(Member):
             else:
                 consumer.subscribe(self._topics, listener=listener)
             while not self.leaving.is_set():
-                self.polling.wait()
-                # 3.0.12 forgets to finish a join that it began because of new metadata when the poll ends meanwhile:
-                # need_rejoin() is False by then, and neither assignment nor heartbeats follow.
+                self.may_poll()
+                # Longer where a join is likely, so that it is finished by the poll that began it.
                 poll_ms = 3000 if by_pattern or not consumer.assignment() else 100
                 polled = consumer.poll(poll_ms, max_records=100)
+                if consumer._coordinator._join_task is not None:
+                    # 3.0.12 forgets to finish a join that it began because of new metadata when the poll ends
+                    # meanwhile: need_rejoin() is False by then, and neither assignment nor heartbeats follow.
+                    consumer._coordinator.request_rejoin()
                 received = [from_record(record) for records in polled.values() for record in records]
                 self.note(received, ((part.topic, part.partition) for part in consumer.assignment()))
                 offsets = self.to_commit(received)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from kohort import Admin, Consumer, KafkaError, PartlyFailed, Producer, Record, TopicPartition
 from tests.clients.client import (
+    SESSION_TIMEOUT_MS,
     Client,
     GroupMember,
     GroupView,
@@ -19,9 +20,10 @@ from tests.clients.client import (
     Refused,
     Sent,
     may_commit_later,
+    request_timeout_ms,
 )
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0  # only for what hangs: a machine may be slow
 T = TypeVar("T")
 
 
@@ -82,6 +84,13 @@ class Kohort(Client):
             producer.flush(TIMEOUT_S)
             return [told(lambda d=delivery: d.result(TIMEOUT_S)).offset for delivery in deliveries]  # type: ignore[misc]
 
+    def _reader_settings(self, max_wait_ms: int) -> dict[str, object]:
+        return {
+            "bootstrap.servers": self._servers,
+            "fetch.max.wait.ms": max_wait_ms,
+            "request.timeout.ms": request_timeout_ms(max_wait_ms),
+        }
+
     def read(
         self,
         offsets: dict[Partition, int],
@@ -92,7 +101,7 @@ class Kohort(Client):
     ) -> list[Received]:
         received: list[Received] = []
         deadline = time.monotonic() + TIMEOUT_S
-        with Consumer(bootstrap_servers=self._servers, fetch_max_wait_ms=max_wait_ms) as consumer:
+        with Consumer(self._reader_settings(max_wait_ms)) as consumer:
             consumer.assign(offsets)
             for part, offset in offsets.items():
                 consumer.seek(part, offset)
@@ -185,7 +194,7 @@ class KohortMember(Member):
             "group.id": group,
             "client.id": client_id,
             "partition.assignment.strategy": options.get("assignor", "range"),
-            "session.timeout.ms": options.get("session_timeout_ms", 10_000),
+            "session.timeout.ms": options.get("session_timeout_ms", SESSION_TIMEOUT_MS),
             "heartbeat.interval.ms": 200,
             "max.poll.interval.ms": options.get("max_poll_interval_ms", 60_000),
             "auto.offset.reset": "earliest",
@@ -201,7 +210,7 @@ class KohortMember(Member):
             on_revoked = (lambda partitions: consumer.commit()) if self.commits_when_revoked else None
             consumer.subscribe(self.topics, on_revoked=on_revoked)
             while not self.leaving.is_set():
-                self.polling.wait()
+                self.may_poll()
                 polled = consumer.poll(0.1, max_records=100)
                 received = [from_record(record) for records in polled.values() for record in records]
                 self.note(received, consumer.assignment())

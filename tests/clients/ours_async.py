@@ -63,9 +63,7 @@ class KohortAsync(Kohort):
         async def work() -> list[Received]:
             received: list[Received] = []
             deadline = time.monotonic() + TIMEOUT_S
-            async with AsyncConsumer(
-                bootstrap_servers=self._servers, fetch_max_wait_ms=max_wait_ms
-            ) as consumer:
+            async with AsyncConsumer(self._reader_settings(max_wait_ms)) as consumer:
                 await consumer.assign(offsets)
                 for part, offset in offsets.items():
                     await consumer.seek(part, offset)
@@ -105,7 +103,7 @@ class KohortAsyncMember(KohortMember):
             on_revoked = (lambda partitions: consumer.commit()) if self.commits_when_revoked else None
             await consumer.subscribe(self.topics, on_revoked=on_revoked)
             while not self.leaving.is_set():
-                await asyncio.to_thread(self.polling.wait)
+                await asyncio.to_thread(self.may_poll)
                 polled = await consumer.poll(0.1, max_records=100)
                 received = [from_record(record) for records in polled.values() for record in records]
                 self.note(received, consumer.assignment())

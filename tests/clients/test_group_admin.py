@@ -12,7 +12,7 @@ from tests.clients.confluent import Confluent
 from tests.clients.conftest import Connect
 from tests.clients.kafka_python import KafkaPython
 from tests.clients.process import eventually
-from tests.clients.team import Team
+from tests.clients.team import PATIENCE_S, Team
 
 SETTINGS = ("group.initial.rebalance.delay.ms=0",)
 
@@ -30,7 +30,12 @@ def an_empty_group(connect: Connect, name: str) -> None:
     with team_of(connect, name) as team:
         team.join(connect(Confluent))
         team.all_received()
-    eventually(lambda: connect(Confluent).group(name).state == "empty", "the group is empty")
+    wait_empty(connect, name)
+
+
+def wait_empty(connect: Connect, name: str) -> None:
+    """A library's close() may return before the broker has heard the farewell."""
+    eventually(lambda: connect(Confluent).group(name).state == "empty", "the group is empty", PATIENCE_S)
 
 
 @each_client("groups")
@@ -41,6 +46,7 @@ def test_list(client: Any, connect: Connect, name: str) -> None:
         team.settle()
         assert client.groups()[name] == "stable"
         team.leave(team.members[0])
+        wait_empty(connect, name)
         assert client.groups()[name] == "empty"
 
 
@@ -61,6 +67,7 @@ def test_describe(client: Any, connect: Connect, name: str) -> None:
         assert {member.member_id for member in view.members} == {member.member_id for member in seen.members}
         assert {member.client_id for member in view.members} == {member.client_id for member in team.members}
         assert view.owned == [(name, 0), (name, 1)]
+    wait_empty(connect, name)
     assert client.group(name).state == "empty"
     assert client.group(name).members == ()
 
@@ -85,6 +92,7 @@ def test_delete_a_group(client: Any, connect: Connect, name: str) -> None:
             client.delete_group(name)
         assert refused.value.error == "NON_EMPTY_GROUP"
         team.all_received()
+    wait_empty(connect, name)
     client.delete_group(name)
     assert name not in client.groups()
     assert client.committed(name) == {}
@@ -102,12 +110,13 @@ def test_alter_offsets(client: Any, connect: Connect, name: str) -> None:
         with pytest.raises(Refused) as refused:
             client.alter_offsets(name, {(name, 0): 3})
         assert refused.value.error == "UNKNOWN_MEMBER_ID", "the members decide while there are any"
+    wait_empty(connect, name)
     client.alter_offsets(name, {(name, 0): 3})
     for reader in CLIENTS:
         assert connect(reader).committed(name) == {(name, 0): 3, (name, 1): 10}, reader.name
     with Team(connect(Confluent), name, [(name, 0), (name, 1)]) as team:
         member = team.join(connect(Confluent))[0]
-        eventually(lambda: len(member.received) >= 7, "the group reads again from offset 3")
+        eventually(lambda: len(member.received) >= 7, "the group reads again from offset 3", PATIENCE_S)
         assert [record.offset for record in member.received] == list(range(3, 10))
 
 
@@ -128,6 +137,7 @@ def test_delete_offsets(client: Any, connect: Connect, name: str) -> None:
         with pytest.raises(Refused) as refused:
             client.delete_offsets(name, [(name, 0)])
         assert refused.value.error == "GROUP_SUBSCRIBED_TO_TOPIC"
+    wait_empty(connect, name)
     client.delete_offsets(name, [(name, 0)])
     assert client.committed(name) == {(name, 1): 10}
 
@@ -139,7 +149,9 @@ def test_the_offsets_of_a_deleted_topic_are_gone(client: Any, connect: Connect, 
     connect(Confluent).alter_offsets(name, {(f"{name}-stays", 0): 0})
     client.delete_topic(name)
     eventually(
-        lambda: connect(Confluent).committed(name) == {(f"{name}-stays", 0): 0}, "only what is there is left"
+        lambda: connect(Confluent).committed(name) == {(f"{name}-stays", 0): 0},
+        "only what is there is left",
+        PATIENCE_S,
     )
     client.create_topic(name, 2)
     assert connect(Confluent).committed(name) == {(f"{name}-stays", 0): 0}, "and it does not come back"
@@ -155,12 +167,12 @@ def test_an_operator_removes_a_member(connect: Connect, name: str, static: bool)
         removed = team.join(connect(Confluent), client_id="to-be-removed", **options)[0]
         view = team.settle()
         (member,) = [member for member in view.members if member.client_id == "to-be-removed"]
-        removed.polling.clear()  # or it would come back before we look
+        removed.stand_still()  # or it would come back before we look
         if static:
             connect(KafkaPython).remove_member(name, group_instance_id="one")
         else:
             connect(KafkaPython).remove_member(name, member_id=member.member_id)
-        eventually(lambda: len(stays.assignment) == 2, "the other member owns all partitions")
+        eventually(lambda: len(stays.assignment) == 2, "the other member owns all partitions", PATIENCE_S)
         left = connect(Confluent).group(name).members
         assert member.member_id not in {other.member_id for other in left}
         removed.polling.set()

@@ -13,7 +13,7 @@ from tests.clients.conftest import Connect
 from tests.clients.ours import Kohort
 from tests.clients.ours_async import KohortAsync
 from tests.clients.process import eventually
-from tests.clients.team import Team, new_team
+from tests.clients.team import PATIENCE_S, Team, new_team
 
 SETTINGS = ("group.initial.rebalance.delay.ms=0",)
 STEPS = 25
@@ -52,7 +52,7 @@ def test_every_record_once_while_members_come_and_go(
             return Counter((record.partition, record.offset) for m in everyone for record in list(m.received))
 
         total = sum(team.produced.values())
-        eventually(lambda: len(received()) == total, f"all {total} records received")
+        eventually(lambda: len(received()) == total, f"all {total} records received, seed {seed}", PATIENCE_S)
     twice = {at for at, times in received().items() if times > 1}
     assert not twice, f"seed {seed}"
     assert connect(Confluent).committed(name) == team.produced, "what the last one had is committed too"

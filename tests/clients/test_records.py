@@ -133,13 +133,13 @@ def test_a_waiting_fetch_is_answered_when_a_record_arrives(client: Client, name:
     # The poll may last longer than the client waits for its result: only the record can have ended it.
     client.produce(name, [Sent(b"old")])
     waiting, read = threading.Event(), []
-    options: dict[str, Any] = {"offset": 1, "waiting": waiting, "max_wait_ms": 25_000}
+    options: dict[str, Any] = {"offset": 1, "waiting": waiting, "max_wait_ms": 100_000}
     reader = threading.Thread(target=lambda: read.extend(client.fetch(name, 1, **options)))
     reader.start()
-    assert waiting.wait(20)
+    assert waiting.wait(60)
     assert not read
     client.produce(name, [Sent(b"new")])
-    reader.join(20)
+    reader.join(60)
     assert [record.value for record in read] == [b"new"]
 
 
