@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, field
 
 from kohort.log.files import Directory, File, Slice
+from tests.log.support import PATIENCE_S
 
 
 @dataclass
@@ -55,9 +56,12 @@ class FaultyFile:
         return Slice(self, position, length)  # type: ignore[arg-type]
 
     def sync(self) -> None:
+        gate = (
+            self._faults.gate
+        )  # before `entered` is told: who hears it may put another gate here for the next sync
         self._faults.entered.set()
-        if self._faults.gate is not None:
-            assert self._faults.gate.wait(10)
+        if gate is not None:
+            assert gate.wait(PATIENCE_S)
         if self._faults.fail_sync:
             raise OSError(errno.EIO, "Input/output error")
         if self._inner.path.endswith(".log"):

@@ -19,6 +19,7 @@ from random import Random
 import pytest
 
 from kohort.log.kernel_writes import KernelWriter
+from tests.log.support import PATIENCE_S
 
 Names = dict[str, int]
 
@@ -98,7 +99,7 @@ class Disk:
         if not self._is_ours(path):
             return
         if self.gate is not None and path.endswith(".log"):
-            assert self.gate.wait(10)
+            assert self.gate.wait(PATIENCE_S)
         with self._lock:
             try:
                 inode = self._hold(path)

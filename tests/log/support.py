@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import pytest
+
 from kohort.log.config import TopicConfig
 from kohort.log.files import Directory, DiskDirectory
 from kohort.log.partition import Durability, Partition
 from kohort.log.recovery import CleanState
 from kohort.log.sync import Syncer
 from kohort.wire.records import BatchHeader, Record, check_batch, encode_batch, iter_batches
+
+PATIENCE_S = 120.0  # for what never comes: a machine may be slow, and children have to be started
 
 
 def make_batch(
@@ -52,9 +56,9 @@ class Inbox:
 
     def run_one(self) -> None:
         if not self._readers:
-            self._calls.get(timeout=10)()
+            self._calls.get(timeout=PATIENCE_S)()
             return
-        for _ in range(2_000):
+        for _ in range(int(PATIENCE_S / 0.005)):
             if self._run_readers():
                 return
             try:
@@ -63,7 +67,7 @@ class Inbox:
                 continue
             call()
             return
-        raise AssertionError("nothing happened for 10 s")
+        raise AssertionError(f"nothing happened for {PATIENCE_S:.0f} s")
 
     def _run_readers(self) -> bool:
         readable = select.select(list(self._readers), [], [], 0)[0]
@@ -126,6 +130,11 @@ def node_on(directory: Directory, durability: Durability = "os", **config: int) 
 def append(partition: Partition, count: int = 1, *, now_ms: int = 0, **batch: int) -> int:
     data, header = make_batch(count, **batch)
     return partition.append(data, header, now_ms)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What we have logged. Threads of clients that earlier tests left behind may say something too."""
+    return [record.getMessage() for record in caplog.records if record.name.startswith("kohort.")]
 
 
 def headers_of(data: bytes) -> list[BatchHeader]:

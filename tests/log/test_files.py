@@ -97,27 +97,34 @@ def test_removing_a_directory_takes_all_of_it(directory: Directory) -> None:
     assert child.names() == []
 
 
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def open_descriptors(directory: Path) -> int:
+    """Of files in there; threads that earlier tests left behind may open and close others."""
+    count = 0
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            count += os.readlink(f"/proc/self/fd/{fd}").startswith(f"{directory}/")
+        except FileNotFoundError:
+            continue  # it was closed meanwhile, as that of the listing itself
+    return count
 
 
 def test_the_pool_keeps_few_files_open(tmp_path: Path) -> None:
     directory = DiskDirectory(tmp_path, FilePool(limit=10))
-    before = open_descriptors()
+    before = open_descriptors(tmp_path)
     files = [directory.open(f"{n}") for n in range(100)]
     for turn in range(2):
         for n, file in enumerate(files):
             file.append(b"%d%d" % (turn, n))
-    assert open_descriptors() - before <= 10
+    assert open_descriptors(tmp_path) - before <= 10
     assert len(directory.pool) <= 10
     assert all(file.pread(0, 100) == b"0%d1%d" % (n, n) for n, file in enumerate(files))
     directory.pool.close()
-    assert open_descriptors() <= before
+    assert open_descriptors(tmp_path) <= before
 
 
 def test_files_closed_by_others_leave_room_in_the_pool(tmp_path: Path) -> None:
     directory = DiskDirectory(tmp_path, FilePool(limit=4))
-    before = open_descriptors()
+    before = open_descriptors(tmp_path)
     files = [directory.open(f"{n}") for n in range(8)]
     for _ in range(5):
         for file in files:
@@ -125,7 +132,7 @@ def test_files_closed_by_others_leave_room_in_the_pool(tmp_path: Path) -> None:
             file.close()
         for file in files:
             file.append(b"y")
-        assert open_descriptors() - before <= 4
+        assert open_descriptors(tmp_path) - before <= 4
     directory.pool.close()
 
 
@@ -144,30 +151,30 @@ def test_a_pinned_file_keeps_its_descriptor(tmp_path: Path) -> None:
 
 def test_pinned_files_beyond_the_limit_count_again_once_they_are_unpinned(tmp_path: Path) -> None:
     directory = DiskDirectory(tmp_path, FilePool(limit=2))
-    before = open_descriptors()
+    before = open_descriptors(tmp_path)
     files = [directory.open(f"{n}") for n in range(6)]
     for file in files:
         file.append(b"x")
         file.pin()
-    assert open_descriptors() - before == 6, "all are in use"
+    assert open_descriptors(tmp_path) - before == 6, "all are in use"
     for file in files:
         file.unpin()
     directory.pool.close()
-    assert open_descriptors() == before
+    assert open_descriptors(tmp_path) == before
 
 
 def test_the_descriptor_of_a_deleted_file_goes_with_its_last_pin(tmp_path: Path) -> None:
     directory = DiskDirectory(tmp_path)
-    before = open_descriptors()
+    before = open_descriptors(tmp_path)
     file = directory.open("a")
     file.append(b"x")
     file.pin()
     file.pin()
     file.delete()
     file.unpin()
-    assert open_descriptors() == before + 1
+    assert open_descriptors(tmp_path) == before + 1
     file.unpin()
-    assert open_descriptors() == before
+    assert open_descriptors(tmp_path) == before
 
 
 def test_what_is_used_stays_open_before_what_is_not(tmp_path: Path) -> None:

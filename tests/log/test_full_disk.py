@@ -17,7 +17,7 @@ from kohort.log.partition import Durability, Partition
 from kohort.log.recovery import CleanState
 from kohort.wire.errors import ErrorCode, KafkaError
 from tests.log.faulty import Faults, FaultyDirectory
-from tests.log.support import append, content, headers_of, make_batch, node_on
+from tests.log.support import PATIENCE_S, append, content, headers_of, make_batch, node_on
 
 FRESH = CleanState()
 BATCH = len(make_batch()[0])
@@ -182,7 +182,7 @@ def run_with_file_size_limit(directory: Path, durability: Durability) -> None:
         [sys.executable, "-c", textwrap.dedent(script)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
         cwd=Path(__file__).parents[2],
     )

@@ -12,7 +12,7 @@ from kohort.log.index import OffsetIndex
 from kohort.log.partition import Partition
 from kohort.log.recovery import CleanState, State, offsets_of, verify
 from kohort.log.segment import LOG
-from tests.log.support import Node, append, content, headers_of, node_on
+from tests.log.support import Node, append, content, headers_of, node_on, told
 
 
 def states_in(directory: Directory) -> list[int]:
@@ -250,7 +250,7 @@ def test_clean_stops_follow_each_other_without_a_recovery(
         assert partition.close() == clean
         assert len(headers_of(content(node.crash().open(clean=clean)))) == 4
         assert len(states_in(directory)) <= 2
-    assert caplog.messages == []
+    assert told(caplog) == []
 
 
 def test_a_directory_that_changed_after_a_clean_stop_is_recovered(

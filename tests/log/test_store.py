@@ -32,7 +32,7 @@ from kohort.log.registry import (
 )
 from kohort.log.store import Store
 from kohort.settings import SettingError
-from tests.log.support import Inbox, append, content, headers_of
+from tests.log.support import PATIENCE_S, Inbox, append, content, headers_of, told
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 
@@ -208,7 +208,7 @@ def test_another_process_is_refused_with_the_id_of_the_first(tmp_path: Path) -> 
             open_store(tmp_path)
     finally:
         first.stdin.close()
-        first.wait(timeout=10)
+        first.wait(timeout=PATIENCE_S)
         first.stdout.close()
     open_store(tmp_path).close()
 
@@ -340,9 +340,9 @@ def test_a_start_with_many_partitions_after_a_clean_stop_opens_none_of_them(tmp_
         do(store, *(TopicCreated(f"topic-{n}", n.to_bytes(16, "big"), 10) for n in range(1, count // 10 + 1)))
         for topic in store.topics.values():
             append(topic.partitions[3], 2)
-    began = time.perf_counter()
+    began = time.thread_time()  # of the processor: others may keep us waiting
     again = open_store(tmp_path)
-    took = time.perf_counter() - began
+    took = time.thread_time() - began
     try:
         assert took < 2, f"{took:.2f} s for {count} partitions"
         assert again._data is not None
@@ -385,4 +385,4 @@ def test_a_last_batch_larger_than_the_index_interval_is_no_damage_after_a_clean_
         append(store.topics["t"].partitions[0], size=6000)
     with running(tmp_path) as again:
         assert len(headers_of(content(again.topics["t"].partitions[0]))) == 2
-    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
+    assert told(caplog) == []

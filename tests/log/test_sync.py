@@ -12,7 +12,7 @@ from kohort.log.partition import Durability
 from kohort.log.recovery import CleanState
 from kohort.wire.errors import ErrorCode, KafkaError
 from tests.log.faulty import Faults, FaultyDirectory
-from tests.log.support import Node, append, content, headers_of, node_on
+from tests.log.support import PATIENCE_S, Node, append, content, headers_of, node_on
 
 FRESH = CleanState()
 
@@ -36,7 +36,7 @@ def test_disk_answers_after_the_sync(faulty: Directory, faults: Faults) -> None:
         partition.add_waiter(lambda: heard.append(partition.high_watermark))
         append(partition, 3)
         partition.when_durable(3, answers.append)
-        assert faults.entered.wait(10), "a lone append is synced at once"
+        assert faults.entered.wait(PATIENCE_S), "a lone append is synced at once"
         assert (partition.high_watermark, partition.log_end_offset, answers, heard) == (0, 3, [], [])
         assert len(partition.read(0, 1000, at_least_one=True)) == 0, (
             "nobody sees what a crash could take back"
@@ -65,7 +65,7 @@ def test_one_sync_serves_all_who_came_during_the_one_before(faulty: Directory, f
         for n in range(50):
             append(partition)
             partition.when_durable(n + 1, lambda code, n=n: answers.append(n))
-        assert faults.entered.wait(10)
+        assert faults.entered.wait(PATIENCE_S)
         faults.gate.set()
         node.inbox.run_until(lambda: len(answers) == 50)
         assert answers == list(range(50)), "in the order of their appends"
@@ -77,7 +77,7 @@ def test_high_watermark_in_between_is_where_the_sync_began(faulty: Directory, fa
     with node_on(faulty, "disk", internal_segment_bytes=300) as node:
         partition = node.open(clean=FRESH)
         append(partition, 2)
-        assert faults.entered.wait(10)
+        assert faults.entered.wait(PATIENCE_S)
         faults.entered.clear()
         gate, faults.gate = faults.gate, threading.Event()
         for _ in range(6):

@@ -11,7 +11,7 @@ from kohort.log.files import Directory, DiskDirectory
 from kohort.log.partition import Partition
 from kohort.log.producers import Duplicate
 from kohort.wire.errors import ErrorCode, KafkaError
-from tests.log.support import Node, append, content, make_batch, node_on
+from tests.log.support import Node, append, content, make_batch, node_on, told
 
 LOG_NAME = "00000000000000000000.log"
 BATCHES = 3
@@ -119,7 +119,7 @@ def test_what_was_cut_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         log, ends = whole_log(node)
         put(directory, log[:-5])
         node.open()
-    (line,) = caplog.messages
+    (line,) = told(caplog)
     assert "t-0" in line
     assert "offset 4" in line
     assert f"cut {len(log) - 5 - ends[1]} bytes" in line
