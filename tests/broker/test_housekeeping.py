@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from kohort.broker import running
 from kohort.client.connection import Connection
 from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.records import iter_batches, iter_records
-from tests.broker.peer import batch_of, create_topic, fetch, produce
+from tests.broker.peer import batch_of, create_topic, fetch, produce, until
 
 QUICK = {"log.retention.check.interval.ms": 100, "log.cleaner.backoff.ms": 100}
 
@@ -22,15 +20,6 @@ def broker(request, tmp_path):
         yield started
 
 
-def until(condition, seconds: float = 20.0) -> None:
-    pause = threading.Event()
-    for _ in range(int(seconds / 0.05)):
-        if condition():
-            return
-        pause.wait(0.05)
-    raise AssertionError("it did not come")
-
-
 def earliest(client: Connection, topic: str) -> int:
     asked = ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, -2)])
     return client.call(ListOffsetsRequest(-1, 0, [asked]), version=5).topics[0].partitions[0].offset
@@ -38,7 +27,7 @@ def earliest(client: Connection, topic: str) -> int:
 
 def test_what_is_older_than_retention_ms_goes_and_the_log_starts_later(broker):
     with Connection(broker.bootstrap_servers) as client:
-        create_topic(client, "old", retention_ms=1000, segment_bytes=1048576)
+        create_topic(client, "old", retention_ms=3_600_000, segment_bytes=1048576)
         for _ in range(3):
             produce(client, "old", batch_of(b"x" * 500_000, timestamp=1_600_000_000_000))
         produce(client, "old", batch_of(b"fresh"))
