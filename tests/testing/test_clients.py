@@ -23,7 +23,7 @@ def test_confluent_finds_its_coordinator_again(kafka: Kafka) -> None:
         {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe(["orders"])
-    assert consumer.poll(20).value() == b"one"
+    assert consumer.poll(60).value() == b"one"
     assert (lost.hits, cut.hits) == (1, 1)
     consumer.close()
 
@@ -32,7 +32,7 @@ def test_confluent_sends_again_what_was_refused(kafka: Kafka) -> None:
     refused = kafka.fail("Produce", with_error="NOT_LEADER_OR_FOLLOWER", times=2, topic="orders")
     producer: Any = Producer({"bootstrap.servers": kafka.bootstrap_servers, "retry.backoff.ms": 10})
     producer.produce("orders", "one")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert refused.hits == 2
     assert [record.value for record in kafka.consume_all("orders")] == [b"one"]
 
@@ -49,7 +49,7 @@ def test_confluent_reads_on_after_failed_fetches(kafka: Kafka) -> None:
         }
     )
     consumer.subscribe(["orders"])
-    assert consumer.poll(20).value() == b"one"
+    assert consumer.poll(60).value() == b"one"
     assert refused.hits == 2
     consumer.close()
 
@@ -148,7 +148,7 @@ def test_kafka_python_waits_for_a_topic_without_a_leader(kafka: Kafka) -> None:
     kafka.create_topic("orders")
     refused = kafka.fail("Metadata", with_error="LEADER_NOT_AVAILABLE", times=2, topic="orders")
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, retry_backoff_ms=10)
-    assert producer.send("orders", b"one").get(20).offset == 0
+    assert producer.send("orders", b"one").get(60).offset == 0
     producer.close()
     assert refused.hits == 2
 

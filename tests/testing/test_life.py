@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from confluent_kafka import Consumer
 from kohort.client.connection import Connection
 from kohort.settings import SettingError
 from kohort.testing import Kafka
+from kohort.testing.waiting import wait_until
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.heartbeat import HeartbeatRequest
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -24,13 +26,23 @@ Factory = Callable[..., Kafka]
 def test_it_is_ready_soon() -> None:
     with Kafka():
         pass  # imports are not part of it
-    took = []
-    for _ in range(5):
+
+    def ready_s() -> float:
         began = time.perf_counter()
         with Kafka() as kafka, Connection(kafka.bootstrap_servers) as client:
             client.call(MetadataRequest(None), 12)
-            took.append(time.perf_counter() - began)
-    assert min(took) < 0.1
+            return time.perf_counter() - began
+
+    assert is_quick(ready_s, 0.1)
+
+
+def is_quick(took_s: Callable[[], float], limit_s: float) -> bool:
+    """Whether it ever takes less: what is quick may be slow on a busy machine, what waits for something never is."""
+    deadline = time.monotonic() + 60
+    while took_s() >= limit_s:
+        if time.monotonic() > deadline:
+            return False
+    return True
 
 
 def test_a_stopped_broker_refuses_and_comes_back_with_its_data(kafka: Kafka) -> None:
@@ -57,30 +69,44 @@ def test_a_stopped_broker_refuses_and_comes_back_with_its_data(kafka: Kafka) -> 
 
 @pytest.mark.parametrize("how", ["stop", "close", "restart"])
 def test_it_does_not_wait_for_those_who_wait_for_it(kafka: Kafka, how: str) -> None:
-    """A member that waits in JoinGroup for another, and requests that are to be carried out in a minute."""
+    """A member that waits in JoinGroup for another, and requests that are to be carried out in ten minutes."""
+
+    def took_s() -> float:
+        kafka.start()  # where it was stopped or thrown away by the last turn
+        return while_three_wait(kafka, getattr(kafka, how))
+
+    assert is_quick(took_s, 1)
+
+
+def while_three_wait(kafka: Kafka, what: Callable[[], None]) -> float:
+    """How long it takes, in seconds; those who wait must be cut off."""
+    group = f"g{uuid.uuid4()}"  # a group lives on after a restart
     protocol = JoinGroupRequestProtocol("range", bytes(10))
-    join = JoinGroupRequest("g", 60_000, 60_000, protocol_type="consumer", protocols=[protocol])
+    join = JoinGroupRequest(group, 60_000, 60_000, protocol_type="consumer", protocols=[protocol])
     with (
         Connection(kafka.bootstrap_servers) as one,
         Connection(kafka.bootstrap_servers) as two,
-        kafka.delay("Metadata", ms=60_000) as metadata,
-        kafka.delay("Heartbeat", ms=60_000) as heartbeat,
+        kafka.delay("Metadata", ms=600_000) as metadata,
+        kafka.delay("Heartbeat", ms=600_000) as heartbeat,
     ):
-        one.call(FindCoordinatorRequest("g"), 3)
+        one.call(FindCoordinatorRequest(group), 3)
         assert one.call(join, 3).error_code == 0
         two.send(join, 3)
         one.send(MetadataRequest(None), 12)
         with Connection(kafka.bootstrap_servers) as three:
-            three.send(HeartbeatRequest("g", 1, "m"), 4)
+            three.send(HeartbeatRequest(group, 1, "m"), 4)
             metadata.wait()
             heartbeat.wait()
-            assert kafka.group("g").state == "PreparingRebalance"
+            wait_until(
+                lambda: kafka.group(group).state == "PreparingRebalance", 60, lambda: "no second member"
+            )
             began = time.perf_counter()
-            getattr(kafka, how)()
-            assert time.perf_counter() - began < 1
+            what()
+            took_s = time.perf_counter() - began
             for waiting in (one, two, three):
                 with pytest.raises(ConnectionError):
                     waiting.receive()
+    return took_s
 
 
 def test_a_group_goes_on_after_a_restart(kafka: Kafka) -> None:
@@ -97,7 +123,7 @@ def test_a_group_goes_on_after_a_restart(kafka: Kafka) -> None:
         }
     )
     consumer.subscribe(["orders"])
-    assert consumer.poll(10).value() == b"one"
+    assert consumer.poll(60).value() == b"one"
     consumer.commit(asynchronous=False)
     member = consumer.memberid()
     kafka.restart()
@@ -106,7 +132,7 @@ def test_a_group_goes_on_after_a_restart(kafka: Kafka) -> None:
     assert [m.id for m in kafka.group("g").members] == [member]  # from __consumer_offsets
     assert kafka.committed("g", "orders") == {0: 1}
     kafka.produce("orders", ["two"])
-    assert consumer.poll(10).value() == b"two"
+    assert consumer.poll(60).value() == b"two"
     kafka.wait_for_request("Heartbeat")
     assert kafka.group("g").generation == 1
     consumer.close()

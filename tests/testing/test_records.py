@@ -70,7 +70,7 @@ def test_keys_go_where_a_producer_would_send_them(kafka: Kafka) -> None:
     producer: Any = Producer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2"})
     for key in keys:
         producer.produce("theirs", key=key, value="v")
-    producer.flush(10)
+    assert producer.flush(60) == 0
     ours, theirs = ({(r.key, r.partition) for r in kafka.consume_all(topic)} for topic in ("ours", "theirs"))
     assert ours == theirs
 

@@ -92,11 +92,11 @@ class Fault:
         """It happens no more; nothing if that is so already."""
         self._remove(self)
 
-    def wait(self, hits: int = 1, timeout: float = 10) -> None:
+    def wait(self, hits: int = 1, timeout: float = 30) -> None:
         """Until it has happened so often; TimeoutError if it has not after `timeout` seconds."""
         wait_until(lambda: self.hits >= hits, timeout, lambda: self._still(hits, timeout))
 
-    async def wait_async(self, hits: int = 1, timeout: float = 10) -> None:
+    async def wait_async(self, hits: int = 1, timeout: float = 30) -> None:
         """As `wait`, for a test with an event loop of its own."""
         await wait_until_async(lambda: self.hits >= hits, timeout, lambda: self._still(hits, timeout))
 

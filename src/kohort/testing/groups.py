@@ -90,23 +90,23 @@ class Group:
 
     # --- waiting -----------------------------------------------------------------------------------
 
-    def wait_stable(self, members: int | None = None, timeout: float = 10) -> None:
+    def wait_stable(self, members: int | None = None, timeout: float = 30) -> None:
         """Until all members have their assignments, of so many members if that is told; else TimeoutError.
 
         In a test whose client runs on the test's own event loop, `await group.wait_stable_async()` instead.
         """
         wait_until(lambda: self._is_stable(members), timeout, lambda: self._is_not(members, timeout))
 
-    async def wait_stable_async(self, members: int | None = None, timeout: float = 10) -> None:
+    async def wait_stable_async(self, members: int | None = None, timeout: float = 30) -> None:
         await wait_until_async(
             lambda: self._is_stable(members), timeout, lambda: self._is_not(members, timeout)
         )
 
-    def wait_empty(self, timeout: float = 10) -> None:
+    def wait_empty(self, timeout: float = 30) -> None:
         """Until it has no members."""
         wait_until(lambda: not self._has_members(), timeout, lambda: self._is_not(0, timeout))
 
-    async def wait_empty_async(self, timeout: float = 10) -> None:
+    async def wait_empty_async(self, timeout: float = 30) -> None:
         await wait_until_async(lambda: not self._has_members(), timeout, lambda: self._is_not(0, timeout))
 
     def _has_members(self) -> bool:

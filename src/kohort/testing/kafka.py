@@ -333,12 +333,12 @@ class Kafka:
         seen = self._faults.requests()
         return [request for request in seen if name is None or request.api == name]
 
-    def wait_for_request(self, api: str, count: int = 1, timeout: float = 10) -> None:
+    def wait_for_request(self, api: str, count: int = 1, timeout: float = 30) -> None:
         """Until `requests(api)` has so many; TimeoutError if it has not after `timeout` seconds."""
         enough = partial(self._has_seen, api, count)
         wait_until(enough, timeout, lambda: self._too_few(api, count))
 
-    async def wait_for_request_async(self, api: str, count: int = 1, timeout: float = 10) -> None:
+    async def wait_for_request_async(self, api: str, count: int = 1, timeout: float = 30) -> None:
         """As `wait_for_request`, for a test with an event loop of its own."""
         enough = partial(self._has_seen, api, count)
         await wait_until_async(enough, timeout, lambda: self._too_few(api, count))
