@@ -15,6 +15,8 @@ from kohort.cli.demo import writable
 from kohort.cli.demo_report import Sample, print_report, worked_on
 from kohort.cli.demo_sums import Sums
 
+pytestmark = pytest.mark.timeout(660)  # for what hangs: Spark on a busy machine needs its time
+
 
 def demo(out: Path, *, without: tuple[str, ...] = (), seconds: float = 14) -> str:
     """What it prints; it must end well. `without`: packages that are not installed, as far as it can see."""
@@ -24,7 +26,7 @@ def demo(out: Path, *, without: tuple[str, ...] = (), seconds: float = 14) -> st
         f"sys.exit(main(['demo', '--seconds', '{seconds}', '--out', {str(out)!r}]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=220, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stdout
@@ -42,13 +44,15 @@ def test_all_of_it(tmp_path: Path) -> None:
     assert int(summed[1].replace(",", "")) > 0
     assert re.search(r"spark@\S+ joined", said)
     assert re.search(r"anna-[0-9a-f]{8}… joined", said)
-    assert "session expired after" in said
-    assert "poll timeout has expired" in said
+    # Which of them it is depends on the machine: who is stuck on a slow one may miss its session first.
+    gone = "poll timeout has expired|session expired after|did not rejoin in time"
+    for name in ("bert", "cleo"):
+        assert re.search(rf"{name}-[0-9a-f]{{8}}….*({gone})", said), said[-3000:]
     assert "left: the consumer was closed" in said
 
 
 def test_without_spark_and_without_matplotlib_the_rest_is_shown(tmp_path: Path) -> None:
-    said = demo(tmp_path / "out", without=("pyspark", "matplotlib"), seconds=8)
+    said = demo(tmp_path / "out", without=("pyspark", "matplotlib"), seconds=6)
     assert 'Spark is not installed: pip install "kohort[spark]"' in said
     assert "matplotlib is not installed" in said
     assert "were worked on by the group" in said

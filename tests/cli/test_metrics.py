@@ -11,7 +11,7 @@ from tests.cli.test_serve import Serve, run
 
 
 def scrape(address: str) -> dict[str, float]:
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return {name: float(value) for name, value in (x.rsplit(" ", 1) for x in lines if not x.startswith("#"))}
 
@@ -34,7 +34,7 @@ def test_topics_and_groups_under_the_names_that_dashboards_know(tmp_path: Path) 
             consumer.subscribe(["orders"])
             seen = 0
             while seen < 10:
-                seen += sum(map(len, consumer.poll(10.0).values()))
+                seen += sum(map(len, consumer.poll(60.0).values()))
             consumer.commit({("orders", 0): 7})
             found = scrape(told[1])
             assert found['kohort_groups{state="Stable"}'] == 1

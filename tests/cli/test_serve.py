@@ -43,7 +43,7 @@ class Serve:
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Exit code and standard error."""
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=90)
         return self.process.returncode, errors
 
     def __enter__(self) -> Serve:
@@ -52,12 +52,12 @@ class Serve:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=90)
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [KOHORT, *map(str, arguments)], capture_output=True, text=True, timeout=30, check=False
+        [KOHORT, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -224,7 +224,7 @@ def test_more_clients_than_open_files_are_refused_and_the_log_goes_on(tmp_path):
         for client in clients:
             client.close()
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=90)
 
 
 def test_help_names_an_example_for_every_command():

@@ -39,10 +39,11 @@ SECONDS = 40.0
 PER_SECOND = 3000
 LONGEST_S = 120.0
 """How long all may take to catch up when there are no more orders."""
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 """How long the next thing waits for the group to settle."""
-SPARK_START_S = 40.0
+SPARK_START_S = 150.0
 """How long to wait for Spark before the orders begin."""
+LEAST_SESSION_MS = 2000
 SUMS = "revenue"
 """The folder of what Spark sums up."""
 _LOOK_S = 0.5
@@ -107,12 +108,13 @@ class _Stage:
         self._story = Story(seconds)
         self._pipeline: PipelineProcess | None = None
         self._missing: list[str] = []
-        # Short ones, so that what is lost is noticed within the demo.
-        session_ms = int(seconds * 75)
+        # Short ones, so that what is lost is noticed within the demo; longer than a busy machine stands still.
+        session_ms = max(int(seconds * 75), LEAST_SESSION_MS)
+        self._stuck_s = session_ms * 2 / 1000
         self._settings = {
             "session.timeout.ms": session_ms,
             "heartbeat.interval.ms": session_ms // 6,
-            "max.poll.interval.ms": int(seconds * 100),
+            "max.poll.interval.ms": session_ms * 4 // 3,
             "partition.assignment.strategy": "cooperative-sticky",
         }
 
@@ -174,12 +176,11 @@ class _Stage:
 
     def _scenes(self) -> None:
         story = self._story
-        stuck_s = story.seconds * 0.15
         scenes: list[tuple[float, Callable[[], None]]] = [
             (0.0, lambda: self._join("anna")),
             (0.1, lambda: self._join("bert")),
             (0.2, lambda: self._join("cleo")),
-            (0.34, lambda: self._stuck("bert", stuck_s)),
+            (0.34, lambda: self._stuck("bert", self._stuck_s)),
             (0.54, lambda: self._kill("cleo")),
             (0.7, lambda: self._join("dora")),
             (0.85, lambda: self._leave("anna")),

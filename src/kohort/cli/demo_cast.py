@@ -38,7 +38,7 @@ class Orders(threading.Thread):
     def first(self) -> None:
         """One order ahead of all others: with it Spark gets warm."""
         with Producer(bootstrap_servers=self._address) as producer:
-            self._send(producer, random.Random(1)).result(30)
+            self._send(producer, random.Random(1)).result(120)
 
     def run(self) -> None:
         try:
@@ -56,7 +56,7 @@ class Orders(threading.Thread):
             wanted = self._per_second * (passed + (1 - math.cos(wave * passed)) / (2 * wave))
             deliveries = [self._send(producer, chance) for _ in range(int(wanted) - self.sent)]
             if deliveries:
-                deliveries[-1].result(30)
+                deliveries[-1].result(120)
             self._end.wait(_STEP_S)
         producer.flush()
 
@@ -148,11 +148,11 @@ class Member:
 
     def _end(self) -> None:
         try:
-            self._process.wait(30)
+            self._process.wait(90)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(30)
-        self._listener.join(10)
+        self._listener.join(60)
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
@@ -213,7 +213,7 @@ class PipelineProcess:
             self._process.terminate()
             self.ended_s = self._clock()
         try:
-            self._process.wait(60)
+            self._process.wait(150)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(30)
