@@ -76,7 +76,7 @@ def test_the_same_seed_is_the_same_run_in_another_process() -> None:
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=400,
             check=True,
         ).stdout
         for seed in ("1", "2")
