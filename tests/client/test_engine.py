@@ -42,6 +42,14 @@ def cluster() -> Iterator[ScriptedCluster]:
         yield made
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """As in a terminal: a shell that starts something in its background makes it ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def never() -> bool:
     return False
 
@@ -113,6 +121,7 @@ def test_wakeup_before_a_run_ends_the_next_one_unless_that_may_not_be_woken(clus
             client.run(lambda: True)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_a_run_is_raised_and_everything_goes_on_after_it(cluster: ScriptedCluster) -> None:
     with driven(cluster.bootstrap_servers) as client:
         client.know_nodes()
@@ -127,6 +136,7 @@ def test_ctrl_c_in_a_run_is_raised_and_everything_goes_on_after_it(cluster: Scri
         assert client.call().response == OK
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_never_strikes_in_the_middle_of_a_part(cluster: ScriptedCluster) -> None:
     with driven(cluster.bootstrap_servers) as client:
         steps: list[str] = []
