@@ -33,8 +33,8 @@ class RawCommitter(Worker):
 
     def _commit(self, broker: Connection) -> None:
         waiting: list[int] = []
-        while waiting or not self.stopping.is_set():
-            while len(waiting) < PIPELINED and not self.stopping.is_set():
+        while waiting or self._goes_on(waiting):
+            while self._goes_on(waiting):
                 self.sent += 1
                 self.stopping.wait(0.001)  # a start reads all of it again
                 waiting.append(self.sent)
@@ -47,6 +47,12 @@ class RawCommitter(Worker):
                 self.acknowledged = offset
             else:
                 assert codes <= set(LOADING), codes
+
+    def _goes_on(self, waiting: list[int]) -> bool:
+        """At the end only until the last that was sent is acknowledged: a kill may have taken it, or its answer."""
+        if self.stopping.is_set():
+            return not waiting and self.acknowledged < self.sent
+        return len(waiting) < PIPELINED
 
     def _request(self, offset: int) -> OffsetCommitRequest:
         parts = [OffsetCommitRequestPartition(index, offset) for index in range(self.partitions)]

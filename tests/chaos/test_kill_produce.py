@@ -18,6 +18,7 @@ SEED = int(os.environ.get("KOHORT_CHAOS_SEED", "20261115"))
 LONGEST_LIFE_S = 0.6
 
 
+@pytest.mark.timeout(900)
 def test_acknowledged_records_survive_25_kills(broker: BrokerProcess) -> None:
     kill_while_producing(broker, cycles=25, seed=SEED)
 

@@ -20,6 +20,7 @@ PARTITIONS = 8
 BATCH_BYTES = 128 * 1024
 TOTAL_BYTES = 1 << 30
 PIPELINED = 4
+PATIENCE_S = 240.0  # a gigabyte may have to wait for a slow disk
 
 
 @pytest.fixture
@@ -29,6 +30,7 @@ def broker(broker: BrokerProcess) -> Iterator[BrokerProcess]:
     shutil.rmtree(broker.directory)
 
 
+@pytest.mark.timeout(900)
 def test_ready_again_with_a_gigabyte(broker: BrokerProcess) -> None:
     batch = batch_of(bytes(BATCH_BYTES - 100))
     rounds = TOTAL_BYTES // (PARTITIONS * len(batch)) + 1
@@ -39,7 +41,7 @@ def test_ready_again_with_a_gigabyte(broker: BrokerProcess) -> None:
     began = time.perf_counter()
     broker.restart()
     ready_s = time.perf_counter() - began
-    with Connection(broker.bootstrap_servers) as client:
+    with Connection(broker.bootstrap_servers, timeout_s=PATIENCE_S) as client:
         first = produce(client, TOPIC, batch_of(b"first"))
         first_s = time.perf_counter() - began
         assert (first.error_code, first.base_offset) == (0, rounds)
@@ -54,10 +56,12 @@ def test_ready_again_with_a_gigabyte(broker: BrokerProcess) -> None:
 
 def write(broker: BrokerProcess, batch: bytes, rounds: int) -> None:
     """The batch to every partition, again and again; everything is acknowledged when this returns."""
-    with Connection(broker.bootstrap_servers) as client:
+    with Connection(broker.bootstrap_servers, timeout_s=PATIENCE_S) as client:
         assert create_topic(client, TOPIC, PARTITIONS).error_code == 0
         data = [PartitionProduceData(partition, batch) for partition in range(PARTITIONS)]
-        request = ProduceRequest(None, -1, 30_000, [TopicProduceData(TOPIC, partition_data=data)])
+        request = ProduceRequest(
+            None, -1, int(PATIENCE_S * 1000), [TopicProduceData(TOPIC, partition_data=data)]
+        )
         for sent in range(rounds + PIPELINED):
             if sent < rounds:
                 client.send(request, version=9)

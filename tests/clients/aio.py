@@ -282,6 +282,10 @@ class AioMember(Member):
             await told(consumer.commit(wanted))
         except aio_errors.IllegalStateError:  # the partition was taken away since the poll
             return False
+        except TimeoutError:  # the broker is away for long
+            if not self.patient:
+                raise
+            return False
         except Refused as refused:
             if not may_commit_later(self, refused):
                 raise

@@ -133,6 +133,7 @@ class Member:
             patient  # the broker may be away: commits that fail are made again later, whatever the error
         )
         self.assignment: frozenset[Partition] = frozenset()
+        self.turns = 0  # how often it has polled and told what it then had
         self.received: list[Received] = []
         self.committed: dict[Partition, int] = {}  # highest offset that the broker acknowledged
         self._uncommitted: dict[Partition, int] = {}  # refused in a rebalance
@@ -175,6 +176,7 @@ class Member:
     def note(self, received: Sequence[Received], assignment: Iterable[Partition]) -> None:
         self.received.extend(received)
         self.assignment = frozenset(assignment)
+        self.turns += 1
 
     def to_commit(self, received: Sequence[Received]) -> dict[Partition, int]:
         """What to commit now: what is behind these records, and what a rebalance refused and is still ours.

@@ -242,7 +242,7 @@ def test_importing_columns_and_records_loads_neither_numba_nor_numpy_nor_pyarrow
         "assert len(kohort.wire.columns.decode_columns(batch, 0).columns) == 1\n"
         "print([name for name in ('numba', 'numpy', 'pyarrow') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
@@ -272,5 +272,5 @@ except ModuleNotFoundError as error:
 
 
 def test_all_works_without_numba_numpy_and_pyarrow() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_THEM], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", WITHOUT_THEM], capture_output=True, text=True, timeout=240)
     assert (done.stdout, done.stderr) == ("said numba\n", "")

@@ -31,6 +31,7 @@ from kohort.wire.records import (
 )
 
 ALL_CODECS = list(Compression)
+PATIENCE_S = 60  # for what never comes: a machine may be slow
 T = 1_700_000_000_000
 
 RECORDS = [
@@ -144,9 +145,9 @@ class RawBroker:
 
     def __init__(self) -> None:
         self.owner = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1})
-        node = next(iter(self.owner.list_topics("t", timeout=10).brokers.values()))
+        node = next(iter(self.owner.list_topics("t", timeout=PATIENCE_S).brokers.values()))
         self.address = f"{node.host}:{node.port}"
-        self.socket = socket.create_connection((node.host, node.port), timeout=10)
+        self.socket = socket.create_connection((node.host, node.port), timeout=PATIENCE_S)
 
     def ask(self, api_key: int, version: int, body: bytes) -> bytes:
         message = struct.pack(">hhi", api_key, version, 1) + _string("raw") + body
@@ -189,7 +190,7 @@ def test_a_batch_of_librdkafka_is_accepted_and_read(raw_broker: RawBroker, codec
     )
     for record in MANY:
         producer.produce("t", record.value, record.key, 0, timestamp=record.timestamp, headers=record.headers)
-    assert producer.flush(10) == 0
+    assert producer.flush(PATIENCE_S) == 0
     # Usually one batch; a busy machine may send the first record alone, and that is too small to compress.
     read: list[Record] = []
     codecs = set()
@@ -209,7 +210,7 @@ def test_librdkafka_reads_our_batch(raw_broker: RawBroker, codec: Compression) -
     settings = {"bootstrap.servers": raw_broker.address, "group.id": "g", "check.crcs": True}
     with contextlib.closing(Consumer(settings)) as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
-        messages = consumer.consume(len(MANY), timeout=10)
+        messages = consumer.consume(len(MANY), timeout=PATIENCE_S)
     read = [
         Record(
             m.offset(),
