@@ -482,3 +482,35 @@ def test_ctrl_c_in_a_callback_is_raised_and_the_group_settles(three: Kafka) -> N
             poll_until(consumer, lambda: False, "it is interrupted")
         assert read(consumer, 3) == [b"a", b"b", b"c"]
         assert told.kinds == ["assigned"]
+
+
+@pytest.mark.parametrize("how", ["poll", "poll_arrow", "iteration"])
+def test_ctrl_c_while_records_are_taken_loses_none(
+    three: Kafka, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The poll has taken them, and raises instead of returning them."""
+    with quick(three.bootstrap_servers, "g", enable_auto_commit=False) as consumer:
+        consumer.subscribe(["t"])
+        name = "take_arrow" if how == "poll_arrow" else "take"
+        really_take = getattr(consumer._core.fetcher, name)
+
+        def take(*arguments: object, **more: object) -> object:
+            taken = really_take(*arguments, **more)
+            if taken is not None and len(taken):
+                signal.raise_signal(signal.SIGINT)
+            return taken
+
+        def read_on() -> None:
+            if how == "iteration":
+                next(iter(consumer))
+            else:
+                getattr(consumer, how)(PATIENCE_S)
+
+        monkeypatch.setattr(consumer._core.fetcher, name, take)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                read_on()
+        monkeypatch.undo()
+        consumer.commit(timeout=PATIENCE_S)
+        assert three.committed("g", "t") == {0: 0}
+        assert read(consumer, 3) == [b"a", b"b", b"c"]

@@ -161,10 +161,14 @@ class Consumer:
         limit = checked_limit(max_records, self._config.max_poll_records)
         empty: Polled = {}
         take = self._core.take
-        taken = self._run(
-            self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty)
-        )
-        return self._calls.intercept(taken) if taken and self._calls.intercepts else taken
+        steps = self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty)
+        self._calls.taken_from = {}
+        try:
+            taken = self._run(steps)
+            return self._calls.intercept(taken) if taken and self._calls.intercepts else taken
+        except KeyboardInterrupt:
+            self._calls.give_back()
+            raise
 
     def poll_arrow(
         self,
@@ -183,7 +187,12 @@ class Consumer:
         """
         checked_limit(max_records, 1)
         take = partial(self._core.fetcher.take_arrow, max_records, columns, binary_view=binary_view)
-        return self._run(self._calls.poll(self._deadline(timeout), take, None))
+        self._calls.taken_from = {}
+        try:
+            return self._run(self._calls.poll(self._deadline(timeout), take, None))
+        except KeyboardInterrupt:
+            self._calls.give_back()
+            raise
 
     def __iter__(self) -> Generator[Record, None, None]:
         """Records one by one, without end. What was not given out yet is not committed, and is read again."""

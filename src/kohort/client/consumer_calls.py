@@ -22,6 +22,7 @@ from kohort.client.subscription import (
     LATEST,
     LATEST_TIMESTAMP,
     Mode,
+    PartitionState,
     Position,
     Reset,
 )
@@ -51,6 +52,8 @@ class ConsumerCalls:
         self.clock = clock
         self.listener = Listener()
         self._telling: Callback | None = None  # what the user's function is being told, while it runs
+        self.taken_from: dict[TopicPartition, tuple[PartitionState, Position | None]] = {}
+        """Where the poll that is under way found what it took; each begins with nothing."""
         self._on_consume = [i.on_consume for i in interceptors if hasattr(i, "on_consume")]
         self._on_commit = [i.on_commit for i in interceptors if hasattr(i, "on_commit")]
         core.commits.on_commit = self._committed
@@ -160,6 +163,7 @@ class ConsumerCalls:
             if core.has_news:
                 yield from self._callbacks()
                 core.raise_errors()
+                self.taken_from = core.buffered_positions()
                 taken = take(self.clock())
                 if taken is not None and len(taken):  # type: ignore[arg-type]
                     core.tick(now_ms)  # the next fetches leave before the caller begins to work
@@ -172,6 +176,13 @@ class ConsumerCalls:
             yield Until(lambda: core.has_news or self._wants_poll(), soon_ms)
             if settled and self._rebalance_due() and not core.has_news:
                 return empty  # the caller polls again, and the group settles sooner
+
+    def give_back(self) -> None:
+        """Ctrl-C came when the poll had taken records, so that nobody has got them: the next poll returns them."""
+        partitions = self.core.subscription.partitions
+        for partition, (state, position) in self.taken_from.items():
+            if position is not None and partitions.get(partition) is state and state.position != position:
+                state.seek(position)
 
     def _wants_poll(self) -> bool:
         membership = self.core.membership

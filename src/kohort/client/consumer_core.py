@@ -21,7 +21,7 @@ from kohort.client.membership import Membership
 from kohort.client.metadata import Metadata
 from kohort.client.positions import Positions
 from kohort.client.records import Deserializer, Records, make_records
-from kohort.client.subscription import Mode, Subscription
+from kohort.client.subscription import Mode, PartitionState, Position, Subscription
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -147,6 +147,11 @@ class ConsumerCore:
                     f"{kind}.deserializer must be a callable of topic and bytes, not {function!r}"
                 )
         self._deserializers = (key, value)
+
+    def buffered_positions(self) -> dict[TopicPartition, tuple[PartitionState, Position | None]]:
+        """Of what `take` may hand out, where it stands now."""
+        states = self.subscription.partitions
+        return {p: (state, state.position) for p in self.fetcher.buffered if (state := states.get(p))}
 
     def take(self, max_records: int, now_ms: int) -> dict[TopicPartition, Records]:
         """What poll returns. A record that cannot be deserialized stays the next one until the user seeks past it."""

@@ -11,7 +11,7 @@ dropped: `PartitionState.seeks` and the state object itself are compared with th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -91,6 +91,7 @@ class Fetcher:
         self._read_committed = config.isolation_level == "read_committed"
         self._nodes: dict[int, FetchNode] = {}
         self._buffer = FetchBuffer()
+        self.buffered: Iterable[TopicPartition] = self._buffer
         self._served: dict[TopicPartition, int] = {}
         self._serving = 0
         self._errors = FetchErrors(subscription, metadata, self._buffer, self._backoff)

@@ -25,7 +25,9 @@ class Iteration:
         self.end()
         try:
             while True:
-                yield from self._give(poll())
+                polled = poll()
+                self._waiting = polled  # at once: from here on nothing is lost by a Ctrl-C
+                yield from self._give(polled)
         finally:
             self.end()
 
@@ -33,7 +35,9 @@ class Iteration:
         self.end()
         try:
             while True:
-                for record in self._give(await poll()):
+                polled = await poll()
+                self._waiting = polled
+                for record in self._give(polled):
                     yield record
         finally:
             self.end()
