@@ -248,7 +248,7 @@ def test_a_caller_gets_in_at_once_while_the_background_is_busy(cluster: Scripted
         before = time.monotonic()
         for _ in range(100):
             assert client.call(node_id=1).response == OK
-        assert time.monotonic() - before < 30
+        assert time.monotonic() - before < 100
 
 
 def test_a_part_that_is_due_and_does_nothing_does_not_make_the_background_spin(

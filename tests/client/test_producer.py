@@ -445,7 +445,8 @@ from kohort import Producer
 taken, turn, interrupted = [], 0, 0
 producer = Producer(bootstrap_servers=sys.argv[1], batch_size=3000, linger_ms=1)
 producer.partitions_for(sys.argv[2])
-signal.signal(signal.SIGALRM, signal.default_int_handler)  # what Ctrl-C does, at a time of our choosing
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))  # Ctrl-C, at a time of our choosing
 while interrupted < 60 or len(taken) < 1000:
     try:
         # Once: never while the last one is being handled. Later each time: a slow machine too has time to send.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from kohort.client.effects import Lane
-from kohort.client.reactor import Address, Clock, Found, LoopReactor, SelectorReactor, is_numeric
+from kohort.client.reactor import Address, Bell, Clock, Found, LoopReactor, SelectorReactor, is_numeric
 
 PATIENCE_MS = 60_000  # only ends a test that hangs: a machine may be busy
 
@@ -122,6 +123,27 @@ def test_wakeup_after_close_does_nothing() -> None:
     reactor = SelectorReactor()
     reactor.close()
     reactor.wakeup_all()
+
+
+def test_a_bell_that_is_closed_while_it_is_rung_writes_into_nobody_elses_descriptor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bell, write = Bell(), os.eventfd_write
+    others: list[int] = []
+
+    def closed_meanwhile(fd: int, number: int) -> None:
+        bell.close()
+        others.extend(os.pipe())  # what another thread opens now
+        write(fd, number)
+
+    monkeypatch.setattr(os, "eventfd_write", closed_meanwhile)
+    bell.ring()
+    for other in others:
+        os.close(other)
+    assert bell.fd not in others
+    assert not bell._close.alive
+    bell.ring()
+    assert len(others) == 2
 
 
 def test_wakeup_after_the_loop_was_closed_does_nothing() -> None:

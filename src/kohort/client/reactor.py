@@ -67,17 +67,29 @@ class _Watch:
 
 
 class Bell:
-    """Makes an epoll return, from any thread and any signal handler. Rings once however often it is rung."""
+    """Makes an epoll return, from any thread and any signal handler. Rings once however often it is rung.
 
-    __slots__ = ("fd", "_close", "__weakref__")
+    Whoever leaves last frees the descriptor: who was about to ring must not write into what has its number by then.
+    No lock: a signal handler may ring, and a forked child closes its copy.
+    """
+
+    __slots__ = ("fd", "_close", "_is_closed", "_ringing", "__weakref__")
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._close = weakref.finalize(self, os.close, self.fd)
+        self._is_closed = False
+        self._ringing: list[None] = []
 
     def ring(self) -> None:
-        if self._close.alive:
-            os.eventfd_write(self.fd, 1)
+        self._ringing.append(None)
+        try:
+            if not self._is_closed:
+                os.eventfd_write(self.fd, 1)
+        finally:
+            self._ringing.pop()
+            if self._is_closed:
+                self.close()
 
     def silence(self) -> None:
         try:
@@ -86,7 +98,9 @@ class Bell:
             pass
 
     def close(self) -> None:
-        self._close()
+        self._is_closed = True  # first this, then a look: who rings from now on does not write
+        if not self._ringing:
+            self._close()
 
 
 Events = list[tuple[int, int]]
