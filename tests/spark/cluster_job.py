@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kohort.spark.java import use_java
+from kohort.spark.worker_python import use_python
 from tests.spark.conftest import LOOPBACK
 
 
@@ -38,7 +39,7 @@ def killed_once(folder: str) -> Any:
 
 def main(master: str, bootstrap: str, topic: str, copy: str, group: str, folder: str) -> None:
     use_java()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    use_python()
     from pyspark.sql import SparkSession
     from pyspark.sql.functions import expr, udf
 
@@ -63,7 +64,11 @@ def main(master: str, bootstrap: str, topic: str, copy: str, group: str, folder:
     written.option("kafka.bootstrap.servers", bootstrap).option("topic", copy).save()
     print("copy", options(spark.read, copy).load().select("value").distinct().count())
     stream = (
-        options(spark.readStream).option("kafka.group.id", group).option("startingOffsets", "earliest").load()
+        options(spark.readStream)
+        .option("kafka.group.id", group)
+        .option("kafka.session.timeout.ms", 300_000)  # a member that is gone before has left in order
+        .option("startingOffsets", "earliest")
+        .load()
     )
     rows = stream.selectExpr("partition", "offset", "string(value) value")
     query = rows.writeStream.format("parquet").option("path", f"{folder}/out")

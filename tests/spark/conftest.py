@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +13,21 @@ import pytest
 
 from kohort import Admin, Producer
 from kohort.spark.java import use_java
+from kohort.spark.worker_python import use_python
 from tests.clients.process import BrokerProcess, fixed_port, show_broker_log
 
 pytest_runtest_makereport = show_broker_log
+
+HERE = Path(__file__).parent
+HANGS_S = 600
+"""What takes 30 s here, with several JVMs that start, takes minutes on a machine that others use too."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(HANGS_S))
+
 
 LOOPBACK = {
     "spark.driver.host": "127.0.0.1",
@@ -32,7 +43,7 @@ LOOPBACK = {
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     use_java()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    use_python()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 

