@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from kohort.cli.pipeline import read_properties
 from kohort.spark.definition import Pipeline, PipelineError, filled_in, from_sql, load_file
 from kohort.spark.options import OptionError
 from kohort.spark.pipeline import Run, find_pipeline, short_reason, sort_settings, stream_options
-from kohort.spark.pipeline_state import DIED, FAILED, RUNNING, PipelineState, Status, known_pipelines
+from kohort.spark.pipeline_state import DIED, FAILED, RUNNING, STOPPED, PipelineState, Status, known_pipelines
 from kohort.spark.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pipelines"
@@ -190,10 +192,41 @@ def test_a_killed_pipeline_has_died_and_can_be_started_again(tmp_path: Path) -> 
         "s = PipelineState(Path(sys.argv[1]), 'one'); s.acquire(); s.write(Status('one', 'f', RUNNING))\n"
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=30)
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=120)
     (status,) = known_pipelines(tmp_path)
     assert status.state == DIED
     PipelineState(tmp_path, "one").acquire()
+
+
+def test_who_looks_at_a_pipeline_does_not_keep_it_from_starting(tmp_path: Path) -> None:
+    """Looking whether it runs takes its lock, for a moment."""
+    state = PipelineState(tmp_path, "one")
+    state.acquire()
+    state.release()
+    looking = os.open(state.folder / "lock", os.O_RDWR)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    done = threading.Timer(0.3, os.close, [looking])
+    done.start()
+    state.acquire()
+    state.release()
+    done.join()
+    assert not state.is_running()
+
+
+def test_a_pipeline_that_ends_while_it_is_looked_at_has_not_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = PipelineState(tmp_path, "one")
+    state.write(Status("one", "one.py", RUNNING, os.getpid()))
+
+    def ends() -> bool:
+        state.write(Status("one", "one.py", STOPPED, os.getpid()))
+        return False
+
+    monkeypatch.setattr(state, "is_running", ends)
+    status = state.read()
+    assert status is not None
+    assert status.state == STOPPED
 
 
 def test_names_that_are_no_file_names_are_refused(tmp_path: Path) -> None:

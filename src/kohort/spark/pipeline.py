@@ -40,6 +40,7 @@ _LOOK_S = 0.25  # between two looks at the query
 _GROUP_S = 2.0  # between two looks at its groups
 _ASK_S = 5.0
 _LEAVING_S = 0.05
+_FAREWELL_S = 6 * STOP_TIMEOUT_S  # a source's last commit and its leave have four such times of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +288,11 @@ class _Runner:
 def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
     """A SparkSession, on loopback where the master is local; and whether it is new, and so to be stopped by us."""
     from kohort.spark.java import use_java
+    from kohort.spark.worker_python import use_python
 
     use_java()
+    if run.master.startswith("local"):
+        use_python()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = {
@@ -374,13 +378,16 @@ class GroupWatch:
 
     def wait_for_farewell(self, status: Status) -> None:
         """Spark does not wait for the process that is the member: when a query has ended it may just be leaving."""
-        give_up_s = time.monotonic() + STOP_TIMEOUT_S
-        while any(is_below(process_of(member)) for member in self._ask(status)):
+        give_up_s = time.monotonic() + _FAREWELL_S
+        while members := self._ask(status, 2 * _ASK_S):
+            if not any(is_below(process_of(member)) for member in members):
+                self._ask(status, 2 * _ASK_S)  # a process that is gone by now may have left since the answer
+                return
             if time.monotonic() > give_up_s:
                 return
             time.sleep(_LEAVING_S)
 
-    def _ask(self, status: Status) -> list[MemberDescription]:
+    def _ask(self, status: Status, timeout_s: float = _ASK_S) -> list[MemberDescription]:
         """Writes down how the groups are; returns their members."""
         members: list[MemberDescription] = []
         if not self._groups:
@@ -389,7 +396,7 @@ class GroupWatch:
         try:
             if self._admin is None:
                 self._admin = Admin({"client.id": "kohort-pipeline", **self._settings})
-            for group, found in self._admin.describe_groups(*self._groups, timeout=_ASK_S).items():
+            for group, found in self._admin.describe_groups(*self._groups, timeout=timeout_s).items():
                 status.groups[group] = {"state": found.state, "members": len(found.members)}
                 members += found.members
         except KohortError as error:

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from kohort.spark.definition import PipelineError
 STARTING, RUNNING, STOPPING, STOPPED, FAILED = "starting", "running", "stopping", "stopped", "failed"
 DIED = "died"
 """The status says that it runs, but nobody holds the lock: it was killed, or the machine was."""
+_GOING = (STARTING, RUNNING, STOPPING)
 
 
 def state_directory(given: str | None = None) -> Path:
@@ -65,6 +67,10 @@ class Status:
         return sum(self.lag.values()) if self.lag else None
 
 
+_LOOKED_AT_S = 5.0
+"""Who looks whether a pipeline runs has its lock for a moment; a start waits so long for that to pass."""
+
+
 class PipelineState:
     """The folder of one pipeline."""
 
@@ -80,23 +86,38 @@ class PipelineState:
         """Marks it as running in this process; PipelineError if it runs already, with the process that it runs in."""
         self.folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not self._locked(descriptor):
             os.close(descriptor)
             status = self.read()
             since = f" since {_clock(status.started_ms)}" if status is not None else ""
             raise PipelineError(
                 f"the pipeline {self.name} runs already, in process {self.pid() or '?'}{since}: a second one would use "
                 f"the same checkpoint. `kohort pipeline stop {self.name}` ends it; --name runs this one beside it"
-            ) from None
+            )
         os.ftruncate(descriptor, 0)
         os.write(descriptor, b"%d\n" % os.getpid())
         self._lock = descriptor
 
+    def _locked(self, descriptor: int) -> bool:
+        """Whether the lock is ours now. Refused at once by who has its number in the file, and lives."""
+        give_up_s = time.monotonic() + _LOOKED_AT_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                pid = self.pid()
+                if time.monotonic() > give_up_s or (pid is not None and _lives(pid)):
+                    return False
+                time.sleep(0.01)
+            else:
+                return True
+
     def release(self) -> None:
         if self._lock is not None:
             os.ftruncate(self._lock, 0)
+            fcntl.flock(
+                self._lock, fcntl.LOCK_UN
+            )  # for forked children too, which close theirs a little later
             os.close(self._lock)
             self._lock = None
 
@@ -129,14 +150,25 @@ class PipelineState:
 
     def read(self) -> Status | None:
         """The last status; None if it was never started, or by a version that wrote something else."""
-        try:
-            fields = json.loads((self.folder / "status.json").read_text())
-            status = Status(**{name: fields[name] for name in Status.__slots__ if name in fields})
-        except (OSError, ValueError, TypeError):
-            return None
-        if status.state in (STARTING, RUNNING, STOPPING) and not self.is_running():
+        status = self._read()
+        if status is None or self._may_be(status):
+            return status
+        status = (
+            self._read()
+        )  # it may have ended, in order, between the look at the file and that at the lock
+        if status is not None and not self._may_be(status):
             status.state = DIED
         return status
+
+    def _may_be(self, status: Status) -> bool:
+        return status.state not in _GOING or self.is_running()
+
+    def _read(self) -> Status | None:
+        try:
+            fields = json.loads((self.folder / "status.json").read_text())
+            return Status(**{name: fields[name] for name in Status.__slots__ if name in fields})
+        except (OSError, ValueError, TypeError):
+            return None
 
 
 def known_pipelines(root: Path) -> list[Status]:
@@ -149,7 +181,15 @@ def known_pipelines(root: Path) -> list[Status]:
     return [status for status in (state.read() for state in states) if status is not None]
 
 
-def _clock(at_ms: int) -> str:
-    import time
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
+
+def _clock(at_ms: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1000))
