@@ -42,7 +42,7 @@ def run_job(master: str, broker: BrokerProcess, topic: str, copy: str, group: st
         group,
     ]
     done = subprocess.run(
-        [*command, str(folder)], env=environment(), capture_output=True, text=True, timeout=220, check=False
+        [*command, str(folder)], env=environment(), capture_output=True, text=True, timeout=450, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
@@ -62,7 +62,7 @@ def check(said: str, admin: Admin, group: str, folder: Path) -> None:
     assert f"copy {COUNT}" in said, "a task that was tried again left a gap"
     assert f"stream {COUNT}" in said
     assert {at.offset for at in admin.group_offsets(group).values()} == {COUNT // 2}
-    eventually(lambda: admin.describe_groups(group)[group].state == "Empty", "the group is left in order")
+    eventually(lambda: admin.describe_groups(group)[group].state == "Empty", "the group is left in order", 60)
 
 
 def test_local_cluster(
@@ -80,7 +80,6 @@ def standalone(tmp_path: Path) -> Iterator[str]:
     spark_class = str(Path(given["SPARK_HOME"]) / "bin" / "spark-class")
     port = fixed_port()
     address = f"spark://127.0.0.1:{port}"
-    log = tmp_path / "daemons.log"
     loopback = ["--host", "127.0.0.1"]
     master = ["org.apache.spark.deploy.master.Master", *loopback, "--port", str(port), "--webui-port", "0"]
     worker = [
@@ -93,22 +92,32 @@ def standalone(tmp_path: Path) -> Iterator[str]:
         "--webui-port",
         "0",
     ]
-    with log.open("ab") as out:
-        daemons = [
-            subprocess.Popen([spark_class, *command], env=given, stdout=out, stderr=out)
-            for command in (master, [*worker, address], [*worker, address])
-        ]
+    logs = [tmp_path / f"{name}.log" for name in ("master", "worker-1", "worker-2")]
+    daemons: list[subprocess.Popen[bytes]] = []
     try:
-        registered = "Successfully registered with master"
-        eventually(
-            lambda: log.read_text(errors="replace").count(registered) == 2, "both workers are there", 120
-        )
+        for command, log in zip((master, [*worker, address], [*worker, address]), logs, strict=True):
+            with log.open("ab") as out:
+                daemons.append(
+                    subprocess.Popen([spark_class, *command], env=given, stdout=out, stderr=subprocess.STDOUT)
+                )
+
+        def are_registered() -> bool:
+            for daemon, log in zip(daemons, logs, strict=True):
+                assert daemon.poll() is None, log.read_text(errors="replace")[-4000:]
+            registered = "Successfully registered with master"
+            return all(registered in log.read_text(errors="replace") for log in logs[1:])
+
+        eventually(are_registered, "both workers are there", 180)
         yield address
     finally:
         for daemon in daemons:
             daemon.terminate()
         for daemon in daemons:
-            daemon.wait(30)
+            try:
+                daemon.wait(60)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait(60)
 
 
 def test_a_standalone_master_with_two_workers(

@@ -22,6 +22,7 @@ from tests.clients.process import BrokerProcess, eventually
 from tests.spark.reading import fill
 
 TOPIC, GROUP, PARTITIONS = "orders", "orders-etl", 3
+PATIENCE_S = 240  # for a JVM to start and read, on a machine that may be busy
 
 
 class Life:
@@ -29,8 +30,12 @@ class Life:
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
         command = [sys.executable, "-m", "tests.spark.driver", bootstrap, TOPIC, GROUP, str(folder)]
+        # What it cannot clean up any more is not left in the machine's own folders.
+        places = {"TMPDIR": str(folder), "SPARK_LOCAL_DIRS": str(folder)}
         with (folder / "driver.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True, env={**os.environ, **places}
+            )
 
     def kill(self) -> None:
         for pid in descendants(self.process.pid):
@@ -42,11 +47,9 @@ class Life:
 def descendants(pid: int) -> list[int]:
     """A process and all that it has started, children last."""
     found, parents = [pid], {pid}
-    table = {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            with contextlib.suppress(OSError):
-                table[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+    table = {
+        int(path.name): parent_of(int(path.name)) for path in Path("/proc").iterdir() if path.name.isdigit()
+    }
     while parents:
         parents = {child for child, parent in table.items() if parent in parents}
         found += sorted(parents)
@@ -54,13 +57,22 @@ def descendants(pid: int) -> list[int]:
 
 
 def workers(pid: int) -> list[int]:
-    """The Python processes that run tasks of a job."""
-    running = []
+    """The Python processes that run tasks of a job: children of the daemon for tasks; there are other daemons too."""
+    daemons = set()
     for each in descendants(pid):
         with contextlib.suppress(OSError):
-            if b"pyspark.daemon" in Path(f"/proc/{each}/cmdline").read_bytes():
-                running.append(each)
-    return running[1:]
+            words = Path(f"/proc/{each}/cmdline").read_bytes().split(b"\0")
+            if b"pyspark.daemon" in words and b"pyspark.worker" in words:
+                daemons.add(each)
+    return [each for each in daemons if parent_of(each) in daemons]
+
+
+def parent_of(pid: int) -> int:
+    """0 if there is no such process."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 @pytest.fixture
@@ -122,6 +134,14 @@ def test_every_record_exactly_once(
             fill(bootstrap, TOPIC, range(written, written + count), partition)
         written += count
 
+    def alive(who: Life, condition: Callable[[], bool], what: str) -> None:
+        def look() -> bool:
+            if who.process.poll() is not None:
+                pytest.fail(f"the job has ended: {(tmp_path / 'driver.log').read_text()[-4000:]}")
+            return condition()
+
+        eventually(look, what, PATIENCE_S)
+
     def progress(most: int) -> Callable[[], bool]:
         return lambda: sum(in_checkpoint(tmp_path).values()) >= min(most, PARTITIONS * written)
 
@@ -133,20 +153,21 @@ def test_every_record_exactly_once(
 
     write(1000)
     first = life()
-    eventually(progress(1000), "the first life reads some", 120)
+    alive(first, progress(1000), "the first life reads some")
     first.kill()
     never_ahead()
     write(1000)
     second = life()  # at once, though the first is still a member by the broker's books
-    eventually(progress(3500), "the second life goes on", 120)
+    alive(second, progress(3500), "the second life goes on")
     own_broker.kill()
     own_broker.restart()
     write(500)
-    eventually(progress(5000), "the restarted broker is read on", 120)
-    for pid in workers(second.process.pid)[:1]:
-        os.kill(pid, signal.SIGKILL)
+    alive(second, progress(5000), "the restarted broker is read on")
+    for pid in eventually(lambda: workers(second.process.pid), "there are workers", PATIENCE_S):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     write(500)
-    eventually(progress(9000), "a killed worker's task is done again", 120)
+    alive(second, progress(9000), "a killed worker's task is done again")
     never_ahead()
     second.kill()
 

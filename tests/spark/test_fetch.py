@@ -164,7 +164,7 @@ def test_gaps_and_control_batches_are_skipped(
         ):
             partition.append_as_is(memoryview(each), read_header(each), 1)
 
-    broker_here.call(append(), 10)
+    broker_here.call(append(), 60)
     options = options_for(bootstrap, topic)
     assert values(rows_of(options, range_of(topic, 0, 41))) == [0, 1, 5, 7, 8, 30, 31]
     assert values(rows_of(options, range_of(topic, 2, 31))) == [5, 7, 8, 30]

@@ -41,7 +41,7 @@ class History:
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(240)
 
     def finish(self) -> None:
         assert self._pipeline.finish is not None

@@ -206,7 +206,7 @@ def test_a_stream_writes_every_row_once_across_a_stop(
     )
     for start in (0, 100):
         spark.range(start, start + 100).write.mode("append").parquet(str(folder))
-        assert writer.start().awaitTermination(60)
+        assert writer.start().awaitTermination(240)
     found = {record.key: record.value for record in records_of(topic)}
     assert found == {b"%d" % number: b"%d" % (number * 2) for number in range(200)}
     assert len(records_of(topic)) == 200

@@ -381,7 +381,7 @@ def test_without_a_group_nothing_is_committed(drive: Any, write: Any, admin: Adm
     before = {listing.group_id for listing in admin.list_groups()}
     driver = drive(groupIdPrefix="somebody")
     driver.next(driver.initial(), limited=True)
-    assert {listing.group_id for listing in admin.list_groups()} == before
+    assert {listing.group_id for listing in admin.list_groups()} <= before
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -454,16 +454,17 @@ def test_a_group_with_other_consumers_is_not_taken(
 def test_a_killed_driver_is_replaced_at_once_and_its_commits_are_fenced(
     drive: Any, topic: str, write: Any, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = drive(kafka__group__id=group, startingOffsets="earliest")
+    session = {"kafka__session__timeout__ms": 300_000}
+    old = drive(kafka__group__id=group, startingOffsets="earliest", **session)
     start = old.initial()
     write(3)
     monkeypatch.setattr(
         "kohort.spark.member.process_lives", lambda name: False
     )  # as if it had been on another machine
     began = time.monotonic()
-    new = drive(kafka__group__id=group)
+    new = drive(kafka__group__id=group, **session)
     assert new.initial() == start
-    assert time.monotonic() - began < 10  # and not session.timeout.ms
+    assert time.monotonic() - began < 150  # and not session.timeout.ms
     assert isinstance(old.group, MemberGroup)
     eventually(lambda: isinstance(old.group._error, FencedInstanceId), "the old one knows")
     with pytest.raises(GroupTaken, match="another query has taken over the group"):
@@ -546,7 +547,7 @@ def test_sigterm_does_not_cut_the_farewell_short(
     """Spark closes the socket of the source's process and sends SIGTERM; which is noticed first is chance."""
     ended = subprocess.run(
         [sys.executable, "-c", _ENDS, how, bootstrap, topic, group],
-        cwd=Path(__file__).resolve().parents[2], stdout=subprocess.PIPE, text=True, timeout=60,
+        cwd=Path(__file__).resolve().parents[2], stdout=subprocess.PIPE, text=True, timeout=120,
     )  # fmt: skip
     assert (ended.stdout, ended.returncode) == ("joined\n", 143)
     assert admin.describe_groups(group)[group].state == "Empty"

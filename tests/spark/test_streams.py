@@ -29,7 +29,8 @@ class Sink:
 
     @property
     def all(self) -> list[int]:
-        return sorted(value for values in self.batches.values() for value in values)
+        batches = list(self.batches.values())  # in one go: Spark's thread may be adding one
+        return sorted(value for values in batches for value in values)
 
 
 @pytest.fixture
@@ -53,6 +54,9 @@ def stream(spark: Any, broker: BrokerProcess, checkpoint: str) -> Iterator[Calla
 
 
 NOW = {"availableNow": True}
+PATIENCE_S = 180
+# So long that nobody is taken for dead on a machine that stands still, nor out of the group without having left.
+LONG_SESSION = {"kafka__session__timeout__ms": 300_000}
 
 
 def offsets_in(checkpoint: str) -> list[str]:
@@ -73,11 +77,16 @@ def arrives(query: Any, condition: Callable[[], Any], what: str) -> None:
         assert error is None, str(error)[-3000:]
         return condition()
 
-    eventually(look, what, 60)
+    eventually(look, what, PATIENCE_S)
 
 
 def ended(query: Any) -> None:
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(PATIENCE_S)
+
+
+def is_left(admin: Admin, group: str) -> None:
+    """Spark ends a query before its member has left. A next query would wait for that, but not for long."""
+    eventually(lambda: admin.describe_groups(group)[group].state == "Empty", "the group is left in order", 60)
 
 
 def test_available_now_with_a_limit_and_again(
@@ -86,19 +95,21 @@ def test_available_now_with_a_limit_and_again(
     topic, group, sink = new_topic(partitions=2), new_name("group"), Sink()
     produce(topic, range(12), partition=0)
     produce(topic, range(12, 15), partition=1)
-    given = {"subscribe": topic, "kafka__group__id": group, "startingOffsets": "earliest"}
+    given = {"subscribe": topic, "kafka__group__id": group, "startingOffsets": "earliest", **LONG_SESSION}
     ended(stream(sink, NOW, maxOffsetsPerTrigger=10, **given))
     assert sink.sizes == [10, 5]
     assert sink.all == list(range(15))
     assert offsets_in(checkpoint) == [f'{{"{topic}":{{"0":8,"1":2}}}}', f'{{"{topic}":{{"0":12,"1":3}}}}']
     assert committed(admin, group) == {0: 12, 1: 3}  # also what the last batch has read
-    eventually(lambda: admin.describe_groups(group)[group].state == "Empty", "the group is left in order")
+    is_left(admin, group)
 
     produce(topic, range(15, 20), partition=1)
     ended(stream(sink, NOW, **{**given, "startingOffsets": "latest"}))  # which has no effect on a restart
     assert sink.all == list(range(20))
+    is_left(admin, group)
     ended(stream(sink, NOW, **given))
     assert len(offsets_in(checkpoint)) == 3  # a query with nothing to read writes nothing
+    is_left(admin, group)
     ended(stream(sink, {"once": True}, maxOffsetsPerTrigger=1, **given))
     assert sink.all == list(range(20))
 
@@ -107,19 +118,20 @@ def test_a_running_query_is_a_member_whose_lag_shows(
     stream: Any, new_topic: Any, produce: Any, admin: Admin, new_name: Any, broker: BrokerProcess
 ) -> None:
     topic, group, sink = new_topic(partitions=2), new_name("group"), Sink()
-    query = stream(sink, subscribe=topic, kafka__group__id=group)
+    query = stream(sink, subscribe=topic, kafka__group__id=group, **LONG_SESSION)
 
     def members() -> Any:
         return admin.describe_groups(group)[group].members
 
     arrives(query, members, "the driver is a member")
     assert members()[0].group_instance_id == f"kohort-spark-{group}"
-    eventually(lambda: committed(admin, group) == {0: 0, 1: 0}, "the start is committed")
+    arrives(query, lambda: committed(admin, group) == {0: 0, 1: 0}, "the start is committed")
     produce(topic, range(5), partition=1)
     arrives(query, lambda: sink.all == list(range(5)), "the records arrive")
-    eventually(lambda: committed(admin, group) == {0: 0, 1: 5}, "also of the last batch on an idle topic")
-    eventually(lambda: query.lastProgress.numInputRows == 5 or query.recentProgress, "progress")
-    progress = query.recentProgress[-1]
+    arrives(query, lambda: committed(admin, group) == {0: 0, 1: 5}, "also of the last batch on an idle topic")
+    (progress,) = (
+        each for each in query.recentProgress if each["numInputRows"]
+    )  # others are of idle triggers
     source = json.loads(progress.json)["sources"][0] if hasattr(progress, "json") else progress["sources"][0]
     assert source["endOffset"] == {topic: {"0": 0, "1": 5}}
     assert source["latestOffset"] == {topic: {"0": 0, "1": 5}}
@@ -127,7 +139,8 @@ def test_a_running_query_is_a_member_whose_lag_shows(
     with Consumer(bootstrap_servers=broker.bootstrap_servers, group_id=group) as tool:
         assert tool.committed((topic, 1))[TopicPartition(topic, 1)].offset == 5
     query.stop()
-    eventually(lambda: not members(), "stopping leaves the group")
+    is_left(admin, group)
+    assert not members()
     assert committed(admin, group) == {0: 0, 1: 5}
 
 
@@ -135,12 +148,12 @@ def test_a_second_query_in_the_group_fails_and_the_first_goes_on(
     stream: Any, new_topic: Any, produce: Any, admin: Admin, new_name: Any, tmp_path: Path
 ) -> None:
     topic, group, first, second = new_topic(), new_name("group"), Sink(), Sink()
-    given = {"subscribe": topic, "kafka__group__id": group}
+    given = {"subscribe": topic, "kafka__group__id": group, **LONG_SESSION}
     query = stream(first, **given)
     arrives(query, lambda: committed(admin, group) == {0: 0}, "the first one has begun")
     other = stream(second, folder=str(tmp_path / "other"), **given)
     with pytest.raises(Exception, match="already has a query"):
-        other.awaitTermination(120)
+        other.awaitTermination(PATIENCE_S)
     produce(topic, range(3))
     arrives(query, lambda: first.all == [0, 1, 2], "the first one goes on")
     assert query.exception() is None
@@ -149,7 +162,7 @@ def test_a_second_query_in_the_group_fails_and_the_first_goes_on(
 def test_a_wrong_option_ends_the_query_with_its_text(stream: Any, new_topic: Any) -> None:
     query = stream(Sink(), subscribe=new_topic(), endingOffsets="latest")
     with pytest.raises(Exception, match="ending offset not valid in streaming queries"):
-        query.awaitTermination(60)
+        query.awaitTermination(PATIENCE_S)
 
 
 def test_records_that_are_gone_end_the_query(stream: Any, new_topic: Any, produce: Any, admin: Admin) -> None:
@@ -158,7 +171,7 @@ def test_records_that_are_gone_end_the_query(stream: Any, new_topic: Any, produc
     given = {"subscribe": topic, "startingOffsets": f'{{"{topic}":{{"0":2}}}}'}
     admin.delete_records({(topic, 0): 6})
     with pytest.raises(Exception, match=r"Could not read records in offset \[2, 10\)"):
-        stream(sink, NOW, **given).awaitTermination(60)
+        stream(sink, NOW, **given).awaitTermination(PATIENCE_S)
     ended(stream(sink, NOW, failOnDataLoss=False, **given))
     assert sink.all == [6, 7, 8, 9]
 
@@ -167,9 +180,9 @@ def test_new_partitions_under_a_running_query(
     stream: Any, new_topic: Any, produce: Any, admin: Admin, new_name: Any
 ) -> None:
     topic, sink, group = new_topic(), Sink(), new_name("group")
-    query = stream(sink, subscribe=topic, kafka__group__id=group)
+    query = stream(sink, subscribe=topic, kafka__group__id=group, **LONG_SESSION)
     arrives(query, lambda: committed(admin, group) == {0: 0}, "the query has begun")
     admin.create_partitions({topic: 2})
     produce(topic, range(4), partition=1)
     arrives(query, lambda: sink.all == [0, 1, 2, 3], "the new partition is read from its beginning")
-    eventually(lambda: committed(admin, group) == {0: 0, 1: 4}, "and committed")
+    arrives(query, lambda: committed(admin, group) == {0: 0, 1: 4}, "and committed")
