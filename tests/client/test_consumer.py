@@ -313,6 +313,24 @@ def test_a_callback_may_seek_and_commit(
     assert admin.group_offsets(group)[TopicPartition(topic, 0)].offset == 10
 
 
+def test_a_callback_may_ask_where_it_will_begin(
+    new_consumer: NewConsumer, new_topic: NewTopic, write: Callable[..., None], group: str
+) -> None:
+    topic = new_topic(partitions=2)
+    write(topic, numbers(0, 10), partition=1)
+    consumer = new_consumer(group, enable_auto_commit=False)
+    consumer.commit({(topic, 1): 7})
+    found: list[dict[TopicPartition, int]] = []
+    consumer.subscribe(
+        [topic],
+        on_assigned=lambda ps: found.append({p: consumer.position(p) for p in ps}),
+        on_revoked=lambda ps: found.append({p: consumer.position(p) for p in ps}),
+    )
+    assert values(read(consumer, 3)) == ["7", "8", "9"]
+    consumer.close()
+    assert found == [{(topic, 0): 0, (topic, 1): 7}, {(topic, 0): 0, (topic, 1): 10}]
+
+
 # --- positions -------------------------------------------------------------------------------------------
 
 

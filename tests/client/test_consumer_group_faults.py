@@ -381,6 +381,21 @@ def test_heartbeats_go_on_in_a_callback(three: Kafka) -> None:
         assert beats[0] >= 3
 
 
+def test_a_position_is_found_also_between_the_assignment_and_the_callback_that_tells_of_it(
+    three: Kafka,
+) -> None:
+    """The background thread has heard of the assignment; the next poll calls back."""
+    told = Told()
+    with quick(three.bootstrap_servers, "g") as consumer:
+        consumer.subscribe(["t"], **told.callbacks)
+        slow = three.delay("SyncGroup", ms=100, times=1)
+        eventually(lambda: slow.hits or consumer.poll(0), "it syncs")
+        eventually(consumer.assignment, "it has its partition")
+        assert consumer.position(T0, timeout=PATIENCE_S / 2) == 0
+        assert read(consumer, 3) == [b"a", b"b", b"c"]
+        assert told.kinds == ["assigned"]
+
+
 def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_beginning(three: Kafka) -> None:
     from kohort import Admin
 

@@ -274,6 +274,7 @@ class ConsumerCalls:
             return core.subscription.held(wanted) or (state.position if state.has_position else None)
 
         while known() is None:
+            core.subscription.state(wanted).asked_for = True
             core.tick(self.clock())
             if not (yield Until(lambda: known() is not None or core.positions.has_error, deadline_ms)):
                 raise self._timed_out(f"the position of {wanted}", self._is_missing(wanted))

@@ -164,7 +164,8 @@ class Positions:
         return {
             partition: _Asked(state, state.seeks)
             for partition, state in self._subscription.partitions.items()
-            if state.position is None and state.reset is None and not (state.revoking or state.assigning)
+            if state.position is None and state.reset is None
+            if state.asked_for or not (state.revoking or state.assigning)
         }
 
     def _ask_committed(self, now_ms: int) -> None:

@@ -63,6 +63,8 @@ class PartitionState:
     """Handed back, but the callback has not run yet: nothing more is fetched or returned."""
     assigning: bool = False
     """Newly assigned, and the callback has not run yet: it may still seek."""
+    asked_for: bool = False
+    """Somebody waits for the position: in that callback, or before it."""
     seeks: int = 0
     retry_at_ms: int = 0
     """No reset or validation before this."""
