@@ -186,11 +186,12 @@ class _Runner:
                 raise PipelineError(
                     f"Spark did not start: {short_reason(str(error))} (its log: {log})"
                 ) from error
-        with _told_to_stop(self._stop):
-            query = self._start(options)
-            if query is not None:
-                self._follow(query)
-                return self._end(query)
+            # Within the first: there is no moment at which a signal would just kill.
+            with _told_to_stop(self._stop):
+                query = self._start(options)
+                if query is not None:
+                    self._follow(query)
+                    return self._end(query)
         self._status.state = STOPPED
         return 0
 
@@ -390,6 +391,7 @@ class GroupWatch:
     def _ask(self, status: Status, timeout_s: float = _ASK_S) -> list[MemberDescription]:
         """Writes down how the groups are; returns their members."""
         members: list[MemberDescription] = []
+        groups: dict[str, dict[str, Any]] = {}
         if not self._groups:
             return members
         self._asked_s = time.monotonic()
@@ -397,11 +399,12 @@ class GroupWatch:
             if self._admin is None:
                 self._admin = Admin({"client.id": "kohort-pipeline", **self._settings})
             for group, found in self._admin.describe_groups(*self._groups, timeout=timeout_s).items():
-                status.groups[group] = {"state": found.state, "members": len(found.members)}
+                groups[group] = {"state": found.state, "members": len(found.members)}
                 members += found.members
         except KohortError as error:
             for group in self._groups:
-                status.groups[group] = {"state": "unknown", "members": None, "why": str(error)}
+                groups[group] = {"state": "unknown", "members": None, "why": str(error)}
+        status.groups = {**status.groups, **groups}  # in one go: who asks for metrics may be reading it
         return members
 
     def close(self) -> None:
