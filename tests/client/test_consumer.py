@@ -515,10 +515,9 @@ def test_auto_commit_on_the_interval(
     read(consumer, 3)
     poll_until(
         consumer,
-        lambda: admin.group_offsets(group).get(TopicPartition(topic, 0)) is not None,
-        "the offsets are committed by themselves",
+        lambda: 3 in {at.offset for at in admin.group_offsets(group).values() if at is not None},
+        "the offsets are committed by themselves",  # maybe 0 at first: an interval is soon over
     )
-    assert admin.group_offsets(group)[TopicPartition(topic, 0)].offset == 3
 
 
 # --- iteration -------------------------------------------------------------------------------------------

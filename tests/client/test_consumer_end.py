@@ -30,7 +30,7 @@ from tests.client.consuming import (
 from tests.clients.process import eventually
 
 T0 = TopicPartition("t", 0)
-PROGRAM_TIMEOUT_S = 120
+PROGRAM_TIMEOUT_S = 180
 
 
 @pytest.fixture

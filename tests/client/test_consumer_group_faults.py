@@ -390,10 +390,12 @@ def test_a_position_is_found_also_between_the_assignment_and_the_callback_that_t
         consumer.subscribe(["t"], **told.callbacks)
         slow = three.delay("SyncGroup", ms=100, times=1)
         eventually(lambda: slow.hits or consumer.poll(0), "it syncs")
-        eventually(consumer.assignment, "it has its partition")
+        eventually(lambda: consumer._core.subscription.partitions, "it has its partition")
+        assert (consumer.assignment() == {T0}) == bool(told.calls)  # both come with the next poll
         assert consumer.position(T0, timeout=PATIENCE_S / 2) == 0
         assert read(consumer, 3) == [b"a", b"b", b"c"]
         assert told.kinds == ["assigned"]
+        assert consumer.assignment() == {T0}
 
 
 def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_beginning(three: Kafka) -> None:

@@ -219,7 +219,7 @@ asyncio.run(main())
 
 def test_a_program_that_forgets_to_close_ends_all_the_same(three: Kafka) -> None:
     command = [sys.executable, "-c", FORGETS_TO_CLOSE, three.bootstrap_servers]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
@@ -232,7 +232,7 @@ def test_ctrl_c_ends_an_asyncio_program_which_leaves_its_group(three: Kafka) -> 
         assert [process.stdout.readline() for _ in range(3)] == ["0\n", "1\n", "2\n"]
         time.sleep(0.2)  # it waits for the next record
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=180)
         assert "KeyboardInterrupt" in errors
     assert three.group("g").members == []
     assert three.committed("g", "t") == {0: 3}

@@ -102,7 +102,7 @@ class AsyncConsumer:
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this consumer reads now."""
-        return frozenset(self._core.subscription.partitions)
+        return self._calls.assignment()
 
     # --- records --------------------------------------------------------------------------------------
 

@@ -148,7 +148,7 @@ class Consumer:
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this consumer reads now."""
-        return frozenset(self._core.subscription.partitions)
+        return self._calls.assignment()
 
     # --- records --------------------------------------------------------------------------------------
 

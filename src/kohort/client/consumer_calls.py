@@ -52,8 +52,7 @@ class ConsumerCalls:
         self.clock = clock
         self.listener = Listener()
         self._telling: Callback | None = None  # what the user's function is being told, while it runs
-        self.taken_from: dict[TopicPartition, tuple[PartitionState, Position | None]] = {}
-        """Where the poll that is under way found what it took; each begins with nothing."""
+        self.taken_from: dict[TopicPartition, tuple[PartitionState, Position | None]] = {}  # by this poll
         self._on_consume = [i.on_consume for i in interceptors if hasattr(i, "on_consume")]
         self._on_commit = [i.on_commit for i in interceptors if hasattr(i, "on_commit")]
         core.commits.on_commit = self._committed
@@ -135,6 +134,11 @@ class ConsumerCalls:
         yield Until(lambda: left.done or membership.callback is not None, deadline_ms)
         yield from self._callbacks()
         yield Until(lambda: left.done, deadline_ms)
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Without what the group has given while nobody polled: as for the user, it comes with its callback."""
+        states = self.core.subscription.partitions.items()
+        return frozenset(p for p, state in states if self._telling or not state.assigning)
 
     # --- poll -----------------------------------------------------------------------------------------
 
