@@ -30,7 +30,8 @@ from tests.clients.client import (
     request_timeout_ms,
 )
 
-TIMEOUT_S = 60.0  # only for what hangs: a machine may be slow
+TIMEOUT_S = 150.0  # only for what hangs: a machine may be slow
+AWAY_S = 20.0  # a patient member gives up a commit after this time and polls on
 CLIENT_ERROR = -100  # an error of the library that is none of the broker's
 T = TypeVar("T")
 ASSIGNORS = {
@@ -40,10 +41,10 @@ ASSIGNORS = {
 }
 
 
-async def told(call: Awaitable[T]) -> T:
+async def told(call: Awaitable[T], timeout_s: float = TIMEOUT_S) -> T:
     """The broker's errors as Refused."""
     try:
-        return await asyncio.wait_for(call, TIMEOUT_S)
+        return await asyncio.wait_for(call, timeout_s)
     except aio_errors.CommitFailedError as failed:
         raise Refused(22, str(failed)) from None
     except aio_errors.IllegalStateError:
@@ -279,7 +280,7 @@ class AioMember(Member):
         """Whether it was acknowledged; False when it is to be made again later."""
         wanted = {aiokafka.TopicPartition(*part): offset for part, offset in offsets.items()}
         try:
-            await told(consumer.commit(wanted))
+            await told(consumer.commit(wanted), AWAY_S if self.patient else TIMEOUT_S)
         except aio_errors.IllegalStateError:  # the partition was taken away since the poll
             return False
         except TimeoutError:  # the broker is away for long

@@ -24,7 +24,7 @@ from tests.clients.client import (
 
 ck: Any = confluent_kafka  # its stubs know neither what it exports nor what may be None
 cka: Any = confluent_kafka.admin
-TIMEOUT_S = 60.0  # only for what hangs: a machine may be slow
+TIMEOUT_S = 150.0  # only for what hangs: a machine may be slow
 NO_DATA_YET = {
     ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
     ck.KafkaError._PARTITION_EOF,

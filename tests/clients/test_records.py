@@ -159,6 +159,7 @@ def test_a_compacted_topic_refuses_records_without_a_key(client: Any, name: str)
     assert client.produce(name, [Sent(b"value", b"key")]) == [0]
 
 
+@pytest.mark.timeout(600)  # it takes seconds; many times as long on a machine that is busy
 @each_client("create_topic")
 def test_a_hundred_topics_of_ten_partitions(client: Any, name: str) -> None:
     topics = [f"{name}-{i}" for i in range(100)]
