@@ -28,6 +28,7 @@ from kohort.log.retention import NEVER
 from kohort.log.store import Store
 from kohort.log.upkeep import CHECKPOINT, encode_checkpoints, read_checkpoints
 from kohort.wire.records import Record, check_batch, encode_batch, iter_batches, iter_records
+from tests.clients.process import eventually
 from tests.log.support import Inbox, Node, content, node_on
 
 A, B = b"a" * 16, b"b" * 16
@@ -267,6 +268,32 @@ def test_a_group_whose_segments_went_meanwhile_is_not_swapped_in(tmp_path: Path)
         assert not swap_is_possible(partition, Group(bases[:2], 0, 0))
 
 
+def test_a_partition_is_not_unloaded_in_the_middle_of_a_pass(tmp_path: Path) -> None:
+    """A load that recovers brings the swap to its end by itself; the pass would then put nothing in its place."""
+    with node_on(DiskDirectory(tmp_path), **compacted()) as node:  # type: ignore[arg-type]
+        partition = node.open()
+        fill(partition)
+        chosen, _ = plan(partition, None, NOW)
+        assert chosen is not None
+        results: list[object] = []
+        passing = ChildPass(partition, job_for(partition, chosen, NOW, 1000), results.append, node.inbox)
+        passing.start()
+        home = tmp_path / "t-0"
+        eventually(
+            lambda: list(home.glob("*.log.swap")), "a swap is prepared, and the loop is to carry it out"
+        )
+        node.syncer.drain()
+        (home / "leader-epoch-checkpoint").write_bytes(b"")  # as a power cut leaves it: a load would recover
+        assert not partition.unload()
+        before = {row[0]: row for row in rows(partition).values()}
+        node.inbox.run_until(lambda: bool(results))
+        assert isinstance(results[0], Covered)
+        assert partition.stopped is None
+        assert {row[0]: row for row in rows(partition).values()} == before
+        assert partition.unload(), "now it may"
+        assert {row[0]: row for row in rows(partition).values()} == before
+
+
 class ShortLived(ChildPass):
     """Its child dies before it is told what to do; else it could be done before a test has killed it."""
 
@@ -289,6 +316,25 @@ def test_a_child_that_dies_leaves_the_log_as_it_was(tmp_path: Path) -> None:
         assert results == [None]
         assert rows(partition) == before
         discard_unfinished(partition.directory)
+
+
+def test_without_a_process_to_be_had_the_next_round_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    with store_on(tmp_path) as store:
+        partition = store.topics["t"].partitions[0]
+        fill(partition)
+        with monkeypatch.context() as crowded:
+            crowded.setattr("kohort.log.compaction.subprocess.Popen", refuse)
+            store.housekeeping(NOW)
+            assert not store.upkeep.is_busy
+        assert "t-0: compaction failed: [Errno 11]" in caplog.text
+        work(store, NOW + 1)
+        assert len(rows(partition)) < 12
+        assert store.upkeep.checkpoints
 
 
 def planned(node: Node, checkpoint: int | None = None, now_ms: int = NOW) -> tuple[object, int]:

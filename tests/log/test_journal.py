@@ -58,7 +58,10 @@ class Running:
 
     def settle(self) -> None:
         """Until everything is acknowledged."""
-        self.inbox.run_until(lambda: all(p.high_watermark == p.log_end_offset for p in self.partitions()))
+        self.inbox.run_until(
+            lambda: bool(self.fatal) or all(p.high_watermark == p.log_end_offset for p in self.partitions())
+        )
+        assert self.fatal == []
 
     def partitions(self) -> list[Partition]:
         return [partition for topic in self.store.topics.values() for partition in topic.partitions]

@@ -158,7 +158,13 @@ class Life:
     def wait(self) -> None:
         """Until all is acknowledged."""
         partitions = [partition for topic in self.store.topics.values() for partition in topic.partitions]
-        self.inbox.run_until(lambda: all(p.high_watermark == p.log_end_offset for p in partitions))
+
+        def all_is_done() -> bool:
+            assert self.fatal == []
+            assert not [partition.stopped for partition in partitions if partition.stopped]
+            return all(p.high_watermark == p.log_end_offset for p in partitions)
+
+        self.inbox.run_until(all_is_done)
 
     def delete_records(self) -> None:
         topic = self.chance.choice(list(self.store.topics.values()))

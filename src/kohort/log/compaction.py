@@ -174,15 +174,20 @@ class Pass(ABC):
         self.done = done
         self.dropped = 0
         self.is_aborted = False
+        # Somebody who waits keeps it loaded: a load that recovers would bring a prepared swap to its end before us.
+        self._stay: Callable[[], None] = lambda: None
+        partition.add_waiter(self._stay)
 
     @abstractmethod
     def start(self) -> None: ...
 
     def abort(self) -> None:
         self.is_aborted = True
+        self.partition.remove_waiter(self._stay)
 
     def finish(self, result: Covered | Spoiled | None) -> None:
         if not self.is_aborted:
+            self.partition.remove_waiter(self._stay)
             self.done(result)
 
 

@@ -175,7 +175,13 @@ class Upkeep:
         kind = MemoryPass if self._root is None else ChildPass
         work = kind(partition, job, partial(self._passed, topic, partition), self._call_soon)
         self._pass = (topic, work)
-        work.start()
+        try:
+            work.start()
+        except OSError:  # no process to be had; the next round tries again
+            work.abort()
+            self._pass = None
+            topic.due_ms[partition.index] = 0
+            raise
 
     def _passed(self, topic: Topic, partition: Partition, result: Covered | Spoiled | None) -> None:
         assert self._pass is not None
