@@ -42,22 +42,24 @@ def topic(request: pytest.FixtureRequest, new_name: Callable[[str], str]) -> str
     return new_name("t" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:100])
 
 
-def read(servers: str, topic: str, count: int, timeout_s: float = 60.0) -> list[Any]:
+def read(servers: str, topic: str, count: int) -> list[Any]:
     """All records of a topic as kafka-python sees them, in the order of offsets per partition."""
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=servers,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         fetch_max_wait_ms=50,
+        max_poll_records=5000,
     )
     try:
         partitions = eventually(lambda: consumer.partitions_for_topic(topic), f"{topic} is there")
         consumer.assign([kafka.TopicPartition(topic, p) for p in sorted(partitions)])
         records: list[Any] = []
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + 60
         while len(records) < count and time.monotonic() < deadline:
             for several in consumer.poll(timeout_ms=200).values():
                 records += several
+                deadline = time.monotonic() + 60  # as long as there are more, however slowly they come
         assert len(records) >= count, f"{len(records)} of {count} records are there"
         for several in consumer.poll(timeout_ms=100).values():  # more than there should be?
             records += several
@@ -506,9 +508,8 @@ def test_kill_and_restart_every_acknowledged_record_once_and_in_order(tmp_path: 
             thread.start()
             for _ in range(3):
                 reached = len(deliveries) + 3000
-                wanted = (
-                    reached + 20_000
-                )  # it goes on while the broker is gone, but not however long that takes
+                # It goes on while the broker is gone, but not for however long that takes.
+                wanted = reached + 4000
                 eventually(lambda: len(deliveries) > reached, "records are sent")  # noqa: B023
                 broker.kill()
                 broker.restart()
@@ -522,7 +523,7 @@ def test_kill_and_restart_every_acknowledged_record_once_and_in_order(tmp_path: 
             for key, turn, delivery in deliveries:
                 metadata = delivery.result(0)
                 placed.setdefault(key, []).append((metadata.partition, metadata.offset, turn))
-        records = read(broker.bootstrap_servers, "t", len(deliveries), 60)
+        records = read(broker.bootstrap_servers, "t", len(deliveries))
         assert len(records) == len(deliveries)
         seen: dict[bytes, list[Any]] = {}
         for record in records:
