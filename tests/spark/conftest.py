@@ -43,14 +43,14 @@ LOOPBACK = {
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     use_java()
-    use_python()
+    folder = tmp_path_factory.mktemp("spark")
+    use_python(folder=folder)  # processes of xdist end without cleaning up
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("kohort tests")
     for name, value in LOOPBACK.items():
         builder = builder.config(name, value)
-    folder = tmp_path_factory.mktemp("spark")
     session = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
     yield session
     session.stop()

@@ -41,7 +41,7 @@ def test_other_processes_are_left_alone() -> None:
 
 def test_workers_import_what_is_installed_and_not_sparks_archives(tmp_path: Path) -> None:
     given: dict[str, str] = {}
-    use_python(given)
+    use_python(given, tmp_path)
     assert (
         given["PYSPARK_DRIVER_PYTHON"] == given["PYSPARK_PYTHON"]
     )  # the first is that of a stream's own process

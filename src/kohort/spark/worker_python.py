@@ -36,11 +36,15 @@ exec PYTHON "$@"
 """
 
 
-def use_python(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Sets the two Pythons of Spark, unless they are set: of workers, on this machine, and of those for the driver."""
+def use_python(environ: MutableMapping[str, str] = os.environ, folder: Path | None = None) -> None:
+    """Sets the two Pythons of Spark, unless they are set: of workers, on this machine, and of those for the driver.
+
+    The script that this takes is put into the folder, else into one that is there until this process ends.
+    """
     missing = [name for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON") if name not in environ]
     if missing:
-        environ.update(dict.fromkeys(missing, _without_archives() if _is_installed() else sys.executable))
+        python = _without_archives(folder) if _is_installed() else sys.executable
+        environ.update(dict.fromkeys(missing, python))
 
 
 def _is_installed() -> bool:
@@ -50,10 +54,10 @@ def _is_installed() -> bool:
     return str(Path(pyspark.__file__).parent.parent) in site.getsitepackages()
 
 
-def _without_archives() -> str:
-    """A script that is there until this process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="kohort-python-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+def _without_archives(folder: Path | None) -> str:
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="kohort-python-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     script = folder / "python"
     script.write_text(_SCRIPT.replace('PYTHON "', f'{shlex.quote(sys.executable)} "'))
     script.chmod(0o755)
