@@ -41,7 +41,7 @@ LONGEST_S = 120.0
 """How long all may take to catch up when there are no more orders."""
 PATIENCE_S = 60.0
 """How long the next thing waits for the group to settle."""
-SPARK_START_S = 150.0
+SPARK_START_S = 300.0
 """How long to wait for Spark before the orders begin."""
 LEAST_SESSION_MS = 2000
 SUMS = "revenue"
