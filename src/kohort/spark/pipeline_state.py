@@ -115,9 +115,8 @@ class PipelineState:
     def release(self) -> None:
         if self._lock is not None:
             os.ftruncate(self._lock, 0)
-            fcntl.flock(
-                self._lock, fcntl.LOCK_UN
-            )  # for forked children too, which close theirs a little later
+            # For forked children too, which close theirs a little later.
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
             os.close(self._lock)
             self._lock = None
 
@@ -153,9 +152,8 @@ class PipelineState:
         status = self._read()
         if status is None or self._may_be(status):
             return status
-        status = (
-            self._read()
-        )  # it may have ended, in order, between the look at the file and that at the lock
+        # It may have ended, in order, between the look at the file and that at the lock.
+        status = self._read()
         if status is not None and not self._may_be(status):
             status.state = DIED
         return status
