@@ -88,9 +88,8 @@ def jobs(rounds: int, contenders: tuple[str, ...]) -> Iterator[Job]:
                 yield contender
 
     for number in range(-1, rounds):
-        sizes, codecs = (SIZES, CODECS) if number >= 0 else (SIZES[:1], CODECS[:1])
-        for size in sizes:
-            for codec in codecs:
+        for size in SIZES:
+            for codec in CODECS if number >= 0 else CODECS[:1]:
                 for mode in MODES:
                     for query in QUERIES:
                         for contender in turns(query, mode):
