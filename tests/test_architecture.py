@@ -53,6 +53,7 @@ DOES_IO = {
         "network",
         "node_connection",
         "engine",
+        "signals",
         "async_engine",
         "transport",
         "tls",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -134,3 +135,16 @@ def driven(bootstrap_servers: str, **settings: Any) -> Iterator[Driven]:
         yield Driven(engine)
     finally:
         engine.close()
+
+
+def soon(call: Callable[..., object], *args: object) -> Callable[[], bool]:
+    """A condition that never holds; a moment after it was first looked at, so within the run, this is called."""
+    timers: list[threading.Timer] = []
+
+    def until() -> bool:
+        if not timers:
+            timers.append(threading.Timer(0.02, call, args))
+            timers[0].start()
+        return False
+
+    return until

@@ -21,7 +21,7 @@ from kohort.client.engine import Engine
 from kohort.client.errors import ClosedClient, Wakeup
 from kohort.client.types import TopicPartition
 from kohort.wire.messages.heartbeat import HeartbeatResponse
-from tests.client.driving import HEARTBEAT, PATIENCE_MS, Asker, GroupAsker, config_for, driven
+from tests.client.driving import HEARTBEAT, PATIENCE_MS, Asker, GroupAsker, config_for, driven, soon
 from tests.client.scripted import CLOSE, SILENCE, Held, ScriptedCluster
 
 ROOT = Path(__file__).parents[2]
@@ -52,19 +52,6 @@ def ctrl_c() -> Iterator[None]:
 
 def never() -> bool:
     return False
-
-
-def soon(call: Callable[..., object], *args: object) -> Callable[[], bool]:
-    """A condition that never holds; a moment after it was first looked at, so within the run, this is called."""
-    timers: list[threading.Timer] = []
-
-    def until() -> bool:
-        if not timers:
-            timers.append(threading.Timer(0.02, call, args))
-            timers[0].start()
-        return False
-
-    return until
 
 
 # --- in the calling thread -----------------------------------------------------------------------

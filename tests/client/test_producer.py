@@ -440,19 +440,23 @@ def test_a_forked_child_is_told_that_the_producer_is_not_its_own(broker: str, to
         assert producer.send(topic, b"b", partition=0).result(60).offset == 1
 
 
-SENDS_UNTIL_INTERRUPTED_60_TIMES = """
+SENDS_UNTIL_INTERRUPTED_150_TIMES = """
 import json, signal, sys
 from kohort import Producer
 
+def stop(number, frame):
+    raise KeyboardInterrupt
+
 taken, turn, interrupted = [], 0, 0
+number = signal.Signals[sys.argv[3]]
+signal.signal(number, signal.default_int_handler if number == signal.SIGINT else stop)
 producer = Producer(bootstrap_servers=sys.argv[1], batch_size=3000, linger_ms=1)
 producer.partitions_for(sys.argv[2])
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))  # Ctrl-C, at a time of our choosing
-while interrupted < 60 or len(taken) < 1000:
+signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))  # at a time of our choosing
+while interrupted < 150 or len(taken) < 1000:
     try:
         # Once: never while the last one is being handled. Later each time: a slow machine too has time to send.
-        signal.setitimer(signal.ITIMER_REAL, 0.0007 + interrupted * 0.00001)
+        signal.setitimer(signal.ITIMER_REAL, 0.0007 + interrupted * 0.000003)
         while True:
             turn += 1
             taken.append((turn, producer.send(sys.argv[2], b"%d" % turn, key=b"k" if turn % 2 else None, partition=0)))
@@ -466,8 +470,11 @@ producer.close()
 """
 
 
-def test_ctrl_c_in_the_middle_of_sending_loses_no_record_that_send_returned(broker: str, topic: str) -> None:
-    command = [sys.executable, "-c", SENDS_UNTIL_INTERRUPTED_60_TIMES, broker, topic]
+@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
+def test_a_signal_in_the_middle_of_sending_loses_no_record_that_send_returned(
+    broker: str, topic: str, signal_name: str
+) -> None:
+    command = [sys.executable, "-c", SENDS_UNTIL_INTERRUPTED_150_TIMES, broker, topic, signal_name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     placed: list[list[int]] = json.loads(done.stdout)

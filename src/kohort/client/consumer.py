@@ -31,6 +31,7 @@ from kohort.client.types import (
     TopicPartition,
     as_partition,
 )
+from kohort.wire.errors import KohortError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -162,13 +163,7 @@ class Consumer:
         empty: Polled = {}
         take = self._core.take
         steps = self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty)
-        self._calls.taken_from = {}
-        try:
-            taken = self._run(steps)
-            return self._calls.intercept(taken) if taken and self._calls.intercepts else taken
-        except KeyboardInterrupt:
-            self._calls.give_back()
-            raise
+        return self._take(steps, self._calls.intercept if self._calls.intercepts else None)
 
     def poll_arrow(
         self,
@@ -187,12 +182,7 @@ class Consumer:
         """
         checked_limit(max_records, 1)
         take = partial(self._core.fetcher.take_arrow, max_records, columns, binary_view=binary_view)
-        self._calls.taken_from = {}
-        try:
-            return self._run(self._calls.poll(self._deadline(timeout), take, None))
-        except KeyboardInterrupt:
-            self._calls.give_back()
-            raise
+        return self._take(self._calls.poll(self._deadline(timeout), take, None))
 
     def __iter__(self) -> Generator[Record, None, None]:
         """Records one by one, without end. What was not given out yet is not committed, and is read again."""
@@ -322,6 +312,18 @@ class Consumer:
     def _run(self, steps: Steps[T], *, pump: bool = True) -> T:
         with self._one_thread():
             return run_steps(self._engine, steps, pump=pump)
+
+    def _take(self, steps: Steps[T], finish: Callable[[T], T] | None = None) -> T:
+        """What a handler of a signal keeps from being returned, by raising, is returned by the next poll."""
+        self._calls.taken_from = {}
+        try:
+            taken = self._run(steps)
+            return finish(taken) if finish is not None and taken else taken
+        except KohortError:
+            raise
+        except BaseException:
+            self._calls.give_back()
+            raise
 
     @contextmanager
     def _one_thread(self) -> Iterator[None]:

@@ -182,7 +182,7 @@ class ConsumerCalls:
                 return empty  # the caller polls again, and the group settles sooner
 
     def give_back(self) -> None:
-        """Ctrl-C came when the poll had taken records, so that nobody has got them: the next poll returns them."""
+        """The poll had taken records, and nobody has got them: the next one returns them."""
         partitions = self.core.subscription.partitions
         for partition, (state, position) in self.taken_from.items():
             if position is not None and partitions.get(partition) is state and state.position != position:

@@ -4,21 +4,19 @@
 A background thread drives while nobody waits: either only what a group needs (a consumer's heartbeats go on while user
 code works), or everything, always (a producer). Parts are only touched under `lock`; nobody sleeps while holding it.
 
-Ctrl-C never strikes in the middle of a part: inside `shielded` it is noted, and raised at the next place that is safe.
+Ctrl-C never strikes in the middle of a part, nor does another signal that asks to end: inside `shielded` they are held,
+until the next place that is safe.
 """
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import random
-import signal
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from kohort.client.backoff import Jitter
@@ -28,16 +26,11 @@ from kohort.client.errors import ClosedClient, Wakeup
 from kohort.client.metadata import Metadata
 from kohort.client.network import Network
 from kohort.client.reactor import Events, Reactor, SelectorReactor
+from kohort.client.signals import HeldSignals
 from kohort.client.transport import Security
 from kohort.wire import columns
 
 _log = logging.getLogger("kohort.client.engine")
-
-_get_ident = threading.get_ident
-_main_ident = threading.main_thread().ident
-_SIGINT, _DEFAULT_HANDLER = int(signal.SIGINT), signal.default_int_handler
-# Every call of a client passes here, and what `signal` does around these two, making enums of numbers, takes 20 µs.
-_handlers: Any = importlib.import_module("_signal" if sys.implementation.name == "cpython" else "signal")
 
 FAR_MS = 1 << 62
 LONGEST_WAIT_MS = 60_000
@@ -157,20 +150,23 @@ class Pump:
 
 
 class Shield:
-    """See Engine.shielded. Only Python's own handler of Ctrl-C is put aside, and only for the time inside."""
+    """See Engine.shielded."""
 
-    __slots__ = ("_engine", "_installed")
+    __slots__ = ("_engine", "_holds")
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._installed = False
+        self._holds = False
 
     def __enter__(self) -> None:
         engine = self._engine
-        if _get_ident() == _main_ident and _handlers.getsignal(_SIGINT) is _DEFAULT_HANDLER:
-            self._installed = True
-            _handlers.signal(_SIGINT, engine._on_interrupt)
-        engine.lock.acquire()
+        self._holds = engine._signals.hold()
+        try:
+            engine.lock.acquire()
+        except BaseException:
+            if self._holds:
+                engine._signals.release()
+            raise
         engine._depth += 1
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -181,10 +177,8 @@ class Shield:
                 engine._rouse_background()
         finally:
             engine.lock.release()
-            if self._installed:
-                _handlers.signal(_SIGINT, _DEFAULT_HANDLER)
-        if error is None and self._installed:
-            engine._raise_interrupt()
+            if self._holds:
+                engine._signals.release()
 
 
 class Engine(Pump):
@@ -209,7 +203,7 @@ class Engine(Pump):
         self._driving = False
         self._driving_until_ms = FAR_MS
         self._woken = False
-        self._interrupted = False
+        self._signals = HeldSignals(self.reactor.wakeup)
         self._thread: threading.Thread | None = None
         self._everything = False
         self._nap_until_ms = FAR_MS  # of the background thread
@@ -238,7 +232,8 @@ class Engine(Pump):
                         return True
                     if wakeable:
                         self.raise_refusal()
-                    self._raise_interrupt()
+                    if self._signals.let_in():
+                        continue
                     if now_ms >= deadline_ms:
                         return self._last_look(until)
                     self._wait(now_ms, deadline_ms)
@@ -255,7 +250,7 @@ class Engine(Pump):
         self.reactor.wakeup_all()
 
     def shielded(self) -> Shield:
-        """`with` it: the lock, and no KeyboardInterrupt inside; it is raised at the end. For commands to the parts."""
+        """`with` it: the lock, and no handler of a signal inside; it is called at the end. For commands to parts."""
         self.check_usable()
         return Shield(self)
 
@@ -338,15 +333,6 @@ class Engine(Pump):
         self.reactor.run_once(0)
         self.pump()
         return until()
-
-    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
-        self._interrupted = True
-        self.reactor.wakeup()
-
-    def _raise_interrupt(self) -> None:
-        if self._interrupted:
-            self._interrupted = False
-            raise KeyboardInterrupt
 
     def _raise_background_error(self) -> None:
         if self._background_error is not None:

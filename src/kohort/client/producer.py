@@ -8,26 +8,19 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kohort.client.accumulator import Accumulator
 from kohort.client.batch import Batch, Headers, OnDelivery, Placed, placed_in
 from kohort.client.driving import deadline_after
-from kohort.client.engine import (
-    _DEFAULT_HANDLER,
-    _SIGINT,
-    FAR_MS,
-    Engine,
-    _get_ident,
-    _handlers,
-    _main_ident,
-)
+from kohort.client.engine import FAR_MS, Engine
 from kohort.client.errors import ClosedClient, IllegalState, TimedOut
 from kohort.client.fast_send import fast_send
 from kohort.client.outgoing import Outgoing, ProducerRecord
 from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
+from kohort.client.signals import HeldSignals
 from kohort.client.steps import Steps, T, Until
 from kohort.client.tls import security_for
 from kohort.client.types import RecordMetadata
@@ -102,28 +95,6 @@ class Delivery(Placed):
     def __repr__(self) -> str:
         batch, _ = self._place
         return f"<Delivery to {batch.queue}: {self._outcome if batch.done else 'on its way'}>"
-
-
-class _NoInterrupt:
-    """Inside, a Ctrl-C is noted; KeyboardInterrupt is raised at the end. Python has them on the main thread only."""
-
-    __slots__ = ("_installed", "_noted")
-
-    def __enter__(self) -> None:
-        self._noted = self._installed = False
-        # Another handler than Python's own is the user's affair: it need not raise.
-        if _get_ident() == _main_ident and _handlers.getsignal(_SIGINT) is _DEFAULT_HANDLER:
-            self._installed = True
-            _handlers.signal(_SIGINT, self._note)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._noted = True
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._installed:
-            _handlers.signal(_SIGINT, _DEFAULT_HANDLER)
-        if self._noted:
-            raise KeyboardInterrupt
 
 
 class ArrowDelivery:
@@ -288,7 +259,7 @@ class Producer:
         in_time: bool | None = None
         while True:
             try:
-                with _NoInterrupt():
+                with HeldSignals():
                     step = steps.send(in_time)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]

@@ -1,0 +1,83 @@
+"""Signals wait until a client is whole again.
+
+A handler of the user may raise: that of Ctrl-C does, and one of SIGTERM often ends the program with `sys.exit`. That
+would leave a part of a client half done, and with it records that nobody sends or returns any more. So the handlers of
+signals that ask a program to end are put aside meanwhile, and called at the next place that is safe. Not those of
+timers: who measures or guards with them wants to be called where the program is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+_get_ident = threading.get_ident
+_main_ident = threading.main_thread().ident
+_HELD = tuple(int(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+# Every call of a client passes here, and what `signal` does around these, making enums of numbers, takes 20 µs.
+_signal: Any = importlib.import_module("_signal" if sys.implementation.name == "cpython" else "signal")
+
+
+class HeldSignals:
+    """Is the handler meanwhile: takes note, and calls `wake`. Python calls handlers on the main thread only."""
+
+    __slots__ = ("_aside", "_came", "_wake")
+
+    def __init__(self, wake: Callable[[], None] | None = None) -> None:
+        self._aside: dict[int, Any] = {}
+        self._came: list[int] = []
+        self._wake = wake
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if number not in self._came:
+            self._came.append(number)
+        if self._wake is not None:
+            self._wake()
+
+    def hold(self) -> bool:
+        """Puts the handlers aside. Whether there were any: then it is the caller who must `release` them."""
+        if self._aside or _get_ident() != _main_ident:
+            return False
+        try:
+            for number in _HELD:
+                handler = _signal.getsignal(number)
+                if callable(handler) and type(handler) is not HeldSignals:
+                    self._aside[number] = handler
+                    _signal.signal(number, self)
+        except BaseException:  # one that was not put aside yet has struck
+            self.release()
+            raise
+        return bool(self._aside)
+
+    def release(self) -> None:
+        """Puts the handlers back, and has those called whose signals came meanwhile: they may raise."""
+        try:
+            while self._aside:
+                number = next(iter(self._aside))
+                if _signal.getsignal(number) is self:  # else somebody has set another one since
+                    _signal.signal(number, self._aside[number])
+                del self._aside[number]
+            while self._came:
+                _signal.raise_signal(self._came.pop())
+        except BaseException:  # what is back has struck
+            self.release()
+            raise
+
+    def let_in(self) -> bool:
+        """In a place that is safe: has those called whose signals came until now. Whether there were any."""
+        if not self._came or _get_ident() != _main_ident:
+            return False
+        self.release()
+        self.hold()
+        return True
+
+    def __enter__(self) -> None:
+        self.hold()
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
