@@ -116,8 +116,9 @@ def test_an_error_of_the_disk_is_the_error_of_the_round(
     assert problem.errno == errno.EIO
 
 
+@pytest.mark.parametrize("says", [BLOCK, 0, -errno.EINTR, -errno.EAGAIN])
 def test_what_the_kernel_left_half_written_a_thread_brings_to_its_end(
-    file: JournalFile, monkeypatch: pytest.MonkeyPatch
+    file: JournalFile, monkeypatch: pytest.MonkeyPatch, says: int
 ) -> None:
     threads = list[int]()
     pwrite = os.pwrite
@@ -127,7 +128,7 @@ def test_what_the_kernel_left_half_written_a_thread_brings_to_its_end(
         return pwrite(fd, data, position)
 
     monkeypatch.setattr(os, "pwrite", watched)
-    written = _written(file, BLOCK, monkeypatch)
+    written = _written(file, says, monkeypatch)
     assert written.error is None
     assert threads == [3 * BLOCK]
     assert file.path.read_bytes()[: 3 * BLOCK] == bytes(written.buffer[: 3 * BLOCK])

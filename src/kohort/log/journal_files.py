@@ -22,6 +22,8 @@ from kohort.log.rounds import BLOCK, CRC, CRC_AT, CRC_FROM, blocks
 log = logging.getLogger(__name__)
 
 _SYNCED = os.O_RDWR | os.O_CLOEXEC | os.O_DSYNC
+# Not of the disk: the kernel ends a write that a signal broke off with the first, as it cannot begin it again.
+_NOT_TRIED = (errno.EINTR, errno.EAGAIN)
 
 
 class Place(NamedTuple):
@@ -199,7 +201,7 @@ class RoundWriter:
         if result is None or written is None:
             return
         self._in_kernel = None
-        if 0 <= result < blocks(written.length):
+        if 0 <= result < blocks(written.length) or -result in _NOT_TRIED:
             self._begin_in_thread(written)  # brings it to its end, or finds out what is wrong
             return
         if result < 0:
