@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from kohort.client.connection import Connection
@@ -15,14 +14,6 @@ from kohort.wire.records import encode_batch, iter_batches, iter_records
 
 PATIENCE_S = 120.0  # for what never comes: a machine may be slow
 LONG_POLL_MS = 600_000  # for a fetch that something is to wake
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Waits for what comes by itself."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.005)
 
 
 def records_of(*values: bytes | None, key: bytes | None = b"k", timestamp: int | None = None) -> list[Record]:

@@ -25,9 +25,9 @@ from tests.broker.peer import (
     fetch_request,
     produce,
     produce_request,
-    until,
     values_in,
 )
+from tests.clients.process import eventually
 
 
 @pytest.fixture(scope="module", params=["uvloop", "asyncio"])
@@ -212,10 +212,10 @@ def test_large_frames_in_pieces_from_many_connections_at_once(broker, client):
                 size = int.from_bytes(answers.read(4), "big")
                 assert answers.read(size)
     senders[0].sendall(frames[0][:200_000])  # and goes away
-    until(lambda: len(broker.server.spares) < MOST_SPARES)
+    eventually(lambda: len(broker.server.spares) < MOST_SPARES, "buffers are taken")
     for sender in senders:
         sender.close()
-    until(lambda: len(broker.server.spares) == MOST_SPARES)
+    eventually(lambda: len(broker.server.spares) == MOST_SPARES, "they are given back")
     for number in range(12):
         data = client.call(
             fetch_request("large-pieces", 0, partition=number, partition_max_bytes=1 << 26), version=11
@@ -231,8 +231,8 @@ def test_a_client_that_goes_away_during_a_long_poll_leaves_nothing_behind(broker
     with Connection(broker.bootstrap_servers) as leaver:
         leaver.send(fetch_request("gone", 0, max_wait_ms=LONG_POLL_MS), version=11)
         assert api_versions(client).error_code == 0
-        until(lambda: partition.has_waiters)
-    until(lambda: not partition.has_waiters)
+        eventually(lambda: partition.has_waiters, "the fetch waits")
+    eventually(lambda: not partition.has_waiters, "it waits no more")
     assert produce(client, "gone", batch_of(b"x")).error_code == 0
 
 
@@ -242,7 +242,7 @@ def test_max_connections_refuses_the_next_one():
             assert api_versions(one).error_code == api_versions(two).error_code == 0
             with Connection(small.bootstrap_servers) as three:
                 assert is_closed(three)
-        until(lambda: not small.server.connection_count)
+        eventually(lambda: not small.server.connection_count, "all connections are gone")
         with Connection(small.bootstrap_servers) as again:
             assert api_versions(again).error_code == 0
 
@@ -266,7 +266,8 @@ def test_a_waiting_fetch_is_not_idle():
     with running() as broker, Connection(broker.bootstrap_servers) as client:
         create_topic(client, "t")
         client.send(fetch_request("t", 0, max_wait_ms=LONG_POLL_MS), version=11)
-        until(lambda: broker.server.broker.store.topics["t"].partitions[0].has_waiters)
+        partition = broker.server.broker.store.topics["t"].partitions[0]
+        eventually(lambda: partition.has_waiters, "the fetch waits")
         broker.call(long_silence(broker.server))
         with Connection(broker.bootstrap_servers) as other:
             produce(other, "t", batch_of(b"x"))

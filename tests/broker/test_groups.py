@@ -33,7 +33,8 @@ from kohort.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.broker.peer import create_topic, until
+from tests.broker.peer import create_topic
+from tests.clients.process import eventually
 
 
 @pytest.fixture(scope="module", params=["memory", "disk"])
@@ -267,8 +268,11 @@ def test_the_offsets_of_a_deleted_topic_go_with_it(client, group):
     assert commit(client, group, 4) == 0
     client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), version=5)
     # As in Kafka the tombstones follow the answer; they are durable a moment later.
-    until(
-        lambda: [t.name for t in client.call(OffsetFetchRequest(group, None), version=5).topics] == ["orders"]
+    eventually(
+        lambda: (
+            [t.name for t in client.call(OffsetFetchRequest(group, None), version=5).topics] == ["orders"]
+        ),
+        "the offsets of the deleted topic are gone",
     )
 
 

@@ -8,7 +8,8 @@ from kohort.broker import running
 from kohort.client.connection import Connection
 from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.records import iter_batches, iter_records
-from tests.broker.peer import batch_of, create_topic, fetch, produce, until
+from tests.broker.peer import batch_of, create_topic, fetch, produce
+from tests.clients.process import eventually
 
 QUICK = {"log.retention.check.interval.ms": 100, "log.cleaner.backoff.ms": 100}
 
@@ -31,7 +32,7 @@ def test_what_is_older_than_retention_ms_goes_and_the_log_starts_later(broker):
         for _ in range(3):
             produce(client, "old", batch_of(b"x" * 500_000, timestamp=1_600_000_000_000))
         produce(client, "old", batch_of(b"fresh"))
-        until(lambda: earliest(client, "old") >= 2)
+        eventually(lambda: earliest(client, "old") >= 2, "what is old is deleted")
         assert fetch(client, "old", 3).high_watermark == 4
 
 
@@ -40,7 +41,7 @@ def test_retention_bytes_keeps_the_newest(broker):
         create_topic(client, "big", retention_bytes=1_500_000, segment_bytes=1048576)
         for _ in range(8):
             produce(client, "big", batch_of(b"x" * 900_000))
-        until(lambda: earliest(client, "big") > 0)
+        eventually(lambda: earliest(client, "big") > 0, "what is too much is deleted")
         assert fetch(client, "big", 7).high_watermark == 8
 
 
@@ -62,7 +63,7 @@ def test_a_compacted_topic_keeps_the_last_value_of_each_key_at_its_offset(broker
                     at = header.last_offset + 1
             return found
 
-        until(lambda: len(offsets()) < 20)
+        eventually(lambda: len(offsets()) < 20, "the log is compacted")
         left = offsets()
         assert left == sorted(set(left))
         assert left[-1] == 29
