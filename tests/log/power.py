@@ -111,20 +111,33 @@ class Disk:
                 self._names[inode] = self._look(path)
             else:
                 self.synced_files.append(os.path.relpath(path, self.root))
-                self._contents[inode] = _read(path)
+                self._contents[inode] = _read(f"/proc/self/fd/{fd}")
 
     def _is_ours(self, path: str) -> bool:
         """In our directory, and not deleted."""
         return path == str(self.root) or (path.startswith(f"{self.root}/") and os.path.exists(path))
 
     def _hold(self, path: str) -> int:
+        """The inode of a name. Other threads and the cleaner rename and delete: what is held is what is looked at."""
+        if os.path.isdir(path):
+            fd = os.open(path, os.O_PATH)
+            inode = os.fstat(fd).st_ino
+            if inode in self._seen:
+                os.close(fd)
+            else:
+                self._folders.append(fd)
+                self._seen.add(inode)
+            return inode
         inode = os.stat(path).st_ino
         if inode not in self._seen:
-            self._seen.add(inode)
-            if os.path.isdir(path):
-                self._folders.append(os.open(path, os.O_PATH))
+            link = self._links / "new"
+            os.link(path, link)
+            inode = os.stat(link).st_ino
+            if inode in self._seen:
+                os.unlink(link)
             else:
-                os.link(path, self._links / str(inode))
+                os.rename(link, self._links / str(inode))
+                self._seen.add(inode)
         return inode
 
     def _keep_piece(self, path: str, data: bytes, position: int) -> None:

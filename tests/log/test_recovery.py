@@ -187,6 +187,30 @@ def test_a_crash_between_the_steps_of_a_roll(directory: Directory) -> None:
         assert again.size > len(whole)
 
 
+@pytest.mark.parametrize("has_index", [True, False])
+def test_a_segment_that_has_grown_but_whose_data_never_came_is_cut_to_nothing(
+    directory: Directory, has_index: bool
+) -> None:
+    with node_on(directory, internal_segment_bytes=300, index_interval_bytes=50) as node:
+        partition = node.open()
+        while len(partition.segments) < 3:
+            append(partition, 2)
+        partition.roll(0)  # with a state that says: good up to the beginning of a new segment
+        begins = partition.log_end_offset
+        node.crash()
+        home = directory.child("t-0")
+        assert begins in states_in(directory)
+        home.replace(log_name(begins), bytes(2000))
+        for suffix in (".index", ".timeindex"):
+            if has_index:
+                home.replace(f"{begins:020d}{suffix}", b"")
+            else:
+                home.delete(f"{begins:020d}{suffix}")
+        again = node.open()
+        assert again.log_end_offset == begins
+        assert append(again) == begins
+
+
 def test_leftovers_of_an_interrupted_compaction(directory: Directory) -> None:
     with node_on(directory, internal_segment_bytes=300) as node:
         bases = rolled(node)

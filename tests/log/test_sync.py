@@ -168,7 +168,7 @@ def test_new_names_are_durable_before_the_answer(tmp_path: Path, monkeypatch: py
     """The directory and its parent are synced with the first append, the directory with each new segment."""
     synced: list[str] = []
     directory = DiskDirectory(tmp_path)
-    monkeypatch.setattr("kohort.log.files.sync_directory", lambda path: synced.append(str(path)))
+    monkeypatch.setattr("kohort.log.files.sync_path", lambda path: synced.append(str(path)))
     with node_on(directory, "disk") as node:
         partition = node.open(clean=FRESH)
         append(partition)

@@ -4,6 +4,7 @@
     meta.json         format, cluster id, node id
     topics.journal    the registry
     clean-stop        how every partition was left; a start reads and removes it, so a crash leaves none
+    unsynced          the last node ran with durability `os`: a start with `disk` must sync everything first
     <topic>-<n>/      a partition, with Kafka's partition.metadata
     <topic>-<n>.<id>-delete/    a partition of a deleted topic, on its way out
 
@@ -16,19 +17,24 @@ from __future__ import annotations
 import base64
 import fcntl
 import json
+import logging
 import os
 import re
 import secrets
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kohort.log.files import DiskDirectory, FilePool
+from kohort.log.files import DiskDirectory, FilePool, sync_path
 from kohort.log.recovery import CleanState
 from kohort.wire.errors import KohortError
 
+log = logging.getLogger(__name__)
+
 FORMAT = 1
 META, LOCK, CLEAN_STOP, PARTITION_METADATA = "meta.json", ".lock", "clean-stop", "partition.metadata"
+UNSYNCED = "unsynced"
 DELETED = "-delete"
 MAX_NAME = 255  # of a file, in bytes
 RESERVED_IDS = (bytes(16), bytes(15) + b"\1")
@@ -86,27 +92,31 @@ class TopicHome(DiskDirectory):
 
 
 class PartitionHome(DiskDirectory):
-    __slots__ = ("_to_sync", "topic_id")
+    """A partition's directory. It says whose it is before anything in it is promised to anybody."""
+
+    __slots__ = ("_has_id", "_id_is_synced", "topic_id")
 
     def __init__(self, path: str | Path, pool: FilePool, topic_id: bytes) -> None:
         super().__init__(path, pool)
         self.topic_id = topic_id
-        self._to_sync = False
+        self._has_id = self._id_is_synced = False  # that this process knows
 
     def make(self) -> None:
-        try:
-            os.mkdir(self.path)
-        except FileExistsError:
+        """Also says whose it is, if the directory is there and does not: a full disk or a power cut took that."""
+        if self._has_id:
             return
-        with open(f"{self.path}/{PARTITION_METADATA}", "w") as file:
-            file.write(f"version: 0\ntopic_id: {uuid_text(self.topic_id)}")
-        self._to_sync = True
+        with suppress(FileExistsError):
+            os.mkdir(self.path)
+        if topic_id_in(self.path) is None:
+            with open(f"{self.path}/{PARTITION_METADATA}", "w") as file:
+                file.write(f"version: 0\ntopic_id: {uuid_text(self.topic_id)}")
+        self._has_id = True
 
     def sync(self) -> None:
-        """The first sync, which a worker does, takes the id along: it must not be lost before the data."""
-        if self._to_sync:
+        """The first sync takes the id along; a process that died may have written it and not come to that."""
+        if not self._id_is_synced:
             self.open(PARTITION_METADATA, private=True).sync()
-            self._to_sync = False
+            self._id_is_synced = True
         super().sync()
 
     def retire(self) -> None:
@@ -120,10 +130,10 @@ class PartitionHome(DiskDirectory):
         self._path = to
 
 
-def topic_id_in(directory: Path) -> bytes | None:
+def topic_id_in(directory: str | Path) -> bytes | None:
     """The topic that a partition's directory was made for; None if it does not say."""
     try:
-        text = (directory / PARTITION_METADATA).read_text()
+        text = Path(directory, PARTITION_METADATA).read_text()
     except (OSError, UnicodeDecodeError):
         return None
     found = re.fullmatch(r"version: 0\ntopic_id: (\S{22})\s*", text)
@@ -226,6 +236,22 @@ class DataDirectory:
         }
         text = json.dumps(fields, separators=(",", ":")).encode()
         self.root.replace(CLEAN_STOP, b"%08x %s" % (zlib.crc32(text), text))
+
+    def note_that_nothing_is_synced(self) -> None:
+        """From now on this directory is written without syncs, until `sync_all` is called."""
+        self.root.replace(UNSYNCED, b"", sync=False)
+
+    def sync_all(self) -> None:
+        """What was written without syncs: else a power cut could take it, and with it what is behind it."""
+        if self.root.read(UNSYNCED) is None:
+            return
+        log.info("%s was written without syncs: syncing all of it", self.path)
+        for folder, _, files in os.walk(self.path):
+            for name in files:
+                sync_path(f"{folder}/{name}")
+            sync_path(folder)
+        self.root.delete(UNSYNCED)
+        self.root.sync()
 
     def subdirectories(self) -> set[str]:
         with os.scandir(self.path) as entries:

@@ -341,17 +341,18 @@ class DiskDirectory:
             pass
 
     def sync(self) -> None:
-        sync_directory(self._path)
+        sync_path(self._path)
 
     def sync_parent(self) -> None:
-        sync_directory(os.path.dirname(os.path.abspath(self._path)))
+        sync_path(os.path.dirname(os.path.abspath(self._path)))
 
     def remove(self) -> None:
         shutil.rmtree(self._path, ignore_errors=True)
 
 
-def sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_path(path: str) -> None:
+    """A directory's names, or all of a file."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 
-from kohort.log.files import sync_directory
+from kohort.log.files import sync_path
 from kohort.log.kernel_writes import KernelWriter
 from kohort.log.rounds import BLOCK, CRC, CRC_AT, CRC_FROM, blocks
 
@@ -97,7 +97,7 @@ def create(path: Path, size: int) -> None:
         for position in range(0, size, len(zeros)):
             write_all(fd, zeros[: size - position], position)
         os.fsync(fd)
-        sync_directory(str(path.parent))
+        sync_path(str(path.parent))
     except OSError:
         path.unlink(missing_ok=True)
         raise

@@ -115,6 +115,8 @@ def open_log(
 
     `journaled` are the offsets at which a batch begins that the journal can put back.
     """
+    if clean is None or clean.size:
+        directory.make()  # it is there, but does it say whose it is?
     if clean is not None:
         opened = open_clean(directory, clean, interval)
         if opened is not None:

@@ -140,7 +140,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.topics: dict[bytes, TopicRow] = {}
-        self.deleted: set[bytes] = set()  # ids that the journal still remembers
+        self.deleted: dict[bytes, str] = {}  # ids that the journal still remembers, and the names they had
         self.broker_configs: dict[int | None, dict[str, str]] = {}
         self.next_producer_id = 0  # the first one that is not reserved
         self.leader_epoch = 0
@@ -193,8 +193,8 @@ class Registry:
             case TopicCreated(name, topic_id, partitions, overrides):
                 self.topics[topic_id] = TopicRow(name, topic_id, partitions, dict(overrides))
             case TopicDeleted(topic_id):
-                self.topics.pop(topic_id, None)
-                self.deleted.add(topic_id)
+                row = self.topics.pop(topic_id, None)
+                self.deleted[topic_id] = row.name if row is not None else ""
             case PartitionsAdded(topic_id, partitions):
                 if topic_id in self.topics:
                     self.topics[topic_id].partitions = partitions

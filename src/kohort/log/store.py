@@ -118,6 +118,10 @@ class Store:
             raise KohortError(f"durability={durability} needs a directory")
         data = DataDirectory.open(directory, node_id)
         try:
+            if durability == "disk":
+                data.sync_all()
+            else:
+                data.note_that_nothing_is_synced()
             registry = Registry.open(data.root, sync=durability == "disk")
             store = Store(
                 data,
@@ -166,8 +170,8 @@ class Store:
             for index in range(row.partitions):
                 left = lefts[index] if index < len(lefts) else None
                 name = f"{row.name}-{index}"
-                if left is None and name in names and not self._is_of(data, name, topic):
-                    self._retire(data, name, names)
+                if left is None and name in names:
+                    self._check_owner(data, name, topic, names)
                 offsets = journaled.get((row.topic_id, index), ())
                 self._add_partition(topic, left, has_directory=name in names, journaled=offsets)
                 names.discard(name)
@@ -196,10 +200,18 @@ class Store:
         else:
             remove_journal(data.path)
 
-    @staticmethod
-    def _is_of(data: DataDirectory, name: str, topic: Topic) -> bool:
-        """Whether a directory was made for this topic, or at least not for another one."""
-        return datadir.topic_id_in(data.path / name) in (topic.topic_id, None)
+    def _check_owner(self, data: DataDirectory, name: str, topic: Topic, names: set[str]) -> None:
+        """Retire a directory that was made for another topic of that name.
+
+        One that does not say, after a crash, has nothing that was promised: its id is synced before that. It may
+        be what is left of a deleted topic; if there was none, it is taken for ours, whoever brought it here.
+        """
+        owner = datadir.topic_id_in(data.path / name)
+        if owner is None and topic.name in self._registry.deleted.values():
+            self._retire(data, name, names)
+            data.root.sync()  # it must not come back when nobody remembers the deleted topic any more
+        elif owner not in (topic.topic_id, None):
+            self._retire(data, name, names)
 
     def _retire(self, data: DataDirectory, name: str, names: set[str]) -> None:
         """The directory of a topic of the same name that was deleted."""
