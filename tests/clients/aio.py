@@ -257,13 +257,27 @@ class AioMember(Member):
     def run(self) -> None:
         asyncio.run(self._consume())
 
+    async def _begin(self) -> Any:
+        """A consumer that is in the group. aiokafka gives up if the broker is away when it begins: a patient member
+        begins anew, until it is told to leave."""
+        while True:
+            consumer = aiokafka.AIOKafkaConsumer(**self._settings)
+            if isinstance(self._topics, str):
+                consumer.subscribe(pattern=self._topics)
+            else:
+                consumer.subscribe(self._topics)
+            try:
+                await consumer.start()
+            except aio_errors.KafkaError:
+                await consumer.stop()
+                if not self.patient or self.leaving.is_set():
+                    raise
+                await asyncio.sleep(0.05)
+            else:
+                return consumer
+
     async def _consume(self) -> None:
-        consumer = aiokafka.AIOKafkaConsumer(**self._settings)
-        if isinstance(self._topics, str):
-            consumer.subscribe(pattern=self._topics)
-        else:
-            consumer.subscribe(self._topics)
-        await consumer.start()
+        consumer = await self._begin()
         try:
             while not self.leaving.is_set():
                 await asyncio.to_thread(self.may_poll)
