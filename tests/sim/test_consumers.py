@@ -60,6 +60,12 @@ def test_each_fault_alone_and_often(fault: str) -> None:
     assert report.records >= report.produced > 100
 
 
+def test_who_offers_an_assignor_that_the_log_does_not_tell_of_is_refused_and_joins_later() -> None:
+    """Found with other rates of faults: as in Kafka, the log has only the assignor in use of each member."""
+    report = run_consumers(45, members=2, minutes=1, faults=Faults.named("crash=0.05,churn=0.3"))
+    assert report.records >= report.produced > 100
+
+
 def test_the_same_seed_is_the_same_run() -> None:
     one, other = run_consumers(7, 4, 1), run_consumers(7, 4, 1)
     one.cpu_seconds = other.cpu_seconds = 0

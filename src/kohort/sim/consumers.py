@@ -161,6 +161,19 @@ class ConsumerSimulation(Simulation):
                 consumer.user.stopping = True
                 self._again_later(consumer)
 
+    def _help_refused(self) -> None:
+        """As Kafka's, the coordinator knows only the assignor in use of members that it has read from the log. Who
+        offers only another one is refused until they have joined again, or are gone: people make them do so."""
+        for consumer in self.consumers:
+            if consumer.user.refused:
+                consumer.user.refused = False
+                others = [o for o in self.consumers if o.place.group_id == consumer.place.group_id]
+                others = [other for other in others if other.place.strategy != consumer.place.strategy]
+                was_read = self.node.restarts + self.report.resignations > 0
+                consumer.require(was_read and bool(others), "the group refuses its assignors")
+                for other in others:
+                    other.user.rebalance = True
+
     # ---- the course of a run
 
     def run(self) -> None:
@@ -198,6 +211,7 @@ class ConsumerSimulation(Simulation):
             if consumer.alive and not consumer.user.stopping and roll() < faults.churn:
                 self._churn(consumer)
         self._replace_fenced()
+        self._help_refused()
         if roll() < faults.crash:
             self._crash_broker(self.random.choice(BROKERS))
         elif self.node.up and roll() < faults.resign:
@@ -279,6 +293,7 @@ class ConsumerSimulation(Simulation):
             consumer.user.topics = list(TOPICS)
         for second in range(0, SETTLED_MS // 2, 1_000):
             self.clock.after(second, self._replace_fenced)
+            self.clock.after(second, self._help_refused)
         self.clock.after(SETTLED_MS, self._all_nap)
         self.clock.after(SHAKE_MS, self._shake)
         # Before the last rebalance, or after it: then only the leader can notice.

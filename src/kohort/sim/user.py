@@ -18,6 +18,7 @@ from kohort.client.errors import (
 from kohort.client.records import Records
 from kohort.client.types import TopicPartition
 from kohort.sim.driver import Program, Work
+from kohort.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kohort.sim.consumer import SimConsumer
@@ -48,6 +49,8 @@ class User:
     subscribed: tuple[str, ...] = ()
     uncommitted: bool = False
     fenced: bool = False
+    refused: bool = False
+    """By the group, because of its assignors."""
     raised: bool = False
 
     def program(self) -> Program[None]:
@@ -62,6 +65,11 @@ class User:
             except FencedInstanceId:
                 self.fenced = True
                 break
+            except KafkaError as error:
+                if error.code is not ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+                    raise
+                self.refused = True
+                continue
             self.consumer.require(not self.raised, "a callback raised, and poll did not")
             yield from self._process(polled)
             yield from self._commit_some()
