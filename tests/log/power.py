@@ -34,8 +34,8 @@ class Disk:
         self._contents: dict[int, bytes] = {}
         self._names: dict[int, Names] = {}
         # Every inode that was seen is kept alive, so that its number is not given to another file.
-        self._seen: set[int] = set()
-        self._folders: list[int] = []
+        self._files: set[int] = set()
+        self._folders: dict[int, int] = {}  # inode -> descriptor
         self._links = root.with_name("links")
         self._links.mkdir()
         self._lock = threading.Lock()
@@ -81,7 +81,7 @@ class Disk:
         return self
 
     def close(self) -> None:
-        for fd in self._folders:
+        for fd in self._folders.values():
             os.close(fd)
         self._folders.clear()
 
@@ -122,22 +122,21 @@ class Disk:
         if os.path.isdir(path):
             fd = os.open(path, os.O_PATH)
             inode = os.fstat(fd).st_ino
-            if inode in self._seen:
+            if inode in self._folders:
                 os.close(fd)
             else:
-                self._folders.append(fd)
-                self._seen.add(inode)
+                self._folders[inode] = fd
             return inode
         inode = os.stat(path).st_ino
-        if inode not in self._seen:
+        if inode not in self._files:
             link = self._links / "new"
             os.link(path, link)
             inode = os.stat(link).st_ino
-            if inode in self._seen:
+            if inode in self._files:
                 os.unlink(link)
             else:
                 os.rename(link, self._links / str(inode))
-                self._seen.add(inode)
+                self._files.add(inode)
         return inode
 
     def _keep_piece(self, path: str, data: bytes, position: int) -> None:
@@ -176,7 +175,7 @@ class Disk:
         self, inode: int, paths: dict[int, str], target: Path, chance: Random | None, names_kept: bool
     ) -> None:
         path = paths.get(inode)
-        if inode in self._names or (path is not None and os.path.isdir(path)):
+        if inode in self._folders or (path is not None and os.path.isdir(path)):
             target.mkdir()
             names = self._names.get(inode, {})
             if path is not None and (names_kept or (chance is not None and chance.random() < 0.7)):
