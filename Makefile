@@ -24,7 +24,7 @@ run: setup ## the demo: a broker, a group whose members come and go, a pipeline 
 	$(BIN)/kohort demo
 
 test: setup ## everything that needs PyPI and Debian packages only
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not interop and not chaos"
+	$(BIN)/python -m pytest -n 2 --dist worksteal --reruns 1 --rerun-show-tracebacks -rfER -m "not interop and not chaos"
 
 lint: setup ## ruff, formatting, types
 	$(BIN)/ruff check .
