@@ -225,15 +225,61 @@ def test_large_frames_in_pieces_from_many_connections_at_once(broker, client):
         ]
 
 
-def test_a_client_that_goes_away_during_a_long_poll_leaves_nothing_behind(broker, client):
+def sends_no_more(client: Connection) -> None:
+    client._socket.shutdown(socket.SHUT_WR)
+
+
+def test_a_client_that_resets_during_a_long_poll_leaves_nothing_behind(broker, client):
     create_topic(client, "gone")
     partition = broker.server.broker.store.topics["gone"].partitions[0]
     with Connection(broker.bootstrap_servers) as leaver:
         leaver.send(fetch_request("gone", 0, max_wait_ms=LONG_POLL_MS), version=11)
         assert api_versions(client).error_code == 0
         eventually(lambda: partition.has_waiters, "the fetch waits")
+        leaver._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     eventually(lambda: not partition.has_waiters, "it waits no more")
     assert produce(client, "gone", batch_of(b"x")).error_code == 0
+
+
+def test_a_client_that_closes_during_a_long_poll_is_gone_when_that_is_over(broker, client):
+    """It may have closed its half alone, so the answer is sent; nobody takes it."""
+    create_topic(client, "closed")
+    partition = broker.server.broker.store.topics["closed"].partitions[0]
+    before = broker.server.connection_count
+    with Connection(broker.bootstrap_servers) as leaver:
+        leaver.send(fetch_request("closed", 0, max_wait_ms=LONG_POLL_MS), version=11)
+        eventually(lambda: partition.has_waiters, "the fetch waits")
+    assert produce(client, "closed", batch_of(b"x")).error_code == 0
+    eventually(lambda: not partition.has_waiters, "it waits no more")
+    eventually(lambda: broker.server.connection_count <= before, "the connection is gone")
+
+
+def test_a_long_poll_is_answered_though_the_client_sends_no_more(broker, client):
+    create_topic(client, "half-closed")
+    partition = broker.server.broker.store.topics["half-closed"].partitions[0]
+    with Connection(broker.bootstrap_servers, timeout_s=PATIENCE_S) as half:
+        half.send(fetch_request("half-closed", 0, max_wait_ms=LONG_POLL_MS), version=11)
+        eventually(lambda: partition.has_waiters, "the fetch waits")
+        sends_no_more(half)
+        assert api_versions(client).error_code == 0
+        assert produce(client, "half-closed", batch_of(b"late")).error_code == 0
+        assert values_in(half.receive().responses[0].partitions[0]) == [b"late"]
+        assert is_closed(half)
+
+
+@pytest.mark.parametrize("event_loop", ["uvloop", "asyncio"])
+def test_what_waits_for_the_disk_is_answered_though_the_client_sends_no_more(tmp_path, event_loop):
+    with (
+        running(tmp_path, event_loop=event_loop) as durable,
+        Connection(durable.bootstrap_servers) as client,
+    ):
+        create_topic(client, "half-closed")
+        for number in range(20):
+            with Connection(durable.bootstrap_servers, timeout_s=PATIENCE_S) as half:
+                half.send(produce_request("half-closed", batch_of(b"x")), version=7)
+                sends_no_more(half)
+                assert half.receive().responses[0].partition_responses[0].base_offset == number
+                assert is_closed(half)
 
 
 def test_max_connections_refuses_the_next_one():

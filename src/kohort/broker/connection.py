@@ -54,6 +54,8 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_scheduled = False
         self._closing = False
         self._paused = False
+        self._at_end = False
+        self.answers_at_end = True  # who sends no more still gets the answers to what it sent, as in Kafka
         self.peer = "?"
         self.address = ""
         self.last_active = 0.0
@@ -102,7 +104,8 @@ class Connection(asyncio.BufferedProtocol):
             self._consume_own()
 
     def eof_received(self) -> bool:
-        return False
+        self._at_end = True
+        return self.answers_at_end and not self.is_idle
 
     # --- frames ------------------------------------------------------------------------------------
 
@@ -184,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close_after_answers()
         self._consuming = False
         self._flush()
-        # During a long poll we listen on until something comes, so as to hear that the client went away.
+        # During a long poll we listen on until something comes, so as to hear that the connection was reset.
         if not self._closing and self._is_blocked() and (position < end or self._parked is None):
             self._pause()
         return position
@@ -271,6 +274,10 @@ class Connection(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         """Reads on, if nothing keeps us from it: first what is already here."""
         if self._closing or self._is_blocked() or self._server.is_stopping:
+            return
+        if self._at_end:
+            if self.is_idle:
+                self._transport.close()
             return
         if self._own is not None and self._filled:
             self._consume_own()

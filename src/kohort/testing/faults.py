@@ -267,13 +267,16 @@ async def _sleep(delay_ms: float, call: Call) -> None:
         task.cancel()
 
     call.on_close = end
+    call.connection.answers_at_end = False
     await asyncio.sleep(delay_ms / 1000)
+    call.connection.answers_at_end = True
     call.on_close = None
 
 
 def _carry_out_later(outcome: _Outcome, broker: Broker, call: Call) -> None:
     def go_on() -> None:
         call.on_close = None
+        call.connection.answers_at_end = True
         try:
             answer = _carry_out(outcome, broker, call)
         except Exception:
@@ -284,6 +287,7 @@ def _carry_out_later(outcome: _Outcome, broker: Broker, call: Call) -> None:
             call.reply(answer)
 
     timer = call.connection.loop.call_later(outcome.delay_ms / 1000, go_on)
+    call.connection.answers_at_end = False
     call.park(on_close=timer.cancel)
 
 
