@@ -81,18 +81,18 @@ def _by_id(broker: Broker, asked: list[MetadataRequestTopic]) -> list[MetadataRe
 
 
 async def _by_name(broker: Broker, request: MetadataRequest) -> list[MetadataResponseTopic]:
-    """Kafka says of a missing topic that it is unknown, creates it meanwhile and lets the client ask again.
+    """Who asks for a missing topic is told that it is unknown, as by Kafka, and finds it when it asks again.
 
-    Here it is created, durable, and answered at once: a client that would have asked again need not.
+    Clients count on that: kafka-go takes a topic for deleted if the next answer names no partitions of it.
     """
     wanted = list(dict.fromkeys(topic.name for topic in request.topics or () if topic.name is not None))
-    missing = [name for name in wanted if name not in broker.store.topics]
+    missing = {name for name in wanted if name not in broker.store.topics}
     failed: dict[str, ErrorCode] = {}
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-        failed = await topics.create_missing(broker, missing)
+        failed = await topics.create_missing(broker, [name for name in wanted if name in missing])
     found = []
     for name in wanted:
-        topic = broker.store.topics.get(name)
+        topic = None if name in missing else broker.store.topics.get(name)
         if topic is not None:
             found.append(_topic(broker, topic))
         else:

@@ -195,7 +195,7 @@ class Kafka:
         if create and name not in self.on_broker(lambda broker: broker.store.topics):
             answer = self._call(MetadataRequest([MetadataRequestTopic(name=name)]))
             code = ErrorCode(answer.topics[0].error_code)
-            if code:
+            if name not in self.on_broker(lambda broker: broker.store.topics):
                 raise KafkaError(code, f"the topic {name!r} could not be created")
         topics = self.on_broker(lambda broker: dict(broker.store.topics))
         if name not in topics:
