@@ -134,6 +134,7 @@ class Member:
         )
         self.assignment: frozenset[Partition] = frozenset()
         self.turns = 0  # how often it has polled and told what it then had
+        self.generation = -1  # of the last assignment that it was told, if the adapter can say that
         self.received: list[Received] = []
         self.committed: dict[Partition, int] = {}  # highest offset that the broker acknowledged
         self._uncommitted: dict[Partition, int] = {}  # refused in a rebalance

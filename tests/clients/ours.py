@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from kohort import Admin, Consumer, KafkaError, PartlyFailed, Producer, Record, TopicPartition
+from kohort import Admin, AsyncConsumer, Consumer, KafkaError, PartlyFailed, Producer, Record, TopicPartition
 from tests.clients.client import (
     SESSION_TIMEOUT_MS,
     Client,
@@ -208,7 +208,9 @@ class KohortMember(Member):
     def run(self) -> None:
         with Consumer(self.settings) as consumer:
             on_revoked = (lambda partitions: consumer.commit()) if self.commits_when_revoked else None
-            consumer.subscribe(self.topics, on_revoked=on_revoked)
+            consumer.subscribe(
+                self.topics, on_assigned=lambda _: self.assigned(consumer), on_revoked=on_revoked
+            )
             while not self.leaving.is_set():
                 self.may_poll()
                 polled = consumer.poll(0.1, max_records=100)
@@ -217,6 +219,9 @@ class KohortMember(Member):
                 offsets = {} if self.commits_when_revoked else self.to_commit(received)
                 if offsets and self._commit(consumer, offsets):
                     self.note_commit(offsets)
+
+    def assigned(self, consumer: Consumer | AsyncConsumer) -> None:
+        self.generation = consumer.group_metadata().generation_id
 
     def _commit(self, consumer: Consumer, offsets: dict[Partition, int]) -> bool:
         """Whether it was acknowledged; False when it is to be made again later."""

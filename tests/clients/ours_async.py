@@ -101,7 +101,9 @@ class KohortAsyncMember(KohortMember):
     async def _consume(self) -> None:
         async with AsyncConsumer(self.settings) as consumer:
             on_revoked = (lambda partitions: consumer.commit()) if self.commits_when_revoked else None
-            await consumer.subscribe(self.topics, on_revoked=on_revoked)
+            await consumer.subscribe(
+                self.topics, on_assigned=lambda _: self.assigned(consumer), on_revoked=on_revoked
+            )
             while not self.leaving.is_set():
                 await asyncio.to_thread(self.may_poll)
                 polled = await consumer.poll(0.1, max_records=100)
