@@ -11,12 +11,14 @@ import pyarrow as pa
 import pytest
 
 import kohort.spark.fetch as fetch
+import kohort.spark.rows as arrow_rows
 from kohort import Admin, Producer, TopicPartition
 from kohort.broker.running import running
 from kohort.spark.planning import DataLoss
 from kohort.spark.rows import schema_of
 from kohort.wire.columns import prefer
 from kohort.wire.records import Record, encode_batch, read_header
+from kohort.wire.rooms import Rooms
 from tests.spark.reading import PLAIN, fill, options_for, range_of, rows_of
 
 
@@ -138,6 +140,20 @@ def test_little_memory_for_much_data(bootstrap: str, topic: str) -> None:
     sizes = [batch.nbytes for batch in fetch.read_range(range_of(topic, 0, 60), leader, options, ("value",))]
     assert sum(sizes) > 50 << 20
     assert max(sizes) <= fetch.LARGEST_PIECE + (2 << 20)
+
+
+def test_pieces_of_all_sizes_are_gathered_in_memory_that_was_used_before(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Rooms(1 << 30)
+    monkeypatch.setattr(arrow_rows, "_rooms", kept)
+    values = [b"x" * (100_000 + 700 * n) for n in range(300)]
+    fill(bootstrap, topic, values, compression_type="lz4", batch_size=500_000)
+    options = options_for(bootstrap, topic)
+    wanted, leader = range_of(topic, 0, len(values)), _leader(options, topic)
+    sizes = [batch.nbytes for batch in fetch.read_range(wanted, leader, options, ("value",))]
+    assert len(set(sizes)) > 5
+    assert len(kept._kept) <= 2
 
 
 def test_an_empty_range(bootstrap: str, topic: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from kohort.client.types import TopicPartition
+from kohort.spark.fetch import LARGEST_PIECE
 from kohort.wire.arrow import PartitionColumns, to_arrow
 from kohort.wire.columns import Column, Columns, loops_for
 from kohort.wire.rooms import Rooms
@@ -26,7 +27,7 @@ TYPES = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.field("element", HEADER)),
 }
-_ROOM = 4 << 20
+_ROOM = LARGEST_PIECE + (1 << 20)
 _rooms = Rooms(8 * _ROOM)
 """Where keys and values are gathered. Two batches are alive at a time: the one that Spark writes and the one before."""
 
@@ -82,7 +83,7 @@ def _gathered(columns: Columns, starts: Column, sizes: Column, kind: Any) -> Any
 
 
 def _room(size: int) -> memoryview:
-    """All rooms are of one size, so that one does for every batch."""
+    """All rooms are of one size, larger than a piece, so that one does for every batch."""
     return _rooms.take(max(size, _ROOM))[:size]
 
 
