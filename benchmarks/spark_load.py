@@ -44,6 +44,9 @@ CONFIGURATION = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.log.level": "OFF",
     "spark.driver.memory": "2g",
+    # The heap is as large as it gets from the start, and in memory that was used before: while it grew, whichever query
+    # ran then paid for new pages (up to 127,000 of them, 1.8 s instead of 0.6).
+    "spark.driver.extraJavaOptions": "-Xms2g -XX:+AlwaysPreTouch",
     # As docs/spark.md advises and `kohort pipeline` does; the connector has no Python workers to talk to.
     "spark.python.unix.domain.socket.enabled": "true",
 }
