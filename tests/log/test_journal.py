@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kohort.cli.verify import verify
+from kohort.log.files import sync_path
 from kohort.log.journal import SMALL_BYTES
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated, TopicDeleted
@@ -286,6 +287,7 @@ def test_without_room_for_a_journal_partitions_are_synced_one_by_one(
     assert "appends-0.journal" in line
     assert "one by one" in line
     (disk.root / "appends-0.journal").rmdir()
+    sync_path(str(disk.root))
     for index in range(3):
         node.append(index)
     node.settle()
