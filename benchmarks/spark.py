@@ -1,6 +1,7 @@
-"""`python -m benchmarks.spark`: format("kohort") beside Spark's own format("kafka"), on one broker, in one Spark.
+"""`python -m benchmarks.spark`: format("kohort") beside Spark's own format("kafka"), on one broker.
 
-Contenders take turns in every round, and every count and sum is checked. Writes its part of benchmarks/RESULTS.md.
+Each has a Spark of its own, as its users have; contenders take turns in every round, and every count and sum is
+checked. Writes its part of benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ QUERIES, MODES = ("noop", "count", "sum"), ("batch", "available-now")
 PARTITIONS = 4
 MICRO_ROWS = 30_000
 BIG_MB = 1536
+WARM_UPS = 2
+LIMIT_S = 1_500
 LIMIT_MB = 1024
 """The address space that a Python worker gets for the big topic."""
 GOALS = {"connector": 2.0, "connector-tuned": 1.5}
@@ -80,16 +83,16 @@ def fill(address: str, topic: str, rows: int, size: int, codec: str, partitions:
 
 
 def jobs(rounds: int, contenders: tuple[str, ...]) -> Iterator[Job]:
-    """A round that does not count, in which Java gets warm; then the others."""
+    """Rounds that do not count, in which Java gets warm; then the others."""
 
     def turns(query: str, mode: str) -> Iterator[str]:
         for contender in contenders:
             if contender != "kohort-columns" or (query != "noop" and mode == "batch"):
                 yield contender
 
-    for number in range(-1, rounds):
+    for number in range(-WARM_UPS, rounds):
         for size in SIZES:
-            for codec in CODECS if number >= 0 else CODECS[:1]:
+            for codec in CODECS:
                 for mode in MODES:
                     for query in QUERIES:
                         for contender in turns(query, mode):
@@ -101,65 +104,93 @@ def jobs(rounds: int, contenders: tuple[str, ...]) -> Iterator[Job]:
 
 
 class Work:
-    """One process of benchmarks.spark_load, read line by line; ended when it takes too long."""
+    """One process of benchmarks.spark_load, which does what it is told; ended when that takes too long."""
 
-    def __init__(self, address: str, place: Path, wanted: list[Job], *settings: str) -> None:
-        self._file = place / "jobs.json"
-        self._file.write_text(json.dumps([asdict(job) for job in wanted]))
+    def __init__(self, address: str, place: Path, *settings: str) -> None:
+        place.mkdir()
         self._errors = place / "spark.log"
         # Modules are compiled once, as pip does it for users, wherever this tree was told not to keep that.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         environment["PYTHONPYCACHEPREFIX"] = str(place / "compiled")
         with self._errors.open("wb") as errors:
-            command = [sys.executable, "-m", "benchmarks.spark_load", address, str(self._file), *settings]
             self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+                [sys.executable, "-m", "benchmarks.spark_load", address, *settings],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment,
             )
+        self._failed: str | None = None
 
-    def results(self, limit_s: float) -> Iterator[dict[str, Any]]:
+    def do(self, job: Job, limit_s: float) -> dict[str, Any]:
+        """What came of it; `failed` says why nothing did."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         late = threading.Timer(limit_s, self._process.kill)
         late.start()
         try:
-            assert self._process.stdout is not None
-            for line in self._process.stdout:
-                if line.startswith("{"):
-                    yield json.loads(line)
-            code = self._process.wait(30)
-            if code:
-                words = self._errors.read_text(errors="replace").strip()[-600:]
-                yield {"failed": f"benchmarks.spark_load ended with {code}: {words}"}
+            if self._failed is None:
+                self._process.stdin.write(json.dumps(asdict(job)) + "\n")
+                self._process.stdin.flush()
+                for line in self._process.stdout:
+                    if line.startswith("{"):
+                        return json.loads(line)  # type: ignore[no-any-return]
+        except BrokenPipeError:
+            pass
         finally:
             late.cancel()
-            if self._process.poll() is None:
-                self._process.kill()
-            self._process.wait(30)
-            if self._process.stdout is not None:
-                self._process.stdout.close()
+        if self._failed is None:
+            words = self._errors.read_text(errors="replace").strip()[-600:]
+            self._failed = f"Spark ended with {self._process.wait(30)}: {words}"
+        return {**asdict(job), "failed": self._failed}
+
+    def close(self) -> None:
+        try:
+            self._process.communicate(timeout=30)  # closes its input, upon which it ends
+        except (subprocess.TimeoutExpired, BrokenPipeError):
+            self._process.kill()
+            self._process.communicate()
+
+
+def home_of(contender: str) -> str:
+    """Whose Spark it works in."""
+    return contender.removesuffix("-columns")
 
 
 def measure(scale: float, rounds: int, only: tuple[str, ...], say: Callable[[str], None]) -> Measured:
     measured = Measured()
+    contenders = only or tuple(CONTENDERS)
     with targets.workshop() as place:
         broker = targets.kohort(place / "broker", "durability=os", name="kohort-os")
+        sparks: dict[str, Work] = {}
         try:
             for size in SIZES:
                 for codec in CODECS:
                     fill(broker.address, topic_of(size, codec), rows_of(size, scale), size, codec)
             fill(broker.address, "micro", MICRO_ROWS, 100, "none", partitions=1)
             say(f"topics written: {rows_of(100, scale):,} rows of 100 B, {rows_of(1000, scale):,} of 1 KB")
-            work = Work(broker.address, place, list(jobs(rounds, only or tuple(CONTENDERS))))
-            for result in work.results(900):
-                note_result(measured, result, scale, say)
+            for home in dict.fromkeys(map(home_of, contenders)):
+                sparks[home] = Work(broker.address, place / home)
+            until = time.monotonic() + LIMIT_S
+            for job in jobs(rounds, contenders):
+                left_s = max(1.0, until - time.monotonic())
+                note_result(measured, sparks[home_of(job.contender)].do(job, left_s), scale, say)
+            while sparks:
+                sparks.popitem()[1].close()
             memory(measured, broker.address, place, BIG_MB * min(1.0, scale), say)
         finally:
+            for work in sparks.values():
+                work.close()
             broker.kill()
     return measured
 
 
 def note_result(measured: Measured, result: dict[str, Any], scale: float, say: Callable[[str], None]) -> None:
     if "missing" in result:
-        measured.trouble.append(result["missing"])
-        say(result["missing"])
+        if result["missing"] not in measured.trouble:
+            measured.trouble.append(result["missing"])
+            say(result["missing"])
         return
     if "failed" in result:
         what = f"{result.get('contender', '')} {result.get('mode', '')} {result.get('query', '')}".strip()
@@ -197,17 +228,21 @@ def memory(
     rows = int(megabytes * (1 << 20) / 1000)
     fill(address, "big", rows, 1000, "lz4", partitions=1)
     job = Job("kohort", "big", "sum", "batch")
-    for result in Work(address, place, [job], f"spark.executor.pyspark.memory={LIMIT_MB}m").results(180):
-        if "failed" in result or result.get("result") != rows * 1000:
-            measured.trouble.append(f"memory: {result.get('failed') or result}")
-            say(f"FAILED memory: {result}")
-            continue
-        size = rows * 1000 / (1 << 20)
-        measured.memory = {"topic_mb": size, "peak_mb": result["peak_mb"], "limit_mb": result["limit_mb"]}
-        say(
-            f"one partition of {size:,.0f} MB: a worker had {result['peak_mb']:.0f} MB at most, "
-            f"its limit was {result['limit_mb']:.0f} MB"
-        )
+    work = Work(address, place / "memory", f"spark.executor.pyspark.memory={LIMIT_MB}m")
+    try:
+        result = work.do(job, 180)
+    finally:
+        work.close()
+    if "failed" in result or result.get("result") != rows * 1000:
+        measured.trouble.append(f"memory: {result.get('failed') or result}")
+        say(f"FAILED memory: {result}")
+        return
+    size = rows * 1000 / (1 << 20)
+    measured.memory = {"topic_mb": size, "peak_mb": result["peak_mb"], "limit_mb": result["limit_mb"]}
+    say(
+        f"one partition of {size:,.0f} MB: a worker had {result['peak_mb']:.0f} MB at most, "
+        f"its limit was {result['limit_mb']:.0f} MB"
+    )
 
 
 # --- what came out ------------------------------------------------------------------------------------
@@ -303,9 +338,10 @@ def write(measured: Measured, scale: float, rounds: int, command: str, took_s: f
     body = [
         "## Spark",
         "",
-        f"`{command}`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {took_s:.0f} s, {rounds} rounds after one "
-        f"to get warm, medians; load average before the run {busy:.1f}. Machine: {report.machine()}.",
-        "One Kohort broker (`durability=os`) and one Spark 4.2.0 (`local[2]`) with both formats; "
+        f"`{command}`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {took_s:.0f} s, {rounds} rounds "
+        f"after {WARM_UPS} to get warm, medians; load average before the run {busy:.1f}. Machine: {report.machine()}.",
+        "One Kohort broker (`durability=os`) and Spark 4.2.0 (`local[2]`, heap of 4 GB, one for each of the connector, "
+        "its tuned form and Kohort, which take turns); "
         f"{PARTITIONS} partitions, {rows_of(100, scale):,} rows of 100 B, {rows_of(1000, scale):,} rows of 1 KB, "
         "batches of 64 KB. Millions of rows a second from `load()` to the result, in brackets the CPU of JVM and "
         "Python together in µs per row. Every count and sum was checked; noop has none.",
