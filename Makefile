@@ -23,8 +23,11 @@ $(STAMP): requirements/dev.lock pyproject.toml
 run: setup ## the demo: a broker, a group whose members come and go, a pipeline on Spark; ends by itself
 	$(BIN)/kohort demo
 
-test: setup ## everything that needs PyPI and Debian packages only
-	$(BIN)/python -m pytest -n 2 --dist worksteal --reruns 1 --rerun-show-tracebacks -rfER -m "not interop and not chaos"
+TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal -m "not interop and not chaos"
+
+test: setup ## everything that needs PyPI and Debian packages only; what fails is tried once more
+	@rm -rf $(VENV)/.tests
+	@$(TESTS) || { echo "What failed, once more:"; $(TESTS) --last-failed --last-failed-no-failures none; }
 
 lint: setup ## ruff, formatting, types
 	$(BIN)/ruff check .
