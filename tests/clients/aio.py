@@ -272,7 +272,7 @@ class AioMember(Member):
                 await consumer.stop()
                 if not self.patient or self.leaving.is_set():
                     raise
-                await asyncio.sleep(0.05)
+                await asyncio.to_thread(self.leaving.wait, 0.05)
             else:
                 return consumer
 
