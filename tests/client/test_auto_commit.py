@@ -179,6 +179,30 @@ def test_the_commit_before_a_rejoin_is_repeated_but_bounded(caplog: pytest.LogCa
     assert "the commit before the rebalance failed" in caplog.text
 
 
+def test_the_commit_before_a_rejoin_that_was_given_up_is_not_that_of_the_next_one() -> None:
+    """Found by the simulator: the next rejoin took it for its own, and gave partitions away without a commit."""
+    world = member()
+    assert not world.commits.before_join(world.now_ms)
+    old = world.take("commits.commit")
+    world.member.me = world.member.me._replace(generation_id=6)  # removed meanwhile, and joined again
+    old.committed()
+    world.returned(ORDERS_0, 9)
+    poll(world)
+    assert not world.commits.before_join(world.now_ms)
+    assert world.take("commits.commit").offsets == {ORDERS_0: at(9, 4), ORDERS_1: at(3, 4)}
+
+
+def test_a_commit_of_an_older_generation_is_not_repeated_in_the_name_of_the_new_one() -> None:
+    """Its partitions may be others' by now, who are further."""
+    world = member()
+    assert not world.commits.before_join(world.now_ms)
+    old = world.take("commits.commit")
+    world.member.me = world.member.me._replace(generation_id=6)
+    old.fail()
+    world.tick(after_ms=1_000)
+    assert world.nothing_sent()
+
+
 @pytest.mark.parametrize(
     "code",
     [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.REBALANCE_IN_PROGRESS],

@@ -76,7 +76,8 @@ class Commit:
     """Called when this commit and all before it are done."""
     gives_up_on_unknown_topics: bool = False
     in_flight: bool = False
-    was_sent: bool = False
+    sent_as: GroupMetadata | None = None
+    """In a later generation its partitions may be another member's, who is further: it is not sent again then."""
     failures: int = 0
     retry_at_ms: int = 0
     obstacle: str = ""
@@ -137,7 +138,7 @@ class CommitQueue:
                 commit.operation.fail(
                     TimedOut(
                         f"the commit of {names(commit.offsets)} in group {self._config.group_id} "
-                        f"{unsure if commit.was_sent else 'could not be sent in time'}: {why}"
+                        f"{unsure if commit.sent_as is not None else 'could not be sent in time'}: {why}"
                     )
                 )
             elif not commit.in_flight:  # else the request's own timeout ends it
@@ -179,7 +180,7 @@ class CommitQueue:
             commit.operation.fail(member)
             return True
         ids = ids_of(self._metadata.cluster, commit.offsets)
-        commit.in_flight = commit.was_sent = True
+        commit.in_flight, commit.sent_as = True, member
         self._out.append(
             Send(
                 node_id,
@@ -206,7 +207,10 @@ class CommitQueue:
             return fenced(self._config.group_id)
         if not self.membership.may_commit:
             return not_a_member(commit.offsets, self._config.group_id, self.membership.left_because)
-        return self.membership.group_metadata()
+        member = self.membership.group_metadata()
+        if commit.sent_as not in (None, member):
+            return not_a_member(commit.offsets, self._config.group_id, "this consumer has joined again since")
+        return member
 
     def _settle(self, now_ms: int) -> None:
         """Callbacks come in the order of the commits, whatever order they are done in."""

@@ -21,7 +21,7 @@ from kohort.client.errors import FencedInstanceId, RetriableCommitFailed
 from kohort.client.offset_requests import Offsets
 from kohort.client.operation import Operation
 from kohort.client.subscription import Mode, Subscription
-from kohort.client.types import OffsetAndMetadata, TopicPartition
+from kohort.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("kohort.client.commits")
 
@@ -56,6 +56,8 @@ class Commits:
         self._auto: Operation[Offsets] | None = None
         self._auto_at_ms: int | None = None
         self._before_join: Operation[Offsets] | None = None
+        self._joins_as: GroupMetadata | None = None
+        """Who wants to join again. A join can be given up; its commit is not that of the next one."""
 
     @property
     def membership(self) -> Member | None:
@@ -152,7 +154,9 @@ class Commits:
     def before_join(self, now_ms: int) -> bool:
         """Commits what is processed before the partitions may move. To be called again until it says True:
         nothing to do, done, failed, or `max.poll.interval.ms` has passed."""
-        if self._before_join is None:
+        joins_as = self.membership.group_metadata() if self.membership is not None else None
+        if self._before_join is None or joins_as != self._joins_as:
+            self._before_join, self._joins_as = None, joins_as
             offsets = self._processed_and_assigned()
             if not self._commits_itself or not offsets:
                 return True
