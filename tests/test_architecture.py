@@ -85,7 +85,7 @@ CLOCKS_AND_OUTSIDE = {
 # A build tool that writes wire/messages/; nothing imports it.
 MAY_USE_ANYWAY = {"kohort.wire.generate": {"pathlib"}}
 
-LONGEST_FILE = 450
+LONGEST_FILE = 600
 GENERATED = "kohort.wire.messages."
 
 
@@ -221,7 +221,7 @@ def test_nothing_imports_the_build_tool() -> None:
         ("kohort.client.fetcher", "import time", "client must not use time"),
         ("kohort.attic.box", "", "the room 'attic' is not in ARCHITECTURE.md"),
         ("kohort.log.store", "x = 1  # TODO: more", "something is left to do"),
-        ("kohort.log.store", "x = 1\n" * 451, "451 lines, more than 450"),
+        ("kohort.log.store", "x = 1\n" * 601, "601 lines, more than 600"),
     ],
 )
 def test_the_checker_sees(module: str, source: str, complaint: str) -> None:

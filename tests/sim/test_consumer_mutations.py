@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client import membership_join, membership_prepare, membership_stay
+from kohort.client import consumer_calls, membership_join, membership_prepare, membership_stay
 from kohort.client.callbacks import CallbackKind, Callbacks
 from kohort.client.commit_queue import CommitQueue
 from kohort.client.commits import Commits
@@ -17,6 +17,7 @@ from kohort.client.group_coordinator import GroupCoordinator
 from kohort.client.heartbeats import Heartbeats
 from kohort.client.membership import Membership
 from kohort.client.positions import Positions
+from kohort.client.steps import Until
 from kohort.client.subscription import PartitionState, Subscription
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.sim import Broken, run_consumers
@@ -248,6 +249,12 @@ def another_subscription_is_not_told_to_the_group(patch: pytest.MonkeyPatch) -> 
             request(self, reason)
 
     patch.setattr(Membership, "request_rejoin", deaf)
+
+
+@mutation
+def nothing_is_read_while_records_are_buffered(patch: pytest.MonkeyPatch) -> None:
+    """Leaders whose metadata lay in an unread socket were thrown out, and so were members on a loop."""
+    patch.setattr(consumer_calls, "LOOK", Until(lambda: True, 0))
 
 
 @mutation

@@ -79,8 +79,20 @@ class AsyncEngine(Pump):
             self.raise_refusal()
         return False
 
+    async def look(self, *, wakeable: bool = True) -> None:
+        """One turn of the loop for everybody, and one round with what has arrived. Wakeup first, if `wakeup()` was
+        called. Sockets are read here: after a turn the loop goes on with this task before it reads any."""
+        self._raise_wakeup(wakeable)
+        await asyncio.sleep(0)
+        self.check_usable()
+        self._raise_wakeup(wakeable)
+        self.reactor.read_ready()
+        if self._is_new(self._changes):
+            self._changes = self.network.changes
+            self.turn()
+
     def wakeup(self) -> None:
-        """Makes the `wait` that is under way, or else the next one, raise Wakeup. From any thread."""
+        """Makes the `wait` or `look` that is under way, or else the next one, raise Wakeup. From any thread."""
         self._woken = True
         self.reactor.wakeup()
 

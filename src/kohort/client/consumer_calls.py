@@ -15,7 +15,7 @@ from kohort.client.consumer_core import ConsumerCore
 from kohort.client.errors import IllegalState, TimedOut
 from kohort.client.listener import Listener as Listener
 from kohort.client.operation import Operation
-from kohort.client.steps import Call, Steps, T, Until
+from kohort.client.steps import Call, Look, Steps, T, Until
 from kohort.client.subscription import (
     EARLIEST,
     EARLIEST_TIMESTAMP,
@@ -40,6 +40,8 @@ log = logging.getLogger("kohort.client.consumer")
 
 TURN_MS = 1_000
 """A poll that waits long looks up so often, to tell the membership that it is still there."""
+
+LOOK = Look()
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
@@ -88,7 +90,7 @@ class ConsumerCalls:
     def _subscribe_pattern(self, pattern: re.Pattern[str], listener: Listener) -> Steps[None]:
         self._need_group("subscribe")
         core, now_ms = self.core, self.clock()
-        core.subscription.subscribe_pattern(pattern)
+        core.subscribe_pattern(pattern)
         self.listener = listener
         core.want_metadata(now_ms)
         core.metadata.request_update("a pattern was subscribed to")
@@ -159,27 +161,26 @@ class ConsumerCalls:
                 self.core.membership.poll_ended(self.clock())
 
     def _poll(self, deadline_ms: int, take: Callable[[int], T], empty: T) -> Steps[T]:
-        core, looked = self.core, False
+        core = self.core
+        self._polled(self.clock())
+        yield LOOK  # also while records are buffered: the group, metadata and a wakeup do not wait for their end
         while True:
-            now_ms = self.clock()
-            self._polled(now_ms)
-            core.tick(now_ms)
             if core.has_news:
                 yield from self._callbacks()
                 core.raise_errors()
                 self.taken_from = core.buffered_positions()
                 taken = take(self.clock())
                 if taken is not None and len(taken):  # type: ignore[arg-type]
-                    core.tick(now_ms)  # the next fetches leave before the caller begins to work
-                    return taken
-            if looked and now_ms >= deadline_ms:
+                    return taken  # the front's round sends the next fetches before the caller begins to work
+            now_ms = self.clock()
+            if now_ms >= deadline_ms:
                 return empty
-            looked = True  # also with no time at all: what has arrived counts, else poll(0) would never get anywhere
             settled = not self._rebalance_due()
             soon_ms = min(deadline_ms, core.commits.next_poll_ms() or deadline_ms, now_ms + TURN_MS)
             yield Until(lambda: core.has_news or self._wants_poll(), soon_ms)
             if settled and self._rebalance_due() and not core.has_news:
                 return empty  # the caller polls again, and the group settles sooner
+            self._polled(self.clock())
 
     def give_back(self) -> None:
         """The poll had taken records, and nobody has got them: the next one returns them."""

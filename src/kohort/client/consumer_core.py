@@ -6,6 +6,7 @@ operations that commands return.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from kohort.client.assignors import Assignor, load_assignors
@@ -193,6 +194,20 @@ class ConsumerCore:
             case Mode.NONE:
                 self.metadata.want(frozenset(), now_ms=now_ms)
 
+    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+        """A pattern that follows another one is matched at once: nothing more of what only the old one meant."""
+        knows_all_topics = self.subscription.mode is Mode.PATTERN
+        self.subscription.subscribe_pattern(pattern)
+        if knows_all_topics:
+            self._match(self.metadata.cluster)
+
+    def _match(self, cluster: Cluster) -> None:
+        self.subscription.match(
+            name
+            for name, topic in cluster.topics.items()
+            if not (self.config.exclude_internal_topics and topic.is_internal)
+        )
+
     def _look_at_cluster(self, cluster: Cluster, now_ms: int) -> None:
         """Metadata changed: the pattern may match other topics, leaders may have moved."""
         if cluster.version == self._seen:
@@ -200,11 +215,7 @@ class ConsumerCore:
         self._seen = cluster.version
         self._topic_error = _refused_topics(cluster)
         if self.subscription.mode is Mode.PATTERN and cluster.version > 0:
-            self.subscription.match(
-                name
-                for name, topic in cluster.topics.items()
-                if not (self.config.exclude_internal_topics and topic.is_internal)
-            )
+            self._match(cluster)
         self.positions.maybe_validate(now_ms)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.client.config import ClientConfig
 from kohort.client.engine import Engine
-from kohort.client.steps import Steps, T, Until
+from kohort.client.steps import Look, Steps, T, Until
 
 if TYPE_CHECKING:
     from kohort.client.async_engine import AsyncEngine  # who does not use asyncio does not load it
@@ -42,6 +42,8 @@ def run_steps(engine: Engine, steps: Steps[T], *, wakeable: bool = True, pump: b
         try:
             if isinstance(step, Until):
                 value = engine.run(step.condition, step.deadline_ms, wakeable=wakeable)
+            elif isinstance(step, Look):
+                engine.look(wakeable=wakeable)
             else:
                 value = step.function(*step.arguments)
         except BaseException as raised:
@@ -65,6 +67,8 @@ async def run_steps_async(
         try:
             if isinstance(step, Until):
                 value = await engine.wait(step.condition, step.deadline_ms, wakeable=wakeable)
+            elif isinstance(step, Look):
+                await engine.look(wakeable=wakeable)
             else:
                 value = step.function(*step.arguments)
                 if inspect.isawaitable(value):

@@ -113,6 +113,10 @@ class Pump:
             self._submit()
         raise AssertionError(f"the parts do not come to rest: {[send.purpose for send in self.out]}")
 
+    def _is_new(self, changes: int) -> bool:
+        """Whether a round is worth its time: a part asks or is answered, or the network has changed."""
+        return bool(self.out or self._answers) or self.network.changes != changes
+
     def _submit(self) -> None:
         sends, self.out[:] = list(self.out), ()
         for send in sends:
@@ -225,9 +229,7 @@ class Engine(Pump):
                     self._raise_background_error()
                     now_ms = self.now_ms()
                     self.pump(now_ms)
-                    if self._woken and wakeable:
-                        self._woken = False
-                        raise Wakeup("wakeup() was called")
+                    self._raise_wakeup(wakeable)
                     if until():
                         return True
                     if wakeable:
@@ -240,10 +242,23 @@ class Engine(Pump):
             finally:
                 self._callers -= 1
 
+    def look(self, *, wakeable: bool = True) -> None:
+        """One round with what has arrived, without waiting. Wakeup first, if `wakeup()` was called."""
+        with self.shielded():
+            self.check_usable()
+            self._raise_wakeup(wakeable)
+            self._raise_background_error()
+            self._read_ready()
+
     def wakeup(self) -> None:
-        """Makes the `run` that is under way, or else the next one, raise Wakeup. From any thread."""
+        """Makes the `run` or `look` that is under way, or else the next one, raise Wakeup. From any thread."""
         self._woken = True
         self.reactor.wakeup()
+
+    def _raise_wakeup(self, wakeable: bool) -> None:
+        if self._woken and wakeable:
+            self._woken = False
+            raise Wakeup("wakeup() was called")
 
     def nudge(self) -> None:
         """After a command to a part outside `run`: who drives, or the background thread, looks what is to do now."""
@@ -330,9 +345,15 @@ class Engine(Pump):
         """The time is up; what has arrived already still counts."""
         if self._driving or self._everything:
             return False
-        self.reactor.run_once(0)
-        self.pump()
+        self._read_ready()
         return until()
+
+    def _read_ready(self) -> None:
+        changes = self.network.changes
+        if not (self._driving or self._everything):  # else another thread reads
+            self.reactor.run_once(0)
+        if self._is_new(changes):
+            self.pump()
 
     def _raise_background_error(self) -> None:
         if self._background_error is not None:

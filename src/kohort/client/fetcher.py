@@ -339,8 +339,7 @@ class Fetcher:
     def has_data(self) -> bool:
         """Whether `take` has something to hand out now, or to move a position past."""
         self._drop_late()
-        states = self._subscription.partitions
-        return any(states[partition].is_fetchable for partition in self._buffer)
+        return any(map(self._subscription.is_fetchable, self._buffer))
 
     @property
     def buffered_bytes(self) -> int:
@@ -393,7 +392,7 @@ class Fetcher:
         self._drop_late()
         for partition in self._buffer.turns():
             state = self._subscription.partitions[partition]
-            while max_records > 0 and state.is_fetchable:
+            while max_records > 0 and self._subscription.is_fetchable(partition):
                 chain = self._buffer.chain(partition)
                 if chain is None:
                     break

@@ -221,12 +221,21 @@ class LoopReactor:
         self.now_ms = Clock().now_ms
         self.after_turn: Call = lambda: None
         self._turning = False
-        self._readers: set[int] = set()
+        self._readers: dict[int, Call] = {}
+        self._ready = select.poll()
         self._closed = False
 
     def register(self, sock: socket.socket, lane: Lane, on_readable: Call) -> None:
-        self._readers.add(sock.fileno())
+        self._readers[sock.fileno()] = on_readable
+        self._ready.register(sock.fileno(), select.POLLIN)
         self.loop.add_reader(sock.fileno(), self._then_turn, on_readable)
+
+    def read_ready(self) -> None:
+        """Calls back for the sockets that can be read now, without waiting for the loop. `after_turn` is not called."""
+        for fd, _ in self._ready.poll(0):
+            on_readable = self._readers.get(fd)
+            if on_readable is not None:
+                on_readable()
 
     def want_write(self, sock: socket.socket, on_writable: Call | None) -> None:
         if on_writable is None:
@@ -238,10 +247,12 @@ class LoopReactor:
         self._forget(sock.fileno())
 
     def _forget(self, fd: int) -> None:
-        if fd in self._readers and not self.loop.is_closed():
-            self.loop.remove_reader(fd)
-            self.loop.remove_writer(fd)
-        self._readers.discard(fd)
+        if fd in self._readers:
+            del self._readers[fd]
+            self._ready.unregister(fd)
+            if not self.loop.is_closed():
+                self.loop.remove_reader(fd)
+                self.loop.remove_writer(fd)
 
     def resolve(self, host: str, port: int, then: Resolved) -> None:
         def back(addresses: list[Address], error: OSError | None) -> None:

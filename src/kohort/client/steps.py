@@ -1,8 +1,8 @@
 """How a call that waits is written once for the blocking and the asyncio front.
 
-A call is a generator. Where it must wait it yields `Until`, where the user's own code must run it yields `Call`; the
-front does that in its own way and sends the result in: whether the condition came true in time, or what the user's
-function returned (or raised: the exception is thrown in).
+A call is a generator. Where it must wait it yields `Until`, where it wants what has arrived `Look`, where the user's
+own code must run `Call`; the front does that in its own way and sends the result in: whether the condition came true
+in time, or what the user's function returned (or raised: the exception is thrown in).
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ class Until:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """Read what has arrived, without waiting. Other tasks of an event loop get their turn."""
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """Run the user's code, with nothing locked. A coroutine function is awaited by the asyncio front."""
 
@@ -30,4 +35,4 @@ class Call:
     arguments: tuple[Any, ...]
 
 
-Steps = Generator[Until | Call, Any, T]
+Steps = Generator[Until | Look | Call, Any, T]

@@ -208,12 +208,18 @@ class Subscription:
             ) from None
 
     def fetchable(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
-        """What to read from now. Not what was unsubscribed from and is still ours until the next rebalance."""
-        only = self.topics if self.mode is Mode.TOPICS else None
+        """What to read from now."""
+        only = self.topics if self.is_group else None
         return (
             (p, state)
             for p, state in self.partitions.items()
             if state.is_fetchable and (only is None or p.topic in only)
+        )
+
+    def is_fetchable(self, partition: TopicPartition) -> bool:
+        """Whether it may be read now. Not what was unsubscribed from and is still ours until the next rebalance."""
+        return self.partitions[partition].is_fetchable and (
+            not self.is_group or partition.topic in self.topics
         )
 
     @property

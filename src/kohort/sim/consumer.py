@@ -39,6 +39,9 @@ class Place:
     strategy: list[str]
     style: str
     topics: list[str]
+    is_slow: bool = False
+    """Works longer on a record than it takes to bring the next: there is always one that was fetched already."""
+    on_loop: bool = False
 
 
 class SimConsumer:
@@ -71,13 +74,13 @@ class SimConsumer:
             "default.api.timeout.ms": 10_000,
         }
         config, _ = read_config(CONSUMER, settings, {})
-        self.driver = Driver(config, clock, random, brokers, faults)
+        self.driver = Driver(config, clock, random, brokers, faults, on_loop=place.on_loop)
         engine = self.driver.engine
         assignors = load_assignors(place.strategy)
         self.core = ConsumerCore(config, random.random, assignors, engine.out, engine.metadata)
         engine.add(self.core, *self.core.prefixes)
         self.calls = ConsumerCalls(self.core, lambda: clock.now_ms, (self,))
-        self.user = User(self, random, place.style, list(place.topics), bad_callbacks)
+        self.user = User(self, random, place.style, list(place.topics), bad_callbacks, place.is_slow)
         assert self.core.membership is not None
         self.membership = self.core.membership
         self.owned: dict[TopicPartition, Owned] = {}
@@ -102,7 +105,8 @@ class SimConsumer:
         self.driver.start(self.user.program())
 
     def __str__(self) -> str:
-        return f"{self.place.name} of {self.place.group_id} ({self.place.style}, {self.membership!r})"
+        kind = self.place.style + ", slow" * self.user.is_slow + ", on a loop" * self.place.on_loop
+        return f"{self.place.name} of {self.place.group_id} ({kind}, {self.membership!r})"
 
     def require(self, condition: bool, message: str) -> None:
         if not condition:
@@ -111,7 +115,8 @@ class SimConsumer:
     # ---- calls
 
     def poll(self, timeout_ms: int) -> Program[dict[TopicPartition, Records]]:
-        now_ms, limit = self.clock.now_ms, self.core.config.max_poll_records
+        now_ms = self.clock.now_ms
+        limit = 1 if self.user.is_slow else self.core.config.max_poll_records
         self.longest_pause_ms = now_ms - self.left_poll_ms
         nothing: dict[TopicPartition, Records] = {}
 

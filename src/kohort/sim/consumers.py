@@ -26,12 +26,16 @@ from kohort.sim.witness import Witness
 
 BROKERS = [0, 1]
 TOPICS = {"orders": 3, "payments": 2}
+LATE_TOPIC = "refunds"
+"""Nobody wants it before the calm: then the leader of a group has to look it up."""
 MOST_PARTITIONS = 6
-CALM_MS = 110_000
+CALM_MS = 120_000
 SETTLED_MS = 40_000
 """After so much calm nothing may be lost any more, and every commit succeeds."""
 SHAKE_MS = 65_000
 """Then everybody rebalances once more, without any fault."""
+HURRY_MS = 85_000
+"""Then slow users hurry, so that they catch up before the end."""
 CHECK_MS = 250
 STRATEGIES = (
     ["range"],
@@ -94,7 +98,7 @@ class ConsumerSimulation(Simulation):
         super().__init__(seed, 0, minutes, faults)
         self.report = self.consumer_report = ConsumerReport(seed, members, minutes)
         self.data = Data(self.clock, self.random, BROKERS)
-        for name, partitions in TOPICS.items():
+        for name, partitions in (*TOPICS.items(), (LATE_TOPIC, 1)):
             self.data.create(name, partitions)
         self.brokers = Brokers(self.node, self.data, self.random, self.random.choice(OLD_VERSIONS))
         groups = max(1, members // 4)
@@ -127,7 +131,9 @@ class ConsumerSimulation(Simulation):
         has_instances = 11 not in self.brokers.versions or self.brokers.versions[11] >= 5
         instance = f"static{number}" if has_instances and self.random.random() < 0.3 else None
         topics = list(TOPICS) if self.random.random() < 0.7 else [self.random.choice(list(TOPICS))]
-        place = Place(f"c{number}", group_id, instance, strategy, self.random.choice(STYLES), topics)
+        is_slow, on_loop = self.random.random() < 0.3, self.random.random() < 0.3
+        style = self.random.choice(STYLES)
+        place = Place(f"c{number}", group_id, instance, strategy, style, topics, is_slow, on_loop)
         self.clock.after(self.random.randint(0, 3_000), lambda: self._come(place))
 
     # ---- consumers that come and go
@@ -295,6 +301,8 @@ class ConsumerSimulation(Simulation):
             self.clock.after(second, self._replace_fenced)
             self.clock.after(second, self._help_refused)
         self.clock.after(SETTLED_MS, self._all_nap)
+        self.clock.after(SETTLED_MS, self._want_more)
+        self.clock.after(HURRY_MS, self._hurry)
         self.clock.after(SHAKE_MS, self._shake)
         # Before the last rebalance, or after it: then only the leader can notice.
         self.clock.after(self.random.choice((SETTLED_MS, SHAKE_MS + 10_000)), self._grow)
@@ -307,6 +315,16 @@ class ConsumerSimulation(Simulation):
         """In the calm, longer than a session and shorter than `max.poll.interval.ms`: nobody may lose anything."""
         for consumer in self.consumers:
             consumer.user.nap_ms = MAX_POLL_INTERVAL_MS - 6_000
+
+    def _want_more(self) -> None:
+        """One of each group wants a topic that nobody has asked for yet."""
+        for witness in self.witnesses.values():
+            last = [consumer for consumer in witness.consumers if consumer.alive][-1]
+            last.place.topics = last.user.topics = [*TOPICS, LATE_TOPIC]
+
+    def _hurry(self) -> None:
+        for consumer in self.consumers:
+            consumer.place.is_slow = consumer.user.is_slow = False
 
     def _shake(self) -> None:
         """One of each group goes and comes back, another one wants a rebalance: nothing may be read twice."""

@@ -1,7 +1,8 @@
 """Runs a user's program with a consumer in virtual time: the same engine and steps as the real fronts.
 
-A program is a generator, as the calls of a consumer are (client/steps.py). Besides `Until` and `Call` it may yield
-`Work`: the user's code is busy, nobody is in the consumer, and only what goes on in the background goes on.
+A program is a generator, as the calls of a consumer are (client/steps.py). Besides their steps it may yield `Work`: the
+user's code is busy, nobody is in the consumer, and only what goes on in the background goes on. As in the real fronts a
+socket is read by who waits, by who looks and, of the group's lane, in the background: by nobody else.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kohort.client.effects import Lane
 from kohort.client.engine import FAR_MS, SHORTEST_NAP_MS, Pump
 from kohort.client.network import Network
 from kohort.client.reactor import Reactor
-from kohort.client.steps import Call, Steps, Until
+from kohort.client.steps import Call, Look, Steps, Until
 from kohort.sim.brokers import Brokers
 from kohort.sim.faults import Faults
 from kohort.sim.invariants import Broken
@@ -33,9 +34,11 @@ class Work:
     """The user is busy for so long."""
 
     ms: int
+    awaited: bool = False
+    """On an event loop: the user's task waits for something else, and the loop goes on. Else the loop stands still."""
 
 
-Program = Generator[Until | Call | Work, Any, T]
+Program = Generator[Until | Look | Call | Work, Any, T]
 
 
 class _Time:
@@ -75,8 +78,11 @@ class Driver:
         random: Random,
         brokers: Brokers,
         faults: Callable[[], Faults],
+        *,
+        on_loop: bool = False,
     ) -> None:
-        self.clock = clock
+        """`on_loop`: as the asyncio front does it, else as the blocking one with its thread in the background."""
+        self.clock, self.on_loop = clock, on_loop
         self.engine = SimEngine(config, clock, random, brokers, faults, self._arrived)
         self.alive = True
         self.on_step: Callable[[], None] = lambda: None
@@ -86,6 +92,7 @@ class Driver:
         self._stack: list[tuple[Program[Any], int | None]] = []
         self._until: Until | None = None
         self._busy_until_ms = 0
+        self._is_blocked = False
         self._wake_ms = FAR_MS
         self._counted = self._counted_ms = 0
 
@@ -108,7 +115,7 @@ class Driver:
     # ---- time
 
     def _arrived(self, lane: Lane) -> None:
-        if self._until is not None or lane is Lane.GROUP:
+        if self._until is not None or self.on_loop or lane is Lane.GROUP:
             self._wake_at(self.clock.now_ms)
 
     def _wake_at(self, at_ms: int) -> None:
@@ -126,25 +133,35 @@ class Driver:
         elif self.clock.now_ms >= self._busy_until_ms:
             self._go_on(None, None)
         else:
-            self._background()
+            self._meanwhile()
 
-    def _background(self) -> None:
-        """What the front's other thread does while the user works."""
+    def _meanwhile(self) -> None:
+        """What goes on while the user works: the front's other thread, or the loop."""
         now_ms = self.clock.now_ms
-        self.engine.pump_background(now_ms)
-        self.on_step()
-        due_ms = max(self.engine.background_deadline_ms(), now_ms + SHORTEST_NAP_MS)
+        if self._is_blocked:
+            due_ms = self._busy_until_ms
+        elif self.on_loop:
+            self._read_ready()
+            due_ms = max(self.engine.next_deadline_ms(), now_ms + 1)
+        else:
+            self.engine.links.read(Lane.GROUP)
+            self.engine.pump_background(now_ms)
+            self.on_step()
+            due_ms = max(self.engine.background_deadline_ms(), now_ms + SHORTEST_NAP_MS)
         self._wake_at(min(due_ms, self._busy_until_ms))
+
+    def _read_ready(self) -> None:
+        self.engine.links.read()
+        self.engine.pump(self.clock.now_ms)
+        self.on_step()
 
     def _look(self) -> None:
         until = self._until
         assert until is not None
         self._count()
-        now_ms = self.clock.now_ms
-        self.engine.pump(now_ms)
-        self.on_step()
+        self._read_ready()
         came = until.condition()
-        if came or now_ms >= until.deadline_ms:
+        if came or self.clock.now_ms >= until.deadline_ms:
             self._until = None
             self._go_on(came, None)
         else:
@@ -171,20 +188,23 @@ class Driver:
             self._count()
             match step:
                 case Until():
-                    self._until = step
-                    self._wake_ms = FAR_MS
-                    now_ms = self.clock.now_ms
-                    self.engine.pump(now_ms)
+                    self.engine.pump(self.clock.now_ms)
                     self.on_step()
-                    if not (came := step.condition()) and now_ms < step.deadline_ms:
-                        self._wake_at(min(step.deadline_ms, self.engine.next_deadline_ms()))
+                    if not (value := step.condition()):
+                        self._until = step
+                        self._wake_ms = FAR_MS
+                        is_readable = self.engine.links.is_readable
+                        due_ms = 0 if is_readable else self.engine.next_deadline_ms()
+                        self._wake_at(min(step.deadline_ms, due_ms))
                         return
-                    self._until, value = None, came
-                case Work(ms):
+                case Look():
+                    self._read_ready()
+                case Work(ms, awaited):
                     if ms > 0:
                         self._busy_until_ms = self.clock.now_ms + ms
+                        self._is_blocked = self.on_loop and not awaited
                         self._wake_ms = FAR_MS
-                        self._background()
+                        self._meanwhile()
                         return
                 case Call(function, arguments):
                     try:

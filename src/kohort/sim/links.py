@@ -72,6 +72,8 @@ class Links:
         self.retry_ms: dict[int, int] = {}
         self.last_error = ""
         self.closed = False
+        self._unread: list[tuple[Lane, Done, Answer]] = []
+        """In the sockets of connections that are broken."""
         self._failed: list[tuple[Lane, Done, Answer]] = []
 
     # ---- what the engine calls
@@ -95,9 +97,20 @@ class Links:
         link.asked.append(request)
         self._carry(link, request, body)
 
+    @property
+    def is_readable(self) -> bool:
+        return bool(self._unread or any(link.arrived for link in self.links.values()))
+
+    def read(self, only: Lane | None = None) -> None:
+        """What has arrived, all of it or on one lane; a client that does not read hears of nothing."""
+        for link in list(self.links.values()):
+            while link.arrived and (only is None or link.lane is only):
+                request = link.arrived.popleft()
+                request.done(Answer(request.send, request.version, request.response))
+        self._unread = _hand_out(self._unread, only)
+
     def tick(self, now_ms: int, *, only: Lane | None = None) -> None:
-        """Hands out what has arrived, and ends what is too late; with `only` on that lane alone."""
-        self._hand_out(only)
+        """Ends what is too late, and tells what has failed; with `only` on that lane alone."""
         for link in list(self.links.values()):
             if only is not None and link.lane is not only:
                 continue
@@ -107,7 +120,7 @@ class Links:
                 for request in late:
                     self._fail(request, FailureKind.TIMED_OUT, f"no answer for {request.send.timeout_ms} ms")
                 self.broken(link, "a request was too late")
-        self._hand_out(only)
+        self._failed = _hand_out(self._failed, only)
 
     def next_deadline_ms(self, *, only: Lane | None = None) -> int | None:
         return min(
@@ -205,18 +218,6 @@ class Links:
 
         self.clock.after(link.back_ms - self.clock.now_ms, arrive)
 
-    def _hand_out(self, only: Lane | None) -> None:
-        for link in list(self.links.values()):
-            while link.arrived and (only is None or link.lane is only):
-                request = link.arrived.popleft()
-                request.done(Answer(request.send, request.version, request.response))
-        failed, self._failed = self._failed, []
-        for lane, done, answer in failed:
-            if only is None or lane is only:
-                done(answer)
-            else:
-                self._failed.append((lane, done, answer))
-
     # ---- trouble
 
     def broken(self, link: Link, why: str) -> None:
@@ -232,7 +233,7 @@ class Links:
         self.last_error = why
         for request in link.arrived:
             answer = Answer(request.send, request.version, request.response)
-            self._failed.append((link.lane, request.done, answer))
+            self._unread.append((link.lane, request.done, answer))
         for request in link.asked:
             self._fail(request, FailureKind.DISCONNECTED, why)
         link.asked.clear()
@@ -254,3 +255,14 @@ class Links:
     def _latency_ms(self) -> int:
         late = self.random.random() < self.faults().delayed
         return self.random.randint(500, 4_000) if late else self.random.randint(1, 10)
+
+
+def _hand_out(waiting: list[tuple[Lane, Done, Answer]], only: Lane | None) -> list[tuple[Lane, Done, Answer]]:
+    """What of it is on another lane stays."""
+    stays = []
+    for lane, done, answer in waiting:
+        if only is None or lane is only:
+            done(answer)
+        else:
+            stays.append((lane, done, answer))
+    return stays

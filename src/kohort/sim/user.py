@@ -41,6 +41,8 @@ class User:
     style: str
     topics: list[str]
     bad_callbacks: float
+    is_slow: bool = False
+    """Polls one record at a time, and has always more than it can do."""
     calm: bool = False
     stopping: bool = False
     rebalance: bool = False
@@ -95,9 +97,9 @@ class User:
         """Records count as processed when the work for them is done; a crash before it leaves them to others."""
         nap_ms, self.nap_ms = self.nap_ms, 0
         if nap_ms:
-            yield Work(nap_ms)
+            yield Work(nap_ms, awaited=True)
         for partition, records in polled.items():
-            yield Work(self.random.choice((0, 0, 1, 20, 200)))
+            yield Work(self.random.choice((700, 1_500) if self.is_slow else (0, 0, 1, 20, 200)))
             self.consumer.processed(partition, [record.offset for record in records])
             self.uncommitted = True
         if not polled:
@@ -155,7 +157,7 @@ class User:
         if self.calm:
             return
         if self.random.random() < self.bad_callbacks:
-            yield Work(self.random.choice((100, 3_000, 9_000)))
+            yield Work(self.random.choice((100, 3_000, 9_000)), awaited=self.random.random() < 0.5)
         if self.random.random() < self.bad_callbacks:
             self.raised = True
             raise UsersOwn("a callback fails")

@@ -137,8 +137,8 @@ class Witness:
         return self.calm_since_ms is not None and now_ms >= self.calm_since_ms
 
     def check_lost(self, consumer: SimConsumer, partitions: list[TopicPartition]) -> None:
-        """When nothing fails, only who does not poll in time loses anything."""
-        if not self.is_settled(consumer.clock.now_ms):
+        """When nothing fails, only who does not poll in time loses anything, or who closes during a rebalance."""
+        if not self.is_settled(consumer.clock.now_ms) or consumer.user.stopping:
             return
         limit_ms = consumer.core.config.max_poll_interval_ms
         consumer.require(
