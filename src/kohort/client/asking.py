@@ -31,7 +31,23 @@ class Asking:
         verdict: Verdict = lambda response: 0,
         max_version: int | None = None,
     ) -> Steps[Any]:
-        operation = self._requests.ask(
+        operation = self.begin(
+            request, target, deadline_ms, api_key=api_key, verdict=verdict, max_version=max_version
+        )
+        return (yield from self.wait(operation, deadline_ms))
+
+    def begin(
+        self,
+        request: Message | Callable[[int], Message],
+        target: Target,
+        deadline_ms: int,
+        *,
+        api_key: int | None = None,
+        verdict: Verdict = lambda response: 0,
+        max_version: int | None = None,
+    ) -> Operation[Any]:
+        """Asks without waiting: several nodes answer at the same time."""
+        return self._requests.ask(
             request,
             target,
             self._clock(),
@@ -40,15 +56,14 @@ class Asking:
             verdict=verdict,
             max_version=max_version,
         )
-        return (yield from self._wait(operation, deadline_ms))
 
     def look_up(self, topics: Collection[str] | None, deadline_ms: int) -> Steps[Cluster]:
         """Metadata of these topics (None: of all), fresh."""
         wanted = None if topics is None else frozenset(topics)
         operation = self._metadata.look_up(wanted, self._clock(), deadline_ms)
-        return (yield from self._wait(operation, deadline_ms))
+        return (yield from self.wait(operation, deadline_ms))
 
-    def _wait(self, operation: Operation[T], deadline_ms: int) -> Steps[T]:
+    def wait(self, operation: Operation[T], deadline_ms: int) -> Steps[T]:
         yield Until(lambda: operation.done, deadline_ms)
         if not operation.done:
             operation.fail(TimedOut("no answer in time"))
