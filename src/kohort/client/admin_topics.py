@@ -15,7 +15,7 @@ from kohort.client.admin_types import (
 from kohort.client.asking import Asking, outcome, raise_partly
 from kohort.client.cluster import NO_NODE, Cluster, TopicInfo
 from kohort.client.effects import ANY_NODE
-from kohort.client.errors import TimedOut, error_for
+from kohort.client.errors import PartlyFailed, TimedOut, error_for
 from kohort.client.offset_requests import list_offsets, listed_offsets
 from kohort.client.requests import CONTROLLER, MOVED, RETRIABLE, Target
 from kohort.client.steps import Steps, Until
@@ -279,8 +279,11 @@ class TopicCalls(Asking):
         self, partitions: Iterable[TopicPartition], time: int, deadline_ms: int
     ) -> Steps[dict[TopicPartition, int]]:
         """The first offsets or the ends, by `time`."""
-        found = yield from self.offsets_for_times(dict.fromkeys(partitions, time), deadline_ms)
-        return {partition: at.offset for partition, at in found.items() if at is not None}
+        try:
+            found = yield from self.offsets_for_times(dict.fromkeys(partitions, time), deadline_ms)
+        except PartlyFailed as partly:
+            raise PartlyFailed(partly.errors, _numbers(partly.results)) from None
+        return _numbers(found)
 
     # --- the cluster ----------------------------------------------------------------------------------
 
@@ -288,6 +291,10 @@ class TopicCalls(Asking):
         cluster: Cluster = yield from self.look_up((), deadline_ms)
         nodes = tuple(node for _, node in sorted(cluster.nodes.items()))
         return ClusterDescription(cluster.cluster_id, cluster.nodes.get(cluster.controller_id), nodes)
+
+
+def _numbers(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, int]:
+    return {partition: at.offset for partition, at in found.items() if at is not None}
 
 
 def text(value: object) -> str:
