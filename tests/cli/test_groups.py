@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,9 @@ from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.broker.peer import create_topic
 from tests.broker.test_groups import commit, stable
 from tests.clients.process import eventually
+
+ADDRESS = "127.0.0.1:9092"
+DOCS_MEMBER = "checkout-1-8102620c-57a4-457a-b2aa-5fad74f0c773"
 
 
 def test_why_tells_who_and_why_and_remembers_it_over_a_restart(tmp_path, capsys):
@@ -84,6 +89,33 @@ def test_the_owner_of_each_partition_is_shown_and_those_without_a_commit(kafka, 
         lines = capsys.readouterr().out.splitlines()
         assert lines[2].split() == ["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"]
         assert lines[-2].split()[:5] == ["orders", "0", "-", "0", "-"]
+
+
+def test_the_example_of_the_docs_is_what_is_shown(kafka, capsys):
+    kafka.create_topic("orders", partitions=3)
+    kafka.produce("orders", [{"value": "x", "partition": n % 3} for n in range(30)])
+    settings = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": "billing",
+        "client.id": "checkout-1",
+    }
+    with Consumer(settings, enable_auto_commit=False) as consumer:
+        consumer.subscribe(["orders"])
+        eventually(lambda: consumer.poll(0.1) or consumer.assignment(), "it has its partitions")
+        consumer.commit({("orders", 0): 10, ("orders", 1): 7})
+        with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+            admin.alter_group_offsets("audit", {("orders", 2): 3})
+        page = (Path(__file__).parents[2] / "docs" / "groups.md").read_text("utf-8")
+        block = next(b for b in page.split("```") if b.startswith("console\n$ kohort groups list"))
+        commands = re.split(r"^\$ kohort ", block.partition("\n")[2], flags=re.MULTILINE)[1:]
+        assert len(commands) == 2
+        member_id = consumer.group_metadata().member_id
+        for command_and_output in commands:
+            words, _, wanted = command_and_output.partition("\n")
+            assert main(words.replace(ADDRESS, kafka.bootstrap_servers).split()) == 0
+            shown = capsys.readouterr().out.replace(kafka.bootstrap_servers, ADDRESS)
+            shown = shown.replace(member_id, DOCS_MEMBER).replace(member_id[:19], DOCS_MEMBER[:19])
+            assert shown == wanted
 
 
 def test_a_group_that_nobody_knows_fails(kafka, capsys):
