@@ -196,10 +196,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show_what_can_be_shown() -> None:
-    """A character that the terminal's encoding does not have is shown as ?: no reason to fail."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    """A character that the terminal's encoding does not have is shown as ?: no reason to fail. stderr never fails."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _reader_is_gone() -> int:
