@@ -135,6 +135,11 @@ def command(*words, **popen):
     )  # fmt: skip
 
 
+def faults(said):
+    """A slow machine may make it wait for the broker, and say so."""
+    return [line for line in said.splitlines() if not line.startswith("kohort: waiting for")]
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_what_the_terminal_cannot_show_is_replaced(kafka, encoding):
     with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
@@ -144,7 +149,8 @@ def test_what_the_terminal_cannot_show_is_replaced(kafka, encoding):
         "list", "--bootstrap", kafka.bootstrap_servers, env={"PYTHONIOENCODING": encoding}, encoding=encoding
     )
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, "")
+    assert process.returncode == 0, err
+    assert not faults(err)
     assert {"ascii": "gr??e?", "latin-1": "größe?"}[encoding] in out
 
 
@@ -153,7 +159,7 @@ def test_a_reader_that_goes_away_is_no_fault(kafka):
     process.stdout.close()
     assert process.wait(60) == 128 + signal.SIGPIPE
     with process.stderr as err:
-        assert err.read() == ""
+        assert not faults(err.read())
 
 
 def test_help_loads_neither_broker_nor_client():

@@ -75,6 +75,12 @@ ENDS = {("orders", 0): 10, ("orders", 1): 20, ("orders", 2): 30}
 UUID = "fef7ad0a-0000-4000-8000-000000000000"
 
 
+@pytest.fixture(autouse=True)
+def _a_slow_machine_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ "waiting for …" is for people, and not what these tests look for."""
+    monkeypatch.setattr("kohort.cli.groups.SILENCE_S", 60.0)
+
+
 class GroupCluster(ScriptedCluster):
     """Three nodes. Partition n of `orders` is led by node n + 1; node 2 coordinates all groups that are asked for."""
 

@@ -20,7 +20,7 @@ from kohort.wire.errors import ErrorCode, KafkaError
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 SILENCE_S = 2.0  # after which we say what we wait for
-PATIENCE_MS = 10_000  # `default.api.timeout.ms` if the file of settings does not have it: a person waits
+PATIENCE_MS = 30_000  # `default.api.timeout.ms` if the file of settings does not have it: a person waits
 _UUID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _COMMON = Table(ClientConfig, "client").settings
 _OF_OTHER_CLIENTS = {
