@@ -249,6 +249,6 @@ def test_retries_limits_how_often_a_question_is_asked_again() -> None:
                 if code is None:
                     assert client.list_groups() == []
                 else:
-                    with pytest.raises(KafkaError, match=f"retries={retries}") as refused:
+                    with pytest.raises(KafkaError) as refused:
                         client.list_groups()
                     assert refused.value.code is code

@@ -10,8 +10,9 @@ from kohort.client.admin_types import GroupDescription, GroupListing
 from kohort.client.asking import Asking, outcome, raise_partly
 from kohort.client.errors import error_for
 from kohort.client.group_descriptions import DEAD, classic_group, listing, newer_group
+from kohort.client.operation import Operation
 from kohort.client.requests import RETRIABLE, GroupOf
-from kohort.client.steps import Steps
+from kohort.client.steps import Steps, Until
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -43,6 +44,8 @@ LAST_WITH_NAMES = 9  # OffsetCommit and OffsetFetch name topics by id after this
 GROUPS_SINCE = 8  # OffsetFetch asks for several groups from this version on
 MEMBERS_SINCE = 3  # LeaveGroup removes several members from this version on
 
+RETRY_MS = 100  # before nodes that did not answer are asked again
+
 NO_SUCH_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 """Of this type: no such group, or no groups of it at all, because the broker's settings say so."""
 
@@ -51,19 +54,36 @@ class GroupCalls(Asking):
     # --- groups ---------------------------------------------------------------------------------------
 
     def list_groups(self, states: Sequence[str], deadline_ms: int) -> Steps[list[GroupListing]]:
-        """Every broker knows the groups that it coordinates; all are asked at the same time."""
-        cluster = yield from self.look_up((), deadline_ms)
-        asked = [
-            self.begin(ListGroupsRequest(list(states)), node_id, deadline_ms, verdict=lambda r: r.error_code)
-            for node_id in sorted(cluster.nodes)
-        ]
+        """Every broker knows the groups that it coordinates; all are asked at the same time.
+
+        One that does not answer is asked again while it belongs to the cluster: else its groups have moved.
+        """
         found: dict[str, GroupListing] = {}
-        for operation in asked:
-            response = yield from self.wait(operation, deadline_ms)
-            for row in response.groups:
-                if not states or not row.group_state or row.group_state in states:
-                    found[row.group_id] = listing(row)
-        return [found[group_id] for group_id in sorted(found)]
+        answered: set[int] = set()
+        attempts = 0
+        while True:
+            cluster = yield from self.look_up((), deadline_ms)
+            missing = sorted(set(cluster.nodes) - answered)
+            asked = [(node_id, self._list_at(node_id, states, deadline_ms)) for node_id in missing]
+            attempts += 1
+            for node_id, operation in asked:
+                try:
+                    response = yield from self.wait(operation, deadline_ms)
+                except KafkaError as error:
+                    if error.code not in RETRIABLE or not self.may_try_again(attempts, deadline_ms):
+                        raise
+                    continue
+                answered.add(node_id)
+                for row in response.groups:
+                    if not states or not row.group_state or row.group_state in states:
+                        found[row.group_id] = listing(row)
+            if answered.issuperset(missing):
+                return [found[group_id] for group_id in sorted(found)]
+            yield Until(lambda: False, self._clock() + RETRY_MS)
+
+    def _list_at(self, node_id: int, states: Sequence[str], deadline_ms: int) -> Operation[Any]:
+        request = ListGroupsRequest(list(states))
+        return self.begin(request, node_id, deadline_ms, verdict=lambda r: r.error_code, retries=0)
 
     def describe_groups(self, groups: Iterable[str], deadline_ms: int) -> Steps[dict[str, GroupDescription]]:
         """A group that does not exist is described as Dead, as every Kafka describes it."""

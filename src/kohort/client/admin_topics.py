@@ -228,20 +228,27 @@ class TopicCalls(Asking):
         """What cannot be had by the deadline is an error of its own: the others are in `PartlyFailed.results`."""
         found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
         errors: dict[TopicPartition, KafkaError] = {}
-        waiting = dict(times)
+        waiting, attempts = dict(times), 0
         while waiting:
-            cluster = yield from self.look_up({partition.topic for partition in waiting}, deadline_ms)
+            try:
+                cluster = yield from self.look_up({partition.topic for partition in waiting}, deadline_ms)
+            except TimedOut:
+                if attempts == 0:
+                    raise
+                break
             answers = yield from self._ask_leaders(cluster, waiting, deadline_ms)
+            attempts += 1
             for partition, (code, at, why) in answers.items():
-                if code in RETRIABLE and self._clock() < deadline_ms:
-                    continue  # stays waiting
-                del waiting[partition]
                 if code:
                     errors[partition] = error_for(code, f"{partition}: {why}")
                 else:
                     found[partition] = at
-            if waiting:
-                yield Until(lambda: False, self._clock() + RETRY_MS)
+                    errors.pop(partition, None)
+                if code not in RETRIABLE:
+                    del waiting[partition]
+            if not waiting or not self.may_try_again(attempts, deadline_ms):
+                break
+            yield Until(lambda: False, min(deadline_ms, self._clock() + RETRY_MS))
         if errors:
             raise_partly(errors, found)
         return found
@@ -257,7 +264,7 @@ class TopicCalls(Asking):
             if leader_id != NO_NODE:
                 request = list_offsets(some, {}, read_committed=False, timeout_ms=self.timeout_ms(round_ms))
                 key = ListOffsetsRequest.API_KEY
-                asked.append((some, self.begin(request, leader_id, round_ms, api_key=key)))
+                asked.append((some, self.begin(request, leader_id, round_ms, api_key=key, retries=0)))
                 continue
             for partition in some:
                 if cluster.partition(partition) is None:
@@ -270,6 +277,9 @@ class TopicCalls(Asking):
                 response = yield from self.wait(operation, round_ms)
             except TimedOut as late:
                 answers |= dict.fromkeys(some, (ErrorCode.REQUEST_TIMED_OUT, None, str(late)))
+                continue
+            except KafkaError as refused:
+                answers |= dict.fromkeys(some, (refused.code, None, refused.message))
                 continue
             for partition, (code, at) in listed_offsets(response, some).items():
                 answers[partition] = (code, at, "its leader gives no offset")

@@ -45,6 +45,7 @@ class Asking:
         api_key: int | None = None,
         verdict: Verdict = lambda response: 0,
         max_version: int | None = None,
+        retries: int | None = None,
     ) -> Operation[Any]:
         """Asks without waiting: several nodes answer at the same time."""
         return self._requests.ask(
@@ -55,6 +56,7 @@ class Asking:
             api_key=api_key,
             verdict=verdict,
             max_version=max_version,
+            retries=retries,
         )
 
     def look_up(self, topics: Collection[str] | None, deadline_ms: int) -> Steps[Cluster]:
@@ -70,6 +72,10 @@ class Asking:
         if isinstance(operation.error, TimedOut) and (obstacle := self.obstacle()):
             raise TimedOut(f"{operation.error}; {obstacle}")
         return operation.value()
+
+    def may_try_again(self, attempts: int, deadline_ms: int) -> bool:
+        """For calls that ask again by themselves, because another node may know it then."""
+        return attempts <= self._requests.retries and self._clock() < deadline_ms
 
     def timeout_ms(self, deadline_ms: int) -> int:
         """What is left, for requests that tell the broker how long it may take."""

@@ -70,6 +70,7 @@ class _Question:
     verdict: Verdict
     operation: Operation[Any]
     max_version: int | None
+    retries: int
     attempts: int = 0
     at_ms: int = 0
     """Not before this."""
@@ -84,7 +85,7 @@ class Requests:
     def __init__(self, out: Outbox, config: ClientConfig, metadata: Metadata, jitter: Jitter) -> None:
         self._out, self._config, self._metadata = out, config, metadata
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
-        self._retries: int = getattr(config, "retries", INT_MAX)  # a setting of Admin's
+        self.retries: int = getattr(config, "retries", INT_MAX)  # a setting of Admin's
         self._open: list[_Question] = []
         self._coordinators: dict[str, int] = {}
 
@@ -98,13 +99,18 @@ class Requests:
         api_key: int | None = None,
         verdict: Verdict = lambda response: 0,
         max_version: int | None = None,
+        retries: int | None = None,
     ) -> Operation[Any]:
-        """The response; fails with TimedOut when no node has given a final one in time."""
+        """The response; fails with TimedOut when no node has given a final one in time.
+
+        `retries`: how often it may be asked again, if that is not for the settings to say.
+        """
         operation: Operation[Any] = Operation(deadline_ms)
         make = request if callable(request) else (lambda version: request)
         key = request.API_KEY if isinstance(request, Message) else api_key
         assert key is not None, "a request that is made later needs its API key"
-        question = _Question(key, make, target, verdict, operation, max_version)
+        most = self.retries if retries is None else retries
+        question = _Question(key, make, target, verdict, operation, max_version, most)
         self._open.append(question)
         self._try(question, now_ms)
         return operation
@@ -223,10 +229,8 @@ class Requests:
             else:
                 self._metadata.request_update(obstacle)
         question.attempts += 1
-        if question.attempts > self._retries:
-            self._fail(
-                question, error_for(code if told is None else told, f"{obstacle} (retries={self._retries})")
-            )
+        if question.attempts > question.retries:
+            self._fail(question, error_for(code if told is None else told, obstacle))
             return
         question.at_ms = now_ms + self._backoff.after(question.attempts)
 
