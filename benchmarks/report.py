@@ -1,4 +1,7 @@
-"""From figures to tables, benchmarks/RESULTS.md and its pictures."""
+"""From figures to tables, benchmarks/RESULTS.md and its pictures.
+
+`python -m benchmarks.report` draws the pictures of the brokers again from the tables that are in RESULTS.md.
+"""
 
 from __future__ import annotations
 
@@ -98,6 +101,16 @@ class Line:
         return statistics.median(self.kohort) / statistics.median(self.kafka)
 
     @property
+    def times_better(self) -> float | None:
+        """The ratio so that more is better: of times, memory and CPU it is turned over."""
+        return self.ratio if self.ratio is None or self.figure.at_least else 1 / self.ratio
+
+    @property
+    def goal_times_better(self) -> float | None:
+        goal = None if self.figure.absolute else self.figure.goal
+        return goal if goal is None or self.figure.at_least else 1 / goal
+
+    @property
     def met(self) -> bool | None:
         measured = statistics.median(self.kohort) if self.figure.absolute and self.kohort else self.ratio
         if self.figure.goal is None or measured is None:
@@ -135,6 +148,10 @@ _GROUP_NOTES = (
     "clean, at least a segment), and the last commit of each key.",
 )
 
+PICTURE_NOTE = (
+    "In the pictures to the right is better in every row: where less is better (time, memory, CPU) the ratio is turned "
+    "over, and so is its goal."
+)
 HEADINGS = ["row", "unit", "Apache Kafka", "Kohort", "Kohort/Kafka", "goal", ""]
 
 
@@ -203,7 +220,9 @@ def write(run: Run, command: str, took_s: float) -> None:
         "- 10,000 partitions: Kohort alone, with an open-files limit of 1,024. A partition that was written gives its "
         "memory back in the round of housekeeping after its last write (tests/log/test_unload.py).",
         "",
-        "![ratios](results.png)",
+        "![how many times better Kohort is](results.png)",
+        "",
+        PICTURE_NOTE,
         "",
         "## Groups",
         "",
@@ -211,13 +230,13 @@ def write(run: Run, command: str, took_s: float) -> None:
         "",
         *_GROUP_NOTES,
         "",
-        "![ratios of groups](results-groups.png)",
+        "![how many times better Kohort is, groups](results-groups.png)",
         "",
         *(f"- FAILED: {trouble}" for trouble in run.trouble),
     ]
     replace_section("brokers", body)
-    draw([line for line in found if line.ratio is not None], HERE / "results.png")
-    draw([line for line in of_groups if line.ratio is not None], HERE / "results-groups.png")
+    draw(found, HERE / "results.png")
+    draw(of_groups, HERE / "results-groups.png")
 
 
 def replace_section(name: str, body: list[str]) -> None:
@@ -235,8 +254,21 @@ def _markdown(found: list[Line]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in rows]
 
 
-def draw(found: list[Line], path: Path) -> None:
-    """Bars of Kohort/Kafka on a logarithmic scale, each with the goal that it has."""
+def written(figures: tuple[Figure, ...]) -> list[Line]:
+    """The medians that RESULTS.md holds."""
+    named = {(figure.label, figure.unit): figure for figure in figures}
+    found = []
+    for row in (HERE / "RESULTS.md").read_text().splitlines():
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        figure = named.get((cells[0], cells[1])) if len(cells) == len(HEADINGS) else None
+        if figure is not None:
+            kafka, kohort = ([float(cell.split()[0])] if cell != "–" else [] for cell in cells[2:4])
+            found.append(Line(figure, kafka, kohort))
+    return found
+
+
+def draw(measured: list[Line], path: Path) -> None:
+    """How many times better Kohort is: bars on a logarithmic scale, to the right is better, each with its goal."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -244,33 +276,33 @@ def draw(found: list[Line], path: Path) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+    found = [line for line in measured if line.ratio]
     colours = {True: "#2a7f62", False: "#c1443c", None: "#8a94a0"}
-    picture, axes = pyplot.subplots(figsize=(9, 0.42 * len(found) + 1.7), dpi=130)
+    picture, axes = pyplot.subplots(figsize=(9.5, 0.42 * len(found) + 1.9), dpi=130)
     for at, line in enumerate(found):
-        ratio = line.ratio
-        assert ratio is not None
-        axes.barh(at, ratio - 1, left=1, height=0.62, color=colours[line.met])
-        goal = 1.0 if line.figure.goal is None or line.figure.absolute else line.figure.goal
-        axes.text(max(ratio, goal, 1) * 1.06, at, f"{ratio:.2g}×", va="center", fontsize=8)
-        if line.figure.goal is not None and not line.figure.absolute:
-            axes.plot([line.figure.goal] * 2, [at - 0.42, at + 0.42], color="black", linewidth=2)
-    labels = [f"{x.figure.label}  [{x.figure.unit} {'↑' if x.figure.at_least else '↓'}]" for x in found]
-    axes.set_yticks(range(len(found)), labels, fontsize=8)
+        better, goal = line.times_better, line.goal_times_better
+        assert better is not None
+        axes.barh(at, better - 1, left=1, height=0.62, color=colours[line.met])
+        if goal is not None:
+            axes.plot([goal] * 2, [at - 0.42, at + 0.42], color="black", linewidth=2)
+        kohort, kafka = (_short(statistics.median(each)) for each in (line.kohort, line.kafka))
+        text = f"{better:.2g}×  ({kohort}, Kafka {kafka})"
+        axes.text(max(better, goal or 1, 1) * 1.06, at, text, va="center", fontsize=7.5)
+    axes.set_yticks(range(len(found)), [f"{x.figure.label}  [{x.figure.unit}]" for x in found], fontsize=8)
     axes.invert_yaxis()
     axes.set_xscale("log")
-    ratios = [line.ratio or 1.0 for line in found]
-    axes.set_xlim(min([0.08, *ratios]) / 1.3, max([2.0, *ratios]) * 1.5)
-    marks = [
-        m
-        for m in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
-        if axes.get_xlim()[0] <= m <= axes.get_xlim()[1]
-    ]
+    betters = [line.times_better or 1.0 for line in found]
+    axes.set_xlim(min([0.7, *betters]) / 1.1, max([2.0, *betters]) * (4 if max(betters) > 5 else 2))
+    left, right = axes.get_xlim()
+    marks = [m for m in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if left <= m <= right]
     axes.set_xticks(marks, [f"{m:g}×" for m in marks], fontsize=8)
     axes.minorticks_off()
     axes.axvline(1, color="black", linewidth=0.8)
     axes.grid(axis="x", alpha=0.25)
     axes.set_title(
-        "Kohort / Apache Kafka 4.3.1, same machine, same run (↑ more is better, ↓ less is better)", fontsize=9
+        "How many times better Kohort is than Apache Kafka 4.3.1 (same machine, same run)\n"
+        "to the right is better in every row: more a second, less time, less memory, less CPU",
+        fontsize=9,
     )
     key = [
         Patch(color=colours[True], label="goal met"),
@@ -286,3 +318,8 @@ def draw(found: list[Line], path: Path) -> None:
     picture.tight_layout()
     picture.savefig(path)
     pyplot.close(picture)
+
+
+if __name__ == "__main__":
+    draw(written(FIGURES), HERE / "results.png")
+    draw(written(GROUP_FIGURES), HERE / "results-groups.png")

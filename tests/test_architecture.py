@@ -63,6 +63,7 @@ DOES_IO = {
         "producer",
         "async_producer",
         "admin",
+        "async_admin",
     )
 }
 CLOCKS_AND_OUTSIDE = {

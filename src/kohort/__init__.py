@@ -10,8 +10,8 @@
         for record in consumer:
             print(record)
 
-Consumer, Producer and Admin block; AsyncConsumer and AsyncProducer are for asyncio. Everything else here is what they
-take, give or raise. Names are loaded when they are first used.
+Consumer, Producer and Admin block; AsyncConsumer, AsyncProducer and AsyncAdmin are for asyncio. Everything else here is
+what they take, give or raise. Names are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kohort.client.assignors import StickyAssignor as StickyAssignor
     from kohort.client.assignors import Subscription as Subscription
     from kohort.client.assignors import TopicPartitions as TopicPartitions
+    from kohort.client.async_admin import AsyncAdmin as AsyncAdmin
     from kohort.client.async_consumer import AsyncConsumer as AsyncConsumer
     from kohort.client.async_producer import AsyncProducer as AsyncProducer
     from kohort.client.batch import BatchMemberFailed as BatchMemberFailed
@@ -100,6 +101,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "Subscription",
         "TopicPartitions",
     ),
+    "client.async_admin": ("AsyncAdmin",),
     "client.async_consumer": ("AsyncConsumer",),
     "client.async_producer": ("AsyncProducer",),
     "client.batch": ("BatchMemberFailed",),

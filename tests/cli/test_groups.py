@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
+import pytest
+
+from kohort import Admin, Consumer
 from kohort.broker import running
 from kohort.cli.main import main
 from kohort.client.connection import Connection
@@ -12,6 +21,10 @@ from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.broker.peer import create_topic
 from tests.broker.test_groups import commit, stable
+from tests.clients.process import eventually
+
+ADDRESS = "127.0.0.1:9092"
+DOCS_MEMBER = "checkout-1-8102620c-57a4-457a-b2aa-5fad74f0c773"
 
 
 def test_why_tells_who_and_why_and_remembers_it_over_a_restart(tmp_path, capsys):
@@ -52,11 +65,113 @@ def test_list_and_describe(capsys):
         assert commit(client, "orders", 0) == 0
         address = ["--bootstrap", broker.bootstrap_servers]
         assert main(["groups", "list", *address]) == 0
-        assert "Empty" in capsys.readouterr().out
+        assert capsys.readouterr().out.splitlines()[1].split() == ["orders", "classic", "-", "Empty"]
         assert main(["groups", "describe", "orders", *address, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["offsets"][0]["lag"] == 0
         assert main(["groups", "describe", "nobody", *address]) == 1
         assert "kohort groups list" in capsys.readouterr().err
+
+
+def test_the_owner_of_each_partition_is_shown_and_those_without_a_commit(kafka, capsys):
+    kafka.create_topic("orders", partitions=2)
+    kafka.produce("orders", [{"value": "a", "partition": 1}])
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "billing", "client.id": "me"}
+    with Consumer(settings, enable_auto_commit=False) as consumer:
+        consumer.subscribe(["orders"])
+        eventually(lambda: consumer.poll(0.1) or consumer.assignment(), "it has its partitions")
+        consumer.commit({("orders", 1): 1})
+        member_id = consumer.group_metadata().member_id
+        assert main(["groups", "describe", "billing", "--bootstrap", kafka.bootstrap_servers, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["offsets"]
+        assert [(row["offset"], row["end"], row["lag"]) for row in rows] == [(None, 0, None), (1, 1, 0)]
+        assert [row["members"] for row in rows] == [[member_id], [member_id]]
+        assert main(["groups", "describe", "billing", "--bootstrap", kafka.bootstrap_servers]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[2].split() == ["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"]
+        assert lines[-2].split()[:5] == ["orders", "0", "-", "0", "-"]
+
+
+def test_the_example_of_the_docs_is_what_is_shown(kafka, capsys):
+    kafka.create_topic("orders", partitions=3)
+    kafka.produce("orders", [{"value": "x", "partition": n % 3} for n in range(30)])
+    settings = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": "billing",
+        "client.id": "checkout-1",
+    }
+    with Consumer(settings, enable_auto_commit=False) as consumer:
+        consumer.subscribe(["orders"])
+        eventually(lambda: consumer.poll(0.1) or consumer.assignment(), "it has its partitions")
+        consumer.commit({("orders", 0): 10, ("orders", 1): 7})
+        with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+            admin.alter_group_offsets("audit", {("orders", 2): 3})
+        page = (Path(__file__).parents[2] / "docs" / "groups.md").read_text("utf-8")
+        block = next(b for b in page.split("```") if b.startswith("console\n$ kohort groups list"))
+        commands = re.split(r"^\$ kohort ", block.partition("\n")[2], flags=re.MULTILINE)[1:]
+        assert len(commands) == 2
+        member_id = consumer.group_metadata().member_id
+        for command_and_output in commands:
+            words, _, wanted = command_and_output.partition("\n")
+            assert main(words.replace(ADDRESS, kafka.bootstrap_servers).split()) == 0
+            shown = capsys.readouterr().out.replace(kafka.bootstrap_servers, ADDRESS)
+            shown = shown.replace(member_id, DOCS_MEMBER).replace(member_id[:19], DOCS_MEMBER[:19])
+            assert shown == wanted
+
+
+def test_a_group_that_nobody_knows_fails(kafka, capsys):
+    """`why nope` told of "no rebalance", and that all was well."""
+    for action in ("describe", "why"):
+        assert main(["groups", action, "nope", "--bootstrap", kafka.bootstrap_servers]) == 1
+        shown = capsys.readouterr()
+        assert "there is no group nope" in shown.err
+        assert not shown.out
+
+
+def command(*words, **popen):
+    environment = {**os.environ, **popen.pop("env", {})}
+    return subprocess.Popen(
+        [sys.executable, "-m", "kohort.cli.main", "groups", *words], env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **popen,
+    )  # fmt: skip
+
+
+def faults(said):
+    """A slow machine may make it wait for the broker, and say so."""
+    return [line for line in said.splitlines() if not line.startswith("kohort: waiting for")]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_the_terminal_cannot_show_is_replaced(kafka, encoding):
+    with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        admin.create_topic("orders")
+        admin.alter_group_offsets("größe→", {("orders", 0): 0})
+    process = command(
+        "list", "--bootstrap", kafka.bootstrap_servers, env={"PYTHONIOENCODING": encoding}, encoding=encoding
+    )
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert not faults(err)
+    assert {"ascii": "gr??e?", "latin-1": "größe?"}[encoding] in out
+
+
+def test_a_reader_that_goes_away_is_no_fault(kafka):
+    process = command("list", "--bootstrap", kafka.bootstrap_servers)
+    process.stdout.close()
+    assert process.wait(60) == 128 + signal.SIGPIPE
+    with process.stderr as err:
+        assert not faults(err.read())
+
+
+def test_help_loads_neither_broker_nor_client():
+    code = "import sys; from kohort.cli.main import parser; parser(); print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert not {
+        name
+        for name in loaded.stdout.split()
+        if name.startswith(("kohort.broker", "kohort.client", "asyncio"))
+    }
 
 
 def test_watch_ends_when_it_was_told_to(capsys):
@@ -67,13 +182,3 @@ def test_watch_ends_when_it_was_told_to(capsys):
             == 0
         )
         assert "Ctrl-C" in capsys.readouterr().err
-
-
-def test_a_cluster_without_a_history_says_so(capsys):
-    with running(offsets_topic_num_partitions=1) as broker, Connection(broker.bootstrap_servers) as client:
-        client.call(FindCoordinatorRequest("orders"), version=2)
-        from kohort.wire.messages.delete_topics import DeleteTopicsRequest
-
-        client.call(DeleteTopicsRequest(topic_names=["__kohort_group_history"], timeout_ms=60_000), version=5)
-        assert main(["groups", "why", "orders", "--bootstrap", broker.bootstrap_servers]) == 1
-        assert "keeps no history" in capsys.readouterr().err

@@ -20,6 +20,8 @@ from kohort import (
     TopicPartition,
 )
 from kohort.settings import SettingError
+from kohort.wire.messages.list_groups import ListGroupsResponse
+from tests.client.scripted import CLOSE, ScriptedCluster
 from tests.clients.process import eventually
 
 NewName = Callable[[str], str]
@@ -230,3 +232,23 @@ def test_a_closed_admin_says_so(bootstrap_servers: str) -> None:
     client.close()
     with pytest.raises(ClosedClient):
         client.list_topics()
+
+
+def test_retries_limits_how_often_a_question_is_asked_again() -> None:
+    """It was a setting without an effect."""
+    list_groups, loading = 16, ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    with ScriptedCluster() as cluster:
+        for retries, replies, code in (
+            (0, [loading], ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+            (0, [CLOSE], ErrorCode.NETWORK_EXCEPTION),
+            (1, [loading, loading], ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+            (2, [loading, CLOSE, ListGroupsResponse()], None),
+        ):
+            cluster[1].script(list_groups, *replies)
+            with Admin(bootstrap_servers=cluster.bootstrap_servers, retries=retries) as client:
+                if code is None:
+                    assert client.list_groups() == []
+                else:
+                    with pytest.raises(KafkaError) as refused:
+                        client.list_groups()
+                    assert refused.value.code is code

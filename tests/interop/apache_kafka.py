@@ -105,6 +105,72 @@ def _properties(directory: Path, certificates: Certificates, ports: dict[str, in
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaCluster:
+    """Several nodes with a listener PLAINTEXT and a listener SASL each; the first is the controller too."""
+
+    targets: list[targets.Target]
+    ports: list[dict[str, int]]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.address("PLAINTEXT", 1)
+
+    def address(self, listener: str, node_id: int) -> str:
+        return f"127.0.0.1:{self.ports[node_id - 1][listener]}"
+
+    def kill(self) -> None:
+        for target in self.targets:
+            target.kill()
+
+
+def start_cluster(directory: Path, nodes: int) -> KafkaCluster:
+    ports = [
+        {name: targets.free_port() for name in ("PLAINTEXT", "SASL", "CONTROLLER")} for _ in range(nodes)
+    ]
+    started: list[targets.Target] = []
+    try:
+        for node_id, own in enumerate(ports, 1):
+            place = directory / str(node_id)
+            place.mkdir(parents=True)
+            file = place / "server.properties"
+            file.write_text("\n".join(_node_properties(place, node_id, own, ports[0]["CONTROLLER"])) + "\n")
+            _run(
+                outside.java(
+                    "kafka.tools.StorageTool", "format", "-t", "kohort-interop-aaaaaaa", "-c", str(file)
+                )
+            )
+            started.append(targets.apache_kafka(place))
+    except BaseException:
+        for target in started:
+            target.kill()
+        raise
+    return KafkaCluster(started, ports)
+
+
+def _node_properties(directory: Path, node_id: int, ports: dict[str, int], controller: int) -> list[str]:
+    is_controller = node_id == 1
+    names = ("PLAINTEXT", "SASL", "CONTROLLER") if is_controller else ("PLAINTEXT", "SASL")
+    addresses = {name: f"{name}://127.0.0.1:{ports[name]}" for name in names}
+    single = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+    return [
+        f"process.roles={'broker,controller' if is_controller else 'broker'}",
+        f"node.id={node_id}",
+        f"controller.quorum.voters=1@127.0.0.1:{controller}",
+        f"listeners={','.join(addresses.values())}",
+        f"advertised.listeners={addresses['PLAINTEXT']},{addresses['SASL']}",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
+        "controller.listener.names=CONTROLLER",
+        "inter.broker.listener.name=PLAINTEXT",
+        f"log.dirs={directory / 'data'}",
+        *(f"{topic}.replication.factor=1" for topic in single),
+        *(f"{topic}.min.isr=1" for topic in single[1:]),
+        "group.initial.rebalance.delay.ms=0",
+        "sasl.enabled.mechanisms=PLAIN",
+        f"listener.name.sasl.plain.sasl.jaas.config={_JAAS['plain']}",
+    ]
+
+
 def make_certificates(folder: Path) -> Certificates:
     """With openssl; good for the address 127.0.0.1 and for a day."""
     folder.mkdir(parents=True, exist_ok=True)

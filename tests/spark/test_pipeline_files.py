@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kohort.cli.main import main
-from kohort.cli.pipeline import read_properties
+from kohort.cli.properties import read_properties
 from kohort.spark.definition import Pipeline, PipelineError, filled_in, from_sql, load_file
 from kohort.spark.options import OptionError
 from kohort.spark.pipeline import Run, find_pipeline, short_reason, sort_settings, stream_options

@@ -110,11 +110,12 @@ def struct_class(api: ApiSpec, struct: StructSpec) -> Callable[..., Any]:
 
 
 def filled(
-    case: Case, *, elements: tuple[int, ...] = (2, 2, 2), string: str = "tö", blob: bytes = b"123"
+    case: Case, *, elements: tuple[int, ...] = (2, 2, 2, 1), string: str = "tö", blob: bytes = b"123"
 ) -> Any:
     """A message in which nothing is null, zero or left out: the same one every time.
 
-    `elements` says how long arrays are: those of the message, those in their structs, and so on.
+    `elements` says how long arrays are: those of the message, those in their structs, and so on;
+    the last holds for all that are deeper.
     """
     plain = {"bool": True, "float64": 1.5, "string": string, "bytes": blob, "records": blob}
     plain["uuid"] = bytes(range(1, 17))
@@ -128,7 +129,7 @@ def filled(
             value = struct_of(case.api.structs[spec.type], depth + 1)
         else:
             value = plain.get(spec.type, 1)
-        return [value] * elements[depth] if spec.is_array else value
+        return [value] * elements[min(depth, len(elements) - 1)] if spec.is_array else value
 
     return struct_of(case.message, 0)
 

@@ -30,7 +30,7 @@ from kohort.cli.demo_cast import (
 )
 from kohort.cli.demo_report import Sample, Worker, draw, print_report
 from kohort.cli.demo_sums import read_orders, read_sums
-from kohort.cli.groups import rebalances_of
+from kohort.cli.group_history import rebalances_of
 from kohort.client.admin import Admin
 from kohort.client.consumer import Consumer
 from kohort.client.types import TopicPartition

@@ -1,4 +1,4 @@
-"""`kohort groups`: list, describe, and why a group rebalanced."""
+"""`kohort groups`: list and describe, on any Kafka cluster. Why a group rebalanced is told in `group_history`."""
 
 from __future__ import annotations
 
@@ -6,263 +6,214 @@ import argparse
 import json
 import re
 import sys
-import time
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from kohort.broker.history import entries_in
-from kohort.broker.names import HISTORY_TOPIC
-from kohort.client.connection import Connection
-from kohort.coordinator.history import RUNNING, Rebalance
-from kohort.coordinator.settings import partition_for
+from kohort.cli.properties import read_properties
+from kohort.client.admin import Admin
+from kohort.client.admin_types import GroupDescription
+from kohort.client.config import ADMIN, CONSUMER, PRODUCER, ClientConfig
+from kohort.client.errors import PartlyFailed, TimedOut
+from kohort.client.types import OffsetAndMetadata, TopicPartition
+from kohort.settings import Table
 from kohort.wire.errors import ErrorCode, KafkaError
-from kohort.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
-from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
-from kohort.wire.messages.list_groups import ListGroupsRequest
-from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kohort.wire.messages.offset_fetch import OffsetFetchRequest
-from kohort.wire.records import iter_batches
 
-LATEST = -1
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+SILENCE_S = 2.0  # after which we say what we wait for
+PATIENCE_MS = 30_000  # `default.api.timeout.ms` if the file of settings does not have it: a person waits
 _UUID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_COMMON = Table(ClientConfig, "client").settings
+_OF_OTHER_CLIENTS = {
+    *CONSUMER.settings, *PRODUCER.settings, *ADMIN.settings, "partition.assignment.strategy", "interceptor.classes",
+    "key.serializer", "value.serializer", "key.deserializer", "value.deserializer", "partitioner.class",
+}  # fmt: skip
 
 
 def groups(options: argparse.Namespace) -> int:
-    with _connect(options.bootstrap) as broker:
+    settings = client_settings(options.bootstrap, options.config)
+    with Admin(settings) as admin:
+        _meet(admin, settings)
         if options.action == "list":
-            return _list(broker, options.json)
-    with _coordinator_of(options.bootstrap, options.group) as broker:
+            return _list(admin, options.json)
         if options.action == "describe":
-            return _describe(broker, options.group, options.json)
+            return _describe(admin, options.group, options.json)
+        from kohort.cli.group_history import watch, why
+
         if options.action == "why":
-            return _why(broker, options.group, options.json)
-        return _watch(broker, options.group, options.json, options.seconds)
+            return why(admin, settings, options.group, options.json)
+        return watch(admin, settings, options.group, options.json, options.seconds)
 
 
-def _connect(address: str) -> Connection:
+def client_settings(bootstrap: str | None, file: str | None) -> dict[str, str]:
+    """`--config` is the file of any Kafka client: what only a consumer or a producer needs has no meaning here."""
+    given = read_properties(Path(file)) if file else {}
+    settings = {
+        name: value for name, value in given.items() if name in _COMMON or name not in _OF_OTHER_CLIENTS
+    }
+    if bootstrap:
+        settings["bootstrap.servers"] = bootstrap
+    return {
+        "bootstrap.servers": DEFAULT_BOOTSTRAP,
+        "default.api.timeout.ms": str(PATIENCE_MS),
+        **settings,
+    }
+
+
+def _meet(admin: Admin, settings: dict[str, str]) -> None:
+    """A broker may be starting, so nobody gives up at once; but who waits is told what for."""
+    where = settings["bootstrap.servers"]
     try:
-        return Connection(address)
-    except (OSError, ValueError) as error:
-        raise KafkaError(
-            ErrorCode.BROKER_NOT_AVAILABLE,
-            f"nobody answers at {address} ({error}); is a broker running there? see --bootstrap",
+        patience_s = int(settings["default.api.timeout.ms"]) / 1000
+        try:
+            admin.describe_cluster(timeout=min(SILENCE_S, patience_s))
+        except TimedOut as late:
+            if patience_s <= SILENCE_S:
+                raise
+            print(f"kohort: waiting for {where}: {late}", file=sys.stderr)
+            admin.describe_cluster(timeout=patience_s - SILENCE_S)
+    except TimedOut as late:
+        raise TimedOut(
+            f"no broker answers at {where}: {late}; is one running there? "
+            "See --bootstrap, and --config for TLS and SASL"
         ) from None
 
 
-def _coordinator_of(bootstrap: str, group_id: str) -> Connection:
-    with _connect(bootstrap) as broker:
-        found = broker.call(FindCoordinatorRequest(group_id), version=2)
-    if found.error_code:
-        raise KafkaError(ErrorCode(found.error_code), found.error_message or f"no coordinator for {group_id}")
-    return _connect(f"{found.host}:{found.port}")
+def no_group(group_id: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}; `kohort groups list` names all"
+    )
 
 
-# --- list and describe ------------------------------------------------------------------------------------------
+# --- list -------------------------------------------------------------------------------------------------------
 
 
-def _list(broker: Connection, as_json: bool) -> int:
-    answer = broker.call(ListGroupsRequest(), version=4)
-    rows = sorted((g.group_id, g.protocol_type, g.group_state) for g in answer.groups)
+def _list(admin: Admin, as_json: bool) -> int:
+    rows = [(g.group_id, g.group_type, g.protocol_type, g.state) for g in admin.list_groups()]
     if as_json:
-        print(json.dumps([{"group": g, "protocol_type": p, "state": s} for g, p, s in rows], indent=2))
+        names = ("group", "type", "protocol_type", "state")
+        print(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2, ensure_ascii=False))
     else:
-        print_table(("GROUP", "PROTOCOL", "STATE"), rows)
+        print_table(("GROUP", "TYPE", "PROTOCOL", "STATE"), rows)
     return 0
 
 
-def _describe(broker: Connection, group_id: str, as_json: bool) -> int:
-    described = _described(broker, group_id)
-    offsets = _offsets(broker, group_id)
+# --- describe ---------------------------------------------------------------------------------------------------
+
+
+def _describe(admin: Admin, group_id: str, as_json: bool) -> int:
+    described = admin.describe_groups(group_id)[group_id]
+    if described.state == "Dead":
+        raise no_group(group_id)
+    partitions = _partitions(admin, described)
     if as_json:
-        members = [
-            {"member_id": m.member_id, "client_id": m.client_id, "host": m.client_host}
-            for m in described.members
-        ]
-        print(
-            json.dumps(
-                {"group": group_id, "state": described.group_state, "members": members, "offsets": offsets},
-                indent=2,
-            )
-        )
+        print(json.dumps(_as_json(described, partitions), indent=2, ensure_ascii=False))
         return 0
-    print(f"{group_id}: {described.group_state}, protocol {described.protocol_data or '–'}")
-    print_table(
-        ("MEMBER", "CLIENT", "HOST"), [(m.member_id, m.client_id, m.client_host) for m in described.members]
-    )
+    assignor = f", assignor {described.protocol}" if described.protocol else ""
+    at = f", coordinator {described.coordinator}" if described.coordinator is not None else ""
+    kind = described.group_type
+    if described.protocol_type not in ("", "consumer", kind):
+        kind += f" ({described.protocol_type})"
+    print(f"{group_id}: {described.state}, {kind}{assignor}{at}")
     print()
-    print_table(
-        ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"),
-        [(o["topic"], o["partition"], o["offset"], o["end"], o["lag"]) for o in offsets],
-    )
+    if described.members:
+        print_table(
+            ("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"),
+            [
+                (m.member_id, m.group_instance_id, m.client_id, m.host, len(m.assignment))
+                for m in described.members
+            ],
+        )
+    elif described.group_type in ("classic", "consumer", "share"):
+        print("no members")
+    else:
+        print(f"the members of a {described.group_type} group are not shown here")
+    if partitions:
+        print()
+        print_table(
+            ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "MEMBER"),
+            [
+                (p["topic"], p["partition"], p["offset"], p["end"], p["lag"],
+                 ", ".join(map(short_ids, p["members"])) or None)
+                for p in partitions
+            ],
+        )  # fmt: skip
     return 0
 
 
-def _described(broker: Connection, group_id: str) -> DescribedGroup:
-    described: DescribedGroup = broker.call(DescribeGroupsRequest([group_id]), version=5).groups[0]
-    if described.error_code:
-        raise KafkaError(ErrorCode(described.error_code), f"group {group_id}")
-    if described.group_state == "Dead":
-        raise KafkaError(
-            ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}; see `kohort groups list`"
-        )
-    return described
-
-
-def _offsets(broker: Connection, group_id: str) -> list[dict[str, Any]]:
-    """What the group has committed, and how far it is behind."""
-    committed = broker.call(OffsetFetchRequest(group_id, None), version=5).topics
-    wanted = [
-        ListOffsetsTopic(t.name, [ListOffsetsPartition(p.partition_index, -1, LATEST) for p in t.partitions])
-        for t in committed
-    ]
-    ends = {
-        (t.name, p.partition_index): p.offset
-        for t in broker.call(ListOffsetsRequest(-1, 0, wanted), version=5).topics
-        for p in t.partitions
-        if not p.error_code
+def _as_json(described: GroupDescription, partitions: list[dict[str, Any]]) -> dict[str, Any]:
+    at = described.coordinator
+    return {
+        "group": described.group_id,
+        "state": described.state,
+        "type": described.group_type,
+        "protocol_type": described.protocol_type,
+        "protocol": described.protocol,
+        "coordinator": None if at is None else {"id": at.node_id, "host": at.host, "port": at.port},
+        "members": [
+            {
+                "member_id": m.member_id,
+                "group_instance_id": m.group_instance_id,
+                "client_id": m.client_id,
+                "host": m.host,
+                "assignment": [{"topic": p.topic, "partition": p.partition} for p in m.assignment],
+            }
+            for m in described.members
+        ],
+        "offsets": partitions,
     }
+
+
+def _partitions(admin: Admin, described: GroupDescription) -> list[dict[str, Any]]:
+    """What is owned or committed: its owners, the committed offset, the end of the log; None where there is none."""
+    owners: dict[TopicPartition, list[str]] = {}
+    for member in described.members:
+        for partition in member.assignment:
+            owners.setdefault(partition, []).append(member.member_id)
+    committed: dict[TopicPartition, OffsetAndMetadata] = {}
+    if described.group_type != "share":  # these keep another kind of progress
+        committed = admin.group_offsets(described.group_id, require_stable=False)
+    wanted = sorted({*owners, *committed})
+    ends = _ends(admin, wanted)
     rows = []
-    for topic in committed:
-        for part in topic.partitions:
-            end = ends.get((topic.name, part.partition_index))
-            lag = None if end is None else max(end - part.committed_offset, 0)
-            rows.append(
-                {
-                    "topic": topic.name,
-                    "partition": part.partition_index,
-                    "offset": part.committed_offset,
-                    "end": end,
-                    "lag": lag,
-                }
-            )
-    return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
+    for partition in wanted:
+        offset = committed[partition].offset if partition in committed else None
+        end = ends.get(partition)
+        rows.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": offset,
+                "end": end,
+                "lag": None if end is None or offset is None else max(end - offset, 0),
+                "members": owners.get(partition, []),
+            }
+        )
+    return rows
+
+
+def _ends(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Without those that cannot be had (a topic is deleted, a leader is away), which are told."""
+    if not partitions:
+        return {}
+    try:
+        return admin.end_offsets(*partitions)
+    except PartlyFailed as partly:
+        error, count, found = next(iter(partly.errors.values())), len(partly.errors), partly.results
+    except KafkaError as only:
+        error, count, found = only, 1, {}
+    more = f", and {count - 1} more" if count > 1 else ""
+    print(f"kohort: the end of a log is not known: {error}{more}", file=sys.stderr)
+    return found
 
 
 def print_table(titles: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-    texts = [titles, *(tuple("–" if cell is None else str(cell) for cell in row) for row in rows)]
+    """A cell that is None or empty is shown as -, as Kafka's tools show it."""
+    texts = [titles, *(tuple("-" if cell in (None, "") else str(cell) for cell in row) for row in rows)]
     widths = [max(len(row[column]) for row in texts) for column in range(len(titles))]
     for row in texts:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-# --- why and watch ----------------------------------------------------------------------------------------------
-
-
-def rebalances_of(bootstrap: str, group_id: str) -> list[Rebalance]:
-    """What `kohort groups why` tells, oldest first."""
-    with _coordinator_of(bootstrap, group_id) as broker:
-        return _rebalances(broker, group_id)
-
-
-def _rebalances(broker: Connection, group_id: str) -> list[Rebalance]:
-    partition = _history_partition(broker, group_id)
-    told: dict[int, dict[str, Any]] = {}
-    for _, fields in _history(broker, group_id, partition, follow_s=0):
-        told[fields["number"]] = fields
-    return [Rebalance.from_json(told[number]) for number in sorted(told)]
-
-
-def _why(broker: Connection, group_id: str, as_json: bool) -> int:
-    rebalances = _rebalances(broker, group_id)
-    if as_json:
-        print(json.dumps([each.to_json() for each in rebalances], indent=2, ensure_ascii=False))
-        return 0
-    described = broker.call(DescribeGroupsRequest([group_id]), version=5).groups[0]
-    print(f"{group_id}: {described.group_state}, {len(described.members)} members")
-    if not rebalances:
-        print("no rebalance is on record")
-    for each in rebalances:
-        print(_shortened(_lines(each)))
-    return 0
-
-
-def _watch(broker: Connection, group_id: str, as_json: bool, seconds: float | None) -> int:
-    partition = _history_partition(broker, group_id)
-    limit_s = float("inf") if seconds is None else seconds
-    print(f"rebalances of {group_id}; Ctrl-C ends", file=sys.stderr)
-    try:
-        for _, fields in _history(broker, group_id, partition, follow_s=limit_s, from_end=True):
-            if as_json:
-                print(json.dumps(fields, ensure_ascii=False), flush=True)
-            else:
-                print(_shortened(_lines(Rebalance.from_json(fields))), flush=True)
-    except KeyboardInterrupt:
-        pass
-    return 0
-
-
-def _lines(each: Rebalance) -> Iterator[str]:
-    """One rebalance for people: the reason first, then how it went."""
-    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.began_ms / 1000))
-    after = "…" if each.generation_after is None else each.generation_after
-    yield f"{began}  generation {each.generation_before} → {after}  {each.reason}"
-    steps = []
-    if each.join_ms is not None:
-        last = f" (last {each.last_to_join})" if each.last_to_join else ""
-        steps.append(f"joined in {each.join_ms} ms{last}")
-    if each.sync_ms is not None:
-        last = f" (last {each.last_to_sync})" if each.last_to_sync else ""
-        steps.append(f"synced in {each.sync_ms} ms{last}")
-    steps.append("under way" if each.outcome == RUNNING else f"{each.outcome}, {each.size} members")
-    yield f"    {', '.join(steps)}"
-    if each.came:
-        yield f"    came: {', '.join(each.came)}"
-    for member_id, why in each.went:
-        yield f"    went: {member_id} ({why})"
-    if each.moved:
-        yield f"    new assignment: {', '.join(each.moved)}"
-
-
-def _shortened(lines: Iterator[str]) -> str:
-    return short_ids("\n".join(lines))
-
-
 def short_ids(text: str) -> str:
     """Member ids end in a uuid; eight characters of it tell two apart. `--json` has them whole."""
     return _UUID.sub(r"\1…", text)
-
-
-def _history_partition(broker: Connection, group_id: str) -> int:
-    request = MetadataRequest([MetadataRequestTopic(name=HISTORY_TOPIC)], allow_auto_topic_creation=False)
-    topic = broker.call(request, version=9).topics[0]
-    if topic.error_code or not topic.partitions:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            "this cluster keeps no history of groups: only Kohort's coordinator does, from its first group on",
-        )
-    return partition_for(group_id, len(topic.partitions))
-
-
-def _history(
-    broker: Connection, group_id: str, partition: int, *, follow_s: float, from_end: bool = False
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(offset, rebalance) of one group in the order they were told; waits for more for `follow_s` seconds."""
-    offset = _end_of(broker, partition) if from_end else 0
-    deadline = time.monotonic() + follow_s
-    while True:
-        wait_ms = int(min(max(deadline - time.monotonic(), 0), 1) * 1000)
-        part = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1 << 20)
-        request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=8 << 20)
-        request.topics = [FetchTopic(HISTORY_TOPIC, partitions=[part])]
-        found = broker.call(request, version=11).responses[0].partitions[0]
-        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and found.log_start_offset > offset:
-            offset = found.log_start_offset
-            continue
-        if found.error_code:
-            raise KafkaError(ErrorCode(found.error_code), HISTORY_TOPIC)
-        data = memoryview(found.records or b"")
-        for at, group, fields in entries_in(data):
-            if group == group_id and at >= offset:
-                yield at, fields
-        ends = [header.last_offset + 1 for _, header in iter_batches(data)]
-        offset = max([offset, *ends])
-        if not ends and time.monotonic() >= deadline:
-            return
-
-
-def _end_of(broker: Connection, partition: int) -> int:
-    topic = ListOffsetsTopic(HISTORY_TOPIC, [ListOffsetsPartition(partition, -1, LATEST)])
-    offset: int = broker.call(ListOffsetsRequest(-1, 0, [topic]), version=5).topics[0].partitions[0].offset
-    return offset

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import gc
+import io
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -113,61 +116,99 @@ def _add_groups(commands: Any) -> None:
     groups = commands.add_parser(
         "groups",
         help="consumer groups: list, describe, why did it rebalance",
-        epilog="example: kohort groups why orders --bootstrap 127.0.0.1:9092",
+        epilog="example: kohort groups describe orders --bootstrap a:9092,b:9092 --config client.properties",
     )
     actions = groups.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, text, example in (
-        ("list", "the groups and their states", "kohort groups list"),
-        ("describe", "members and committed offsets with their lag", "kohort groups describe orders"),
+        ("list", "the groups of the cluster, their types and states", "kohort groups list"),
+        (
+            "describe",
+            "members, and for each partition its owner, committed offset and lag",
+            "kohort groups describe orders --config client.properties",
+        ),
         ("why", "the last rebalances: when, how long, who and why", "kohort groups why orders --json"),
         ("watch", "rebalances as they happen, until Ctrl-C", "kohort groups watch orders"),
     ):
         action = actions.add_parser(name, help=text, description=text, epilog=f"example: {example}")
         if name != "list":
             action.add_argument("group", metavar="GROUP")
-        action.add_argument("--bootstrap", default="127.0.0.1:9092", metavar="HOST:PORT")
+        action.add_argument(
+            "--bootstrap",
+            metavar="HOST:PORT[,HOST:PORT…]",
+            help="some brokers of the cluster; default: bootstrap.servers of the file, or 127.0.0.1:9092",
+        )
+        action.add_argument(
+            "--config",
+            metavar="FILE",
+            help="settings as the properties file of a Kafka client: security.protocol, ssl.…, sasl.…",
+        )
         action.add_argument("--json", action="store_true", help="for programs")
         if name == "watch":
             action.add_argument("--seconds", type=float, help="stop after this long")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
+    _show_what_can_be_shown()
     try:
-        # Each command is imported when it is used: `kohort --help` should not load the broker.
-        if options.command == "serve":
-            gc.disable()  # a tenth of the start would go into looking for garbage in modules
-            from kohort.cli.serve import serve
-
-            gc.enable()
-            return serve(options)
-        if options.command == "verify":
-            from kohort.cli.verify import verify
-
-            return verify(options.directory)
-        if options.command == "groups":
-            from kohort.cli.groups import groups
-
-            return groups(options)
-        if options.command == "sim":
-            from kohort.cli.sim import sim
-
-            return sim(options)
-        if options.command == "pipeline":
-            from kohort.cli.pipeline import pipeline
-
-            return pipeline(options)
-        from kohort.cli.demo import demo
-
-        return demo(options)
+        code = _run(parser().parse_args(arguments))
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here a closed pipe can still be told from a fault
+        return code
     except (KohortError, SettingError) as error:
         print(f"kohort: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        return _reader_is_gone()
     except OSError as error:
         print(f"kohort: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Each command is imported when it is used: `kohort --help` should not load the broker.
+    if options.command == "serve":
+        gc.disable()  # a tenth of the start would go into looking for garbage in modules
+        from kohort.cli.serve import serve
+
+        gc.enable()
+        return serve(options)
+    if options.command == "verify":
+        from kohort.cli.verify import verify
+
+        return verify(options.directory)
+    if options.command == "groups":
+        from kohort.cli.groups import groups
+
+        return groups(options)
+    if options.command == "sim":
+        from kohort.cli.sim import sim
+
+        return sim(options)
+    if options.command == "pipeline":
+        from kohort.cli.pipeline import pipeline
+
+        return pipeline(options)
+    from kohort.cli.demo import demo
+
+    return demo(options)
+
+
+def _show_what_can_be_shown() -> None:
+    """A character that the terminal's encoding does not have is shown as ?: no reason to fail. stderr never fails."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _reader_is_gone() -> int:
+    """Whoever read our output has closed the pipe (`| head`). Ends as a program that SIGPIPE kills, without a word.
+
+    Python writes once more at the end what stdout holds; it goes to where nobody minds.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from kohort.cli.properties import read_properties
 from kohort.settings import SettingError
 from kohort.spark.definition import PipelineError
 from kohort.spark.pipeline_state import (
@@ -78,20 +79,6 @@ def _pairs(given: list[str]) -> dict[str, str]:
         if not equals or not name.strip():
             raise SettingError(f"--set {pair}: write it as NAME=VALUE")
         found[name.strip()] = value
-    return found
-
-
-def read_properties(path: Path) -> dict[str, str]:
-    """NAME=VALUE lines, as Kafka's own tools read them; # and ! begin comments."""
-    found = {}
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        text = line.strip()
-        if not text or text[0] in "#!":
-            continue
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise SettingError(f"{path} line {number}: write it as NAME=VALUE")
-        found[name.strip()] = value.strip()
     return found
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 
-from kohort.client.admin_groups import GroupCalls
-from kohort.client.admin_topics import BROKER, TOPIC, TopicCalls
+from kohort.client.admin_calls import REASON, AdminCalls
 from kohort.client.admin_types import (
     ClusterDescription,
     ConfigEntry,
@@ -22,14 +21,7 @@ from kohort.client.errors import ClosedClient
 from kohort.client.requests import Requests
 from kohort.client.steps import Steps, T
 from kohort.client.tls import security_for
-from kohort.client.types import ByPartition, OffsetAndMetadata, TopicPartition, as_partition
-
-
-def _names(given: tuple[str, ...]) -> tuple[str, ...]:
-    for name in given:
-        if not isinstance(name, str):
-            raise ValueError(f'names are given one by one, as in ("a", "b"), not as {name!r}')
-    return given
+from kohort.client.types import ByPartition, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 
 class Admin:
@@ -47,12 +39,9 @@ class Admin:
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
         self._config, objects = read_config(ADMIN, settings, keywords, SECURITY_OBJECTS)
         self._engine = engine = Engine(self._config, security=security_for(self._config, objects))
-        metadata = engine.metadata
-        requests = Requests(engine.out, self._config, metadata, engine.jitter)
+        requests = Requests(engine.out, self._config, engine.metadata, engine.jitter)
         engine.add(requests, "requests")
-        self._topics = TopicCalls(requests, metadata, self._engine.now_ms)
-        self._groups = GroupCalls(requests, metadata, self._engine.now_ms)
-        self._topics.obstacle = self._groups.obstacle = lambda: engine.network.last_error
+        self._calls = AdminCalls(requests, engine.metadata, engine.now_ms, lambda: engine.network.last_error)
         self._closed = False
 
     def __enter__(self) -> Admin:
@@ -62,6 +51,7 @@ class Admin:
         self.close()
 
     def close(self) -> None:
+        """Closes the connections; calls of other threads that still wait raise ClosedClient."""
         if not self._closed:
             self._closed = True
             self._engine.close()
@@ -78,23 +68,26 @@ class Admin:
         timeout: float | None = None,
     ) -> None:
         """-1 leaves a count to the broker's defaults."""
-        self.create_topics([NewTopic(name, partitions, replication_factor, configs or {})], timeout=timeout)
+        topic = NewTopic(name, partitions, replication_factor, configs or {})
+        self.create_topics([topic], timeout=timeout)
 
     def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout: float | None = None
     ) -> None:
-        self._run(self._topics.create_topics(list(topics), self._deadline(timeout), validate_only))
+        """Several at once; `validate_only` makes none and raises what would be wrong."""
+        self._run(self._calls.create_topics(topics, validate_only, self._deadline(timeout)))
 
     def delete_topics(self, *topics: str, timeout: float | None = None) -> None:
-        self._run(self._topics.delete_topics(_names(topics), self._deadline(timeout)))
+        """With all their records."""
+        self._run(self._calls.delete_topics(topics, self._deadline(timeout)))
 
     def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
-        described = self._topics.describe_topics(None, self._deadline(timeout), include_internal)
-        return sorted(self._run(described))
+        """The names of all topics, sorted."""
+        return self._run(self._calls.list_topics(include_internal, self._deadline(timeout)))
 
     def describe_topics(self, *topics: str, timeout: float | None = None) -> dict[str, TopicDescription]:
         """Partitions, leaders and replicas; of all topics if none are named."""
-        return self._run(self._topics.describe_topics(_names(topics) or None, self._deadline(timeout), True))
+        return self._run(self._calls.describe_topics(topics, self._deadline(timeout)))
 
     def create_partitions(
         self,
@@ -104,18 +97,19 @@ class Admin:
         timeout: float | None = None,
     ) -> None:
         """Gives topics more partitions: `admin.create_partitions({"orders": 6})` makes it six in all."""
-        self._run(self._topics.create_partitions(counts, assignments or {}, self._deadline(timeout)))
+        self._run(self._calls.create_partitions(counts, assignments, self._deadline(timeout)))
 
     # --- settings -------------------------------------------------------------------------------------
 
     def topic_configs(self, *topics: str, timeout: float | None = None) -> dict[str, dict[str, ConfigEntry]]:
-        return self._run(self._topics.describe_configs(TOPIC, _names(topics), self._deadline(timeout)))
+        """The settings of topics, by their names."""
+        return self._run(self._calls.topic_configs(topics, self._deadline(timeout)))
 
     def broker_configs(
         self, *brokers: int, timeout: float | None = None
     ) -> dict[str, dict[str, ConfigEntry]]:
-        names = [str(broker) for broker in brokers]
-        return self._run(self._topics.describe_configs(BROKER, names, self._deadline(timeout)))
+        """The settings of brokers, by their ids."""
+        return self._run(self._calls.broker_configs(brokers, self._deadline(timeout)))
 
     def alter_topic_configs(
         self,
@@ -125,7 +119,7 @@ class Admin:
         timeout: float | None = None,
     ) -> None:
         """Changes only what is named: `{"orders": {"retention.ms": 1000}}`; None takes one back to its default."""
-        self._run(self._topics.alter_configs(TOPIC, changes, self._deadline(timeout), validate_only))
+        self._run(self._calls.alter_topic_configs(changes, validate_only, self._deadline(timeout)))
 
     def alter_broker_configs(
         self,
@@ -134,8 +128,8 @@ class Admin:
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> None:
-        by_name = {str(broker): settings for broker, settings in changes.items()}
-        self._run(self._topics.alter_configs(BROKER, by_name, self._deadline(timeout), validate_only))
+        """The same for brokers, by their ids."""
+        self._run(self._calls.alter_broker_configs(changes, validate_only, self._deadline(timeout)))
 
     # --- records --------------------------------------------------------------------------------------
 
@@ -143,44 +137,65 @@ class Admin:
         self, before: ByPartition[int], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Deletes what lies before these offsets (-1: all there is); returns the first offsets that are left."""
-        offsets = {as_partition(partition): offset for partition, offset in before.items()}
-        return self._run(self._topics.delete_records(offsets, self._deadline(timeout)))
+        return self._run(self._calls.delete_records(before, self._deadline(timeout)))
+
+    def beginning_offsets(
+        self, *partitions: tuple[str, int], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offsets that these partitions have."""
+        return self._run(self._calls.beginning_offsets(partitions, self._deadline(timeout)))
+
+    def end_offsets(
+        self, *partitions: tuple[str, int], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Where the next records of these partitions will be written."""
+        return self._run(self._calls.end_offsets(partitions, self._deadline(timeout)))
+
+    def offsets_for_times(
+        self, times: ByPartition[int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the first record at or after a time (ms since 1970); None if there is none."""
+        return self._run(self._calls.offsets_for_times(times, self._deadline(timeout)))
 
     # --- groups ---------------------------------------------------------------------------------------
 
     def list_groups(self, *states: str, timeout: float | None = None) -> list[GroupListing]:
         """All groups, or those in these states: `admin.list_groups("Stable")`."""
-        return self._run(self._groups.list_groups(_names(states), self._deadline(timeout)))
+        return self._run(self._calls.list_groups(states, self._deadline(timeout)))
 
     def describe_groups(self, *groups: str, timeout: float | None = None) -> dict[str, GroupDescription]:
-        """State, assignor and members; a group that does not exist is Dead."""
-        return self._run(self._groups.describe_groups(_names(groups), self._deadline(timeout)))
+        """State, assignor and members of groups of any type; a group that does not exist is Dead."""
+        return self._run(self._calls.describe_groups(groups, self._deadline(timeout)))
 
     def delete_groups(self, *groups: str, timeout: float | None = None) -> None:
         """Groups without members, with all their offsets."""
-        self._run(self._groups.delete_groups(_names(groups), self._deadline(timeout)))
+        self._run(self._calls.delete_groups(groups, self._deadline(timeout)))
 
     def remove_members(
         self,
         group_id: str,
         *members: str,
         instances: Iterable[str] = (),
-        reason: str = "removed by an administrator",
+        reason: str = REASON,
         timeout: float | None = None,
     ) -> None:
         """These members by id or by group.instance.id; all of them if none are named."""
-        self._run(
-            self._groups.remove_members(
-                group_id, _names(members), list(instances), reason, self._deadline(timeout)
-            )
-        )
+        steps = self._calls.remove_members(group_id, members, instances, reason, self._deadline(timeout))
+        self._run(steps)
 
     def group_offsets(
-        self, group_id: str, *partitions: tuple[str, int], timeout: float | None = None
+        self,
+        group_id: str,
+        *partitions: tuple[str, int],
+        require_stable: bool = True,
+        timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed: for these partitions, or for all."""
-        wanted = [as_partition(partition) for partition in partitions] or None
-        return self._run(self._groups.group_offsets(group_id, wanted, self._deadline(timeout)))
+        """What the group has committed: for these partitions, or for all.
+
+        Where a transaction that is still open would move an offset, it is waited for, unless `require_stable=False`.
+        """
+        steps = self._calls.group_offsets(group_id, partitions, require_stable, self._deadline(timeout))
+        return self._run(steps)
 
     def alter_group_offsets(
         self,
@@ -190,23 +205,19 @@ class Admin:
         timeout: float | None = None,
     ) -> None:
         """Sets committed offsets of a group that has no members now."""
-        chosen = {
-            as_partition(partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
-            for partition, at in offsets.items()
-        }
-        self._run(self._groups.alter_group_offsets(group_id, chosen, self._deadline(timeout)))
+        self._run(self._calls.alter_group_offsets(group_id, offsets, self._deadline(timeout)))
 
     def delete_group_offsets(
         self, group_id: str, *partitions: tuple[str, int], timeout: float | None = None
     ) -> None:
         """Forgets committed offsets of topics that the group is not subscribed to."""
-        wanted = [as_partition(partition) for partition in partitions]
-        self._run(self._groups.delete_group_offsets(group_id, wanted, self._deadline(timeout)))
+        self._run(self._calls.delete_group_offsets(group_id, partitions, self._deadline(timeout)))
 
     # --- the cluster ----------------------------------------------------------------------------------
 
     def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
-        return self._run(self._topics.describe_cluster(self._deadline(timeout)))
+        """Its id, its nodes and which of them is the controller."""
+        return self._run(self._calls.describe_cluster(self._deadline(timeout)))
 
     # --- inside ---------------------------------------------------------------------------------------
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from kohort.client.admin_types import GroupDescription, GroupListing, MemberDescription
+from kohort.client.admin_types import GroupDescription, GroupListing
 from kohort.client.asking import Asking, outcome, raise_partly
-from kohort.client.cluster import Node
-from kohort.client.consumer_protocol import decode_assignment
 from kohort.client.errors import error_for
+from kohort.client.group_descriptions import DEAD, classic_group, listing, newer_group
+from kohort.client.operation import Operation
 from kohort.client.requests import RETRIABLE, GroupOf
-from kohort.client.steps import Steps
+from kohort.client.steps import Steps, Until
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
-from kohort.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest
+from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.messages.list_groups import ListGroupsRequest
 from kohort.wire.messages.offset_commit import (
@@ -35,47 +37,106 @@ from kohort.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from kohort.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from kohort.wire.struct import Message
 
 LAST_WITH_NAMES = 9  # OffsetCommit and OffsetFetch name topics by id after this version
 GROUPS_SINCE = 8  # OffsetFetch asks for several groups from this version on
 MEMBERS_SINCE = 3  # LeaveGroup removes several members from this version on
+
+RETRY_MS = 100  # before nodes that did not answer are asked again
+
+NO_SUCH_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+"""Of this type: no such group, or no groups of it at all, because the broker's settings say so."""
 
 
 class GroupCalls(Asking):
     # --- groups ---------------------------------------------------------------------------------------
 
     def list_groups(self, states: Sequence[str], deadline_ms: int) -> Steps[list[GroupListing]]:
-        """Every broker knows the groups that it coordinates."""
-        cluster = yield from self.look_up((), deadline_ms)
+        """Every broker knows the groups that it coordinates; all are asked at the same time.
+
+        One that does not answer is asked again while it belongs to the cluster: else its groups have moved.
+        """
         found: dict[str, GroupListing] = {}
-        for node_id in sorted(cluster.nodes):
-            response = yield from self.ask(
-                ListGroupsRequest(list(states)), node_id, deadline_ms, verdict=lambda r: r.error_code
-            )
-            for row in response.groups:
-                if not states or not row.group_state or row.group_state in states:
-                    found[row.group_id] = GroupListing(
-                        row.group_id, row.protocol_type, row.group_state, row.group_type or "classic"
-                    )
-        return [found[group_id] for group_id in sorted(found)]
+        answered: set[int] = set()
+        attempts = 0
+        while True:
+            cluster = yield from self.look_up((), deadline_ms)
+            missing = sorted(set(cluster.nodes) - answered)
+            asked = [(node_id, self._list_at(node_id, states, deadline_ms)) for node_id in missing]
+            attempts += 1
+            for node_id, operation in asked:
+                try:
+                    response = yield from self.wait(operation, deadline_ms)
+                except KafkaError as error:
+                    if error.code not in RETRIABLE or not self.may_try_again(attempts, deadline_ms):
+                        raise
+                    continue
+                answered.add(node_id)
+                for row in response.groups:
+                    if not states or not row.group_state or row.group_state in states:
+                        found[row.group_id] = listing(row)
+            if answered.issuperset(missing):
+                return [found[group_id] for group_id in sorted(found)]
+            yield Until(lambda: False, self._clock() + RETRY_MS)
+
+    def _list_at(self, node_id: int, states: Sequence[str], deadline_ms: int) -> Operation[Any]:
+        request = ListGroupsRequest(list(states))
+        return self.begin(request, node_id, deadline_ms, verdict=lambda r: r.error_code, retries=0)
 
     def describe_groups(self, groups: Iterable[str], deadline_ms: int) -> Steps[dict[str, GroupDescription]]:
         """A group that does not exist is described as Dead, as every Kafka describes it."""
         found: dict[str, GroupDescription] = {}
         errors: dict[str, KafkaError] = {}
         for group_id in groups:
-            response = yield from self.ask(
-                DescribeGroupsRequest([group_id]), GroupOf(group_id), deadline_ms,
-                verdict=lambda r: _retriable(r.groups[0].error_code),
-            )  # fmt: skip
-            row: DescribedGroup = response.groups[0]
+            row = yield from self._describe(DescribeGroupsRequest([group_id]), group_id, deadline_ms)
             if row.error_code not in (0, ErrorCode.GROUP_ID_NOT_FOUND):
                 errors[group_id] = error_for(row.error_code, row.error_message or group_id)
-            else:
-                found[group_id] = _described(row, self._requests.coordinator_of(group_id))
+                continue
+            described = classic_group(row, self._requests.coordinator_of(group_id))
+            if described.state == DEAD:
+                try:
+                    described = yield from self._of_newer_types(described, deadline_ms)
+                except KafkaError as error:
+                    errors[group_id] = error
+                    continue
+            found[group_id] = described
         if errors:
             raise_partly(errors, found)
         return found
+
+    def _of_newer_types(self, dead: GroupDescription, deadline_ms: int) -> Steps[GroupDescription]:
+        """DescribeGroups knows classic groups only: to it all others are Dead."""
+        group_id = dead.group_id
+        for group_type, request in (
+            ("consumer", ConsumerGroupDescribeRequest([group_id])),
+            ("share", ShareGroupDescribeRequest([group_id])),
+        ):
+            try:
+                row = yield from self._describe(request, group_id, deadline_ms)
+            except KafkaError as error:
+                if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                    raise
+                continue  # a broker that has not heard of such groups
+            if not row.error_code:
+                return newer_group(row, group_type, self._requests.coordinator_of(group_id))
+            if row.error_code not in NO_SUCH_GROUP:
+                raise error_for(row.error_code, row.error_message or group_id)
+        response = yield from self.ask(
+            ListGroupsRequest(), GroupOf(group_id), deadline_ms, verdict=lambda r: r.error_code
+        )
+        for listed in map(listing, response.groups):
+            if listed.group_id == group_id and listed.group_type != dead.group_type:
+                return replace(dead, state=listed.state, group_type=listed.group_type,
+                               protocol_type=listed.protocol_type)  # fmt: skip
+        return dead
+
+    def _describe(self, request: Message, group_id: str, deadline_ms: int) -> Steps[Any]:
+        response = yield from self.ask(
+            request, GroupOf(group_id), deadline_ms, verdict=lambda r: _retriable(r.groups[0].error_code)
+        )
+        return response.groups[0]
 
     def delete_groups(self, groups: Sequence[str], deadline_ms: int) -> Steps[None]:
         rows = []
@@ -116,7 +177,11 @@ class GroupCalls(Asking):
     # --- their offsets --------------------------------------------------------------------------------
 
     def group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None, deadline_ms: int
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        deadline_ms: int,
+        require_stable: bool = True,
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
         wanted = None if partitions is None else _by_topic(partitions)
 
@@ -128,10 +193,10 @@ class GroupCalls(Asking):
                     else [OffsetFetchRequestTopics(t, partition_indexes=p) for t, p in wanted.items()]
                 )
                 return OffsetFetchRequest(
-                    groups=[OffsetFetchRequestGroup(group_id, topics=topics)], require_stable=True
+                    groups=[OffsetFetchRequestGroup(group_id, topics=topics)], require_stable=require_stable
                 )
             asked = None if wanted is None else [OffsetFetchRequestTopic(t, p) for t, p in wanted.items()]
-            return OffsetFetchRequest(group_id, asked, require_stable=version >= 7)
+            return OffsetFetchRequest(group_id, asked, require_stable=require_stable and version >= 7)
 
         response: OffsetFetchResponse = yield from self.ask(
             make, GroupOf(group_id), deadline_ms, api_key=OffsetFetchRequest.API_KEY,
@@ -223,23 +288,3 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
     return grouped
-
-
-def _described(row: DescribedGroup, coordinator: Node | None) -> GroupDescription:
-    return GroupDescription(
-        row.group_id,
-        "Dead" if row.error_code else row.group_state,
-        row.protocol_type,
-        row.protocol_data,
-        coordinator,
-        tuple(_member(member, row.protocol_type) for member in row.members),
-    )
-
-
-def _member(member: DescribedGroupMember, protocol_type: str) -> MemberDescription:
-    assigned: tuple[TopicPartition, ...] = ()
-    if protocol_type == "consumer" and member.member_assignment:
-        assigned = decode_assignment(member.member_assignment).partitions
-    return MemberDescription(
-        member.member_id, member.group_instance_id, member.client_id, member.client_host, assigned
-    )

@@ -15,10 +15,11 @@ from kohort.client.admin_types import (
 from kohort.client.asking import Asking, outcome, raise_partly
 from kohort.client.cluster import NO_NODE, Cluster, TopicInfo
 from kohort.client.effects import ANY_NODE
-from kohort.client.errors import error_for
+from kohort.client.errors import PartlyFailed, TimedOut, error_for
+from kohort.client.offset_requests import list_offsets, listed_offsets
 from kohort.client.requests import CONTROLLER, MOVED, RETRIABLE, Target
 from kohort.client.steps import Steps, Until
-from kohort.client.types import TopicPartition
+from kohort.client.types import OffsetAndTimestamp, TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -48,11 +49,13 @@ from kohort.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from kohort.wire.messages.list_offsets import ListOffsetsRequest
 
 TOPIC, BROKER = 2, 4  # kinds of resources
 SET, DELETE = 0, 1  # operations on a setting
 DEFAULT_SOURCES = (5,)  # DEFAULT_CONFIG
 RETRY_MS = 100  # before a moved leader is looked up again
+ROUND_MS = 5_000  # a leader that has not answered by then may have moved
 
 
 def first_error(rows: Callable[[Any], Iterable[Any]]) -> Callable[[Any], int]:
@@ -219,12 +222,89 @@ class TopicCalls(Asking):
         response = yield from self.ask(request, leader_id, deadline_ms)
         return {TopicPartition(t.name, p.partition_index): p for t in response.topics for p in t.partitions}
 
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        """What cannot be had by the deadline is an error of its own: the others are in `PartlyFailed.results`."""
+        found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+        errors: dict[TopicPartition, KafkaError] = {}
+        waiting, attempts = dict(times), 0
+        while waiting:
+            try:
+                cluster = yield from self.look_up({partition.topic for partition in waiting}, deadline_ms)
+            except TimedOut:
+                if attempts == 0:
+                    raise
+                break
+            answers = yield from self._ask_leaders(cluster, waiting, deadline_ms)
+            attempts += 1
+            for partition, (code, at, why) in answers.items():
+                if code:
+                    errors[partition] = error_for(code, f"{partition}: {why}")
+                else:
+                    found[partition] = at
+                    errors.pop(partition, None)
+                if code not in RETRIABLE:
+                    del waiting[partition]
+            if not waiting or not self.may_try_again(attempts, deadline_ms):
+                break
+            yield Until(lambda: False, min(deadline_ms, self._clock() + RETRY_MS))
+        if errors:
+            raise_partly(errors, found)
+        return found
+
+    def _ask_leaders(
+        self, cluster: Cluster, times: Mapping[TopicPartition, int], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, tuple[ErrorCode, OffsetAndTimestamp | None, str]]]:
+        """All leaders at the same time. For each partition an error or an offset, and what is wrong in words."""
+        round_ms = min(deadline_ms, self._clock() + ROUND_MS)
+        answers: dict[TopicPartition, tuple[ErrorCode, OffsetAndTimestamp | None, str]] = {}
+        asked = []
+        for leader_id, some in _by_leader(cluster, times).items():
+            if leader_id != NO_NODE:
+                request = list_offsets(some, {}, read_committed=False, timeout_ms=self.timeout_ms(round_ms))
+                key = ListOffsetsRequest.API_KEY
+                asked.append((some, self.begin(request, leader_id, round_ms, api_key=key, retries=0)))
+                continue
+            for partition in some:
+                if cluster.partition(partition) is None:
+                    code = cluster.errors.get(partition.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    answers[partition] = (code, None, "there is no such partition")
+                else:
+                    answers[partition] = (ErrorCode.LEADER_NOT_AVAILABLE, None, "it has no leader now")
+        for some, operation in asked:
+            try:
+                response = yield from self.wait(operation, round_ms)
+            except TimedOut as late:
+                answers |= dict.fromkeys(some, (ErrorCode.REQUEST_TIMED_OUT, None, str(late)))
+                continue
+            except KafkaError as refused:
+                answers |= dict.fromkeys(some, (refused.code, None, refused.message))
+                continue
+            for partition, (code, at) in listed_offsets(response, some).items():
+                answers[partition] = (code, at, "its leader gives no offset")
+        return answers
+
+    def boundary_offsets(
+        self, partitions: Iterable[TopicPartition], time: int, deadline_ms: int
+    ) -> Steps[dict[TopicPartition, int]]:
+        """The first offsets or the ends, by `time`."""
+        try:
+            found = yield from self.offsets_for_times(dict.fromkeys(partitions, time), deadline_ms)
+        except PartlyFailed as partly:
+            raise PartlyFailed(partly.errors, _numbers(partly.results)) from None
+        return _numbers(found)
+
     # --- the cluster ----------------------------------------------------------------------------------
 
     def describe_cluster(self, deadline_ms: int) -> Steps[ClusterDescription]:
         cluster: Cluster = yield from self.look_up((), deadline_ms)
         nodes = tuple(node for _, node in sorted(cluster.nodes.items()))
         return ClusterDescription(cluster.cluster_id, cluster.nodes.get(cluster.controller_id), nodes)
+
+
+def _numbers(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, int]:
+    return {partition: at.offset for partition, at in found.items() if at is not None}
 
 
 def text(value: object) -> str:

@@ -55,9 +55,11 @@ class ConfigEntry:
 class GroupListing:
     group_id: str
     protocol_type: str
-    """"consumer", or "" for a group that only has offsets."""
+    """"consumer", "connect" and so on; "" for a group that only has offsets."""
     state: str
+    """"" where the broker is too old to say."""
     group_type: str = "classic"
+    """"classic", "consumer" (KIP-848), "share" or "streams"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class MemberDescription:
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...]
+    """Empty too where the members' protocol is not that of consumers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class GroupDescription:
     """The assignor that was chosen."""
     coordinator: Node | None
     members: tuple[MemberDescription, ...]
+    group_type: str = "classic"
+    """"classic", "consumer" (KIP-848), "share"; of any other type only the state is known, not the members."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,24 @@ class Asking:
         verdict: Verdict = lambda response: 0,
         max_version: int | None = None,
     ) -> Steps[Any]:
-        operation = self._requests.ask(
+        operation = self.begin(
+            request, target, deadline_ms, api_key=api_key, verdict=verdict, max_version=max_version
+        )
+        return (yield from self.wait(operation, deadline_ms))
+
+    def begin(
+        self,
+        request: Message | Callable[[int], Message],
+        target: Target,
+        deadline_ms: int,
+        *,
+        api_key: int | None = None,
+        verdict: Verdict = lambda response: 0,
+        max_version: int | None = None,
+        retries: int | None = None,
+    ) -> Operation[Any]:
+        """Asks without waiting: several nodes answer at the same time."""
+        return self._requests.ask(
             request,
             target,
             self._clock(),
@@ -39,22 +56,26 @@ class Asking:
             api_key=api_key,
             verdict=verdict,
             max_version=max_version,
+            retries=retries,
         )
-        return (yield from self._wait(operation, deadline_ms))
 
     def look_up(self, topics: Collection[str] | None, deadline_ms: int) -> Steps[Cluster]:
         """Metadata of these topics (None: of all), fresh."""
         wanted = None if topics is None else frozenset(topics)
         operation = self._metadata.look_up(wanted, self._clock(), deadline_ms)
-        return (yield from self._wait(operation, deadline_ms))
+        return (yield from self.wait(operation, deadline_ms))
 
-    def _wait(self, operation: Operation[T], deadline_ms: int) -> Steps[T]:
+    def wait(self, operation: Operation[T], deadline_ms: int) -> Steps[T]:
         yield Until(lambda: operation.done, deadline_ms)
         if not operation.done:
             operation.fail(TimedOut("no answer in time"))
         if isinstance(operation.error, TimedOut) and (obstacle := self.obstacle()):
             raise TimedOut(f"{operation.error}; {obstacle}")
         return operation.value()
+
+    def may_try_again(self, attempts: int, deadline_ms: int) -> bool:
+        """For calls that ask again by themselves, because another node may know it then."""
+        return attempts <= self._requests.retries and self._clock() < deadline_ms
 
     def timeout_ms(self, deadline_ms: int) -> int:
         """What is left, for requests that tell the broker how long it may take."""

@@ -17,6 +17,7 @@ from kohort.client.effects import ANY_NODE, Answer, FailureKind, Outbox, Send
 from kohort.client.errors import AuthenticationFailed, TimedOut, error_for
 from kohort.client.metadata import Metadata
 from kohort.client.operation import Operation
+from kohort.settings import INT_MAX
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.struct import Message
@@ -69,6 +70,7 @@ class _Question:
     verdict: Verdict
     operation: Operation[Any]
     max_version: int | None
+    retries: int
     attempts: int = 0
     at_ms: int = 0
     """Not before this."""
@@ -83,6 +85,7 @@ class Requests:
     def __init__(self, out: Outbox, config: ClientConfig, metadata: Metadata, jitter: Jitter) -> None:
         self._out, self._config, self._metadata = out, config, metadata
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
+        self.retries: int = getattr(config, "retries", INT_MAX)  # a setting of Admin's
         self._open: list[_Question] = []
         self._coordinators: dict[str, int] = {}
 
@@ -96,13 +99,18 @@ class Requests:
         api_key: int | None = None,
         verdict: Verdict = lambda response: 0,
         max_version: int | None = None,
+        retries: int | None = None,
     ) -> Operation[Any]:
-        """The response; fails with TimedOut when no node has given a final one in time."""
+        """The response; fails with TimedOut when no node has given a final one in time.
+
+        `retries`: how often it may be asked again, if that is not for the settings to say.
+        """
         operation: Operation[Any] = Operation(deadline_ms)
         make = request if callable(request) else (lambda version: request)
         key = request.API_KEY if isinstance(request, Message) else api_key
         assert key is not None, "a request that is made later needs its API key"
-        question = _Question(key, make, target, verdict, operation, max_version)
+        most = self.retries if retries is None else retries
+        question = _Question(key, make, target, verdict, operation, max_version, most)
         self._open.append(question)
         self._try(question, now_ms)
         return operation
@@ -201,9 +209,16 @@ class Requests:
         elif failure.kind is FailureKind.UNSUPPORTED_VERSION:
             self._fail(question, KafkaError(ErrorCode.UNSUPPORTED_VERSION, failure.message))
         else:
-            self._again(question, ErrorCode.NOT_COORDINATOR, failure.message or failure.kind.value, now_ms)
+            obstacle = failure.message or failure.kind.value
+            # Who does not answer may have moved.
+            self._again(
+                question, ErrorCode.NOT_COORDINATOR, obstacle, now_ms, told=ErrorCode.NETWORK_EXCEPTION
+            )
 
-    def _again(self, question: _Question, code: int, obstacle: str, now_ms: int) -> None:
+    def _again(
+        self, question: _Question, code: int, obstacle: str, now_ms: int, *, told: int | None = None
+    ) -> None:
+        """Asks again later, if that may help; `told` is the code for the user when there are no `retries` left."""
         question.obstacle = obstacle
         if code not in RETRIABLE:
             self._fail(question, error_for(code, obstacle))
@@ -214,6 +229,9 @@ class Requests:
             else:
                 self._metadata.request_update(obstacle)
         question.attempts += 1
+        if question.attempts > question.retries:
+            self._fail(question, error_for(code if told is None else told, obstacle))
+            return
         question.at_ms = now_ms + self._backoff.after(question.attempts)
 
     def _fail(self, question: _Question, error: Exception) -> None:

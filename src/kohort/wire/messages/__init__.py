@@ -47,6 +47,8 @@ APIS = {
     47: Api("offset_delete", "OffsetDelete", 0, 0),
     60: Api("describe_cluster", "DescribeCluster", 0, 2),
     61: Api("describe_producers", "DescribeProducers", 0, 0),
+    69: Api("consumer_group_describe", "ConsumerGroupDescribe", 0, 1),
     74: Api("list_config_resources", "ListConfigResources", 0, 1),
     75: Api("describe_topic_partitions", "DescribeTopicPartitions", 0, 0),
+    77: Api("share_group_describe", "ShareGroupDescribe", 1, 1),
 }

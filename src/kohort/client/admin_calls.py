@@ -1,0 +1,174 @@
+"""What each call of Admin and AsyncAdmin does with the arguments that a user gave: checks them, and makes steps of it.
+
+The steps themselves are in `admin_topics` and `admin_groups`. Arguments are checked when the call is made, before the
+first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from kohort.client.admin_groups import GroupCalls
+from kohort.client.admin_topics import BROKER, TOPIC, TopicCalls
+from kohort.client.admin_types import (
+    ClusterDescription,
+    ConfigEntry,
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+    TopicDescription,
+)
+from kohort.client.metadata import Metadata
+from kohort.client.requests import Requests
+from kohort.client.steps import Steps
+from kohort.client.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from kohort.client.types import (
+    ByPartition,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+    as_partition,
+)
+
+REASON = "removed by an administrator"
+
+
+def _names(given: tuple[str, ...]) -> tuple[str, ...]:
+    for name in given:
+        if not isinstance(name, str):
+            raise ValueError(f'names are given one by one, as in ("a", "b"), not as {name!r}')
+    return given
+
+
+class AdminCalls:
+    def __init__(
+        self, requests: Requests, metadata: Metadata, clock: Callable[[], int], obstacle: Callable[[], str]
+    ) -> None:
+        self._topics = TopicCalls(requests, metadata, clock)
+        self._groups = GroupCalls(requests, metadata, clock)
+        self._topics.obstacle = self._groups.obstacle = obstacle
+
+    # --- topics ---------------------------------------------------------------------------------------
+
+    def create_topics(self, topics: Iterable[NewTopic], validate_only: bool, deadline_ms: int) -> Steps[None]:
+        return self._topics.create_topics(list(topics), deadline_ms, validate_only)
+
+    def delete_topics(self, topics: tuple[str, ...], deadline_ms: int) -> Steps[None]:
+        return self._topics.delete_topics(_names(topics), deadline_ms)
+
+    def list_topics(self, include_internal: bool, deadline_ms: int) -> Steps[list[str]]:
+        described = yield from self._topics.describe_topics(None, deadline_ms, include_internal)
+        return sorted(described)
+
+    def describe_topics(
+        self, topics: tuple[str, ...], deadline_ms: int
+    ) -> Steps[dict[str, TopicDescription]]:
+        return self._topics.describe_topics(_names(topics) or None, deadline_ms, True)
+
+    def create_partitions(
+        self,
+        counts: Mapping[str, int],
+        assignments: Mapping[str, list[list[int]]] | None,
+        deadline_ms: int,
+    ) -> Steps[None]:
+        return self._topics.create_partitions(counts, assignments or {}, deadline_ms)
+
+    # --- settings -------------------------------------------------------------------------------------
+
+    def topic_configs(
+        self, topics: tuple[str, ...], deadline_ms: int
+    ) -> Steps[dict[str, dict[str, ConfigEntry]]]:
+        return self._topics.describe_configs(TOPIC, _names(topics), deadline_ms)
+
+    def broker_configs(
+        self, brokers: tuple[int, ...], deadline_ms: int
+    ) -> Steps[dict[str, dict[str, ConfigEntry]]]:
+        return self._topics.describe_configs(BROKER, [str(broker) for broker in brokers], deadline_ms)
+
+    def alter_topic_configs(
+        self, changes: Mapping[str, Mapping[str, object | None]], validate_only: bool, deadline_ms: int
+    ) -> Steps[None]:
+        return self._topics.alter_configs(TOPIC, changes, deadline_ms, validate_only)
+
+    def alter_broker_configs(
+        self, changes: Mapping[int, Mapping[str, object | None]], validate_only: bool, deadline_ms: int
+    ) -> Steps[None]:
+        by_name = {str(broker): settings for broker, settings in changes.items()}
+        return self._topics.alter_configs(BROKER, by_name, deadline_ms, validate_only)
+
+    # --- records --------------------------------------------------------------------------------------
+
+    def delete_records(self, before: ByPartition[int], deadline_ms: int) -> Steps[dict[TopicPartition, int]]:
+        offsets = {as_partition(partition): offset for partition, offset in before.items()}
+        return self._topics.delete_records(offsets, deadline_ms)
+
+    def beginning_offsets(
+        self, partitions: Iterable[tuple[str, int]], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, int]]:
+        wanted = [as_partition(partition) for partition in partitions]
+        return self._topics.boundary_offsets(wanted, EARLIEST_TIMESTAMP, deadline_ms)
+
+    def end_offsets(
+        self, partitions: Iterable[tuple[str, int]], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, int]]:
+        wanted = [as_partition(partition) for partition in partitions]
+        return self._topics.boundary_offsets(wanted, LATEST_TIMESTAMP, deadline_ms)
+
+    def offsets_for_times(
+        self, times: ByPartition[int], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        wanted = {as_partition(partition): time for partition, time in times.items()}
+        return self._topics.offsets_for_times(wanted, deadline_ms)
+
+    # --- groups ---------------------------------------------------------------------------------------
+
+    def list_groups(self, states: tuple[str, ...], deadline_ms: int) -> Steps[list[GroupListing]]:
+        return self._groups.list_groups(_names(states), deadline_ms)
+
+    def describe_groups(
+        self, groups: tuple[str, ...], deadline_ms: int
+    ) -> Steps[dict[str, GroupDescription]]:
+        return self._groups.describe_groups(_names(groups), deadline_ms)
+
+    def delete_groups(self, groups: tuple[str, ...], deadline_ms: int) -> Steps[None]:
+        return self._groups.delete_groups(_names(groups), deadline_ms)
+
+    def remove_members(
+        self,
+        group_id: str,
+        members: tuple[str, ...],
+        instances: Iterable[str],
+        reason: str,
+        deadline_ms: int,
+    ) -> Steps[None]:
+        return self._groups.remove_members(group_id, _names(members), list(instances), reason, deadline_ms)
+
+    def group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[tuple[str, int]],
+        require_stable: bool,
+        deadline_ms: int,
+    ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
+        wanted = [as_partition(partition) for partition in partitions] or None
+        return self._groups.group_offsets(group_id, wanted, deadline_ms, require_stable)
+
+    def alter_group_offsets(
+        self, group_id: str, offsets: ByPartition[int | OffsetAndMetadata], deadline_ms: int
+    ) -> Steps[None]:
+        chosen = {
+            as_partition(partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
+            for partition, at in offsets.items()
+        }
+        return self._groups.alter_group_offsets(group_id, chosen, deadline_ms)
+
+    def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]], deadline_ms: int
+    ) -> Steps[None]:
+        wanted = [as_partition(partition) for partition in partitions]
+        return self._groups.delete_group_offsets(group_id, wanted, deadline_ms)
+
+    # --- the cluster ----------------------------------------------------------------------------------
+
+    def describe_cluster(self, deadline_ms: int) -> Steps[ClusterDescription]:
+        return self._topics.describe_cluster(deadline_ms)

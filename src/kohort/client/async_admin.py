@@ -1,0 +1,235 @@
+"""The admin client for asyncio. What its calls do is in `admin_calls`; here is how a task waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+
+from kohort.client.admin_calls import REASON, AdminCalls
+from kohort.client.admin_types import (
+    ClusterDescription,
+    ConfigEntry,
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+    TopicDescription,
+)
+from kohort.client.async_engine import AsyncEngine
+from kohort.client.config import ADMIN, SECURITY_OBJECTS, read_config
+from kohort.client.driving import deadline_after, run_steps_async
+from kohort.client.errors import ClosedClient
+from kohort.client.requests import Requests
+from kohort.client.steps import Steps, T
+from kohort.client.tls import security_for
+from kohort.client.types import ByPartition, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+
+class AsyncAdmin:
+    """As `Admin`, for asyncio: the same calls as coroutines. For any number of tasks of the loop that it is made on.
+
+    async with AsyncAdmin({"bootstrap.servers": "127.0.0.1:9092"}) as admin:
+        await admin.create_topic("orders", partitions=3)
+        for partition, at in (await admin.group_offsets("billing")).items():
+            print(partition, at.offset)
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+        self._config, objects = read_config(ADMIN, settings, keywords, SECURITY_OBJECTS)
+        self._engine = engine = AsyncEngine(self._config, security=security_for(self._config, objects))
+        requests = Requests(engine.out, self._config, engine.metadata, engine.jitter)
+        engine.add(requests, "requests")
+        self._calls = AdminCalls(requests, engine.metadata, engine.now_ms, lambda: engine.network.last_error)
+        self._closed = False
+
+    async def __aenter__(self) -> AsyncAdmin:
+        return self
+
+    async def __aexit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connections; calls of other tasks that still wait raise ClosedClient."""
+        if not self._closed:
+            self._closed = True
+            self._engine.close()
+
+    # --- topics ---------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, object] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """-1 leaves a count to the broker's defaults."""
+        topic = NewTopic(name, partitions, replication_factor, configs or {})
+        await self.create_topics([topic], timeout=timeout)
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout: float | None = None
+    ) -> None:
+        """Several at once; `validate_only` makes none and raises what would be wrong."""
+        await self._run(self._calls.create_topics(topics, validate_only, self._deadline(timeout)))
+
+    async def delete_topics(self, *topics: str, timeout: float | None = None) -> None:
+        """With all their records."""
+        await self._run(self._calls.delete_topics(topics, self._deadline(timeout)))
+
+    async def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
+        """The names of all topics, sorted."""
+        return await self._run(self._calls.list_topics(include_internal, self._deadline(timeout)))
+
+    async def describe_topics(
+        self, *topics: str, timeout: float | None = None
+    ) -> dict[str, TopicDescription]:
+        """Partitions, leaders and replicas; of all topics if none are named."""
+        return await self._run(self._calls.describe_topics(topics, self._deadline(timeout)))
+
+    async def create_partitions(
+        self,
+        counts: Mapping[str, int],
+        *,
+        assignments: Mapping[str, list[list[int]]] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Gives topics more partitions: `admin.create_partitions({"orders": 6})` makes it six in all."""
+        await self._run(self._calls.create_partitions(counts, assignments, self._deadline(timeout)))
+
+    # --- settings -------------------------------------------------------------------------------------
+
+    async def topic_configs(
+        self, *topics: str, timeout: float | None = None
+    ) -> dict[str, dict[str, ConfigEntry]]:
+        """The settings of topics, by their names."""
+        return await self._run(self._calls.topic_configs(topics, self._deadline(timeout)))
+
+    async def broker_configs(
+        self, *brokers: int, timeout: float | None = None
+    ) -> dict[str, dict[str, ConfigEntry]]:
+        """The settings of brokers, by their ids."""
+        return await self._run(self._calls.broker_configs(brokers, self._deadline(timeout)))
+
+    async def alter_topic_configs(
+        self,
+        changes: Mapping[str, Mapping[str, object | None]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Changes only what is named: `{"orders": {"retention.ms": 1000}}`; None takes one back to its default."""
+        await self._run(self._calls.alter_topic_configs(changes, validate_only, self._deadline(timeout)))
+
+    async def alter_broker_configs(
+        self,
+        changes: Mapping[int, Mapping[str, object | None]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """The same for brokers, by their ids."""
+        await self._run(self._calls.alter_broker_configs(changes, validate_only, self._deadline(timeout)))
+
+    # --- records --------------------------------------------------------------------------------------
+
+    async def delete_records(
+        self, before: ByPartition[int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Deletes what lies before these offsets (-1: all there is); returns the first offsets that are left."""
+        return await self._run(self._calls.delete_records(before, self._deadline(timeout)))
+
+    async def beginning_offsets(
+        self, *partitions: tuple[str, int], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offsets that these partitions have."""
+        return await self._run(self._calls.beginning_offsets(partitions, self._deadline(timeout)))
+
+    async def end_offsets(
+        self, *partitions: tuple[str, int], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Where the next records of these partitions will be written."""
+        return await self._run(self._calls.end_offsets(partitions, self._deadline(timeout)))
+
+    async def offsets_for_times(
+        self, times: ByPartition[int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the first record at or after a time (ms since 1970); None if there is none."""
+        return await self._run(self._calls.offsets_for_times(times, self._deadline(timeout)))
+
+    # --- groups ---------------------------------------------------------------------------------------
+
+    async def list_groups(self, *states: str, timeout: float | None = None) -> list[GroupListing]:
+        """All groups, or those in these states: `admin.list_groups("Stable")`."""
+        return await self._run(self._calls.list_groups(states, self._deadline(timeout)))
+
+    async def describe_groups(
+        self, *groups: str, timeout: float | None = None
+    ) -> dict[str, GroupDescription]:
+        """State, assignor and members of groups of any type; a group that does not exist is Dead."""
+        return await self._run(self._calls.describe_groups(groups, self._deadline(timeout)))
+
+    async def delete_groups(self, *groups: str, timeout: float | None = None) -> None:
+        """Groups without members, with all their offsets."""
+        await self._run(self._calls.delete_groups(groups, self._deadline(timeout)))
+
+    async def remove_members(
+        self,
+        group_id: str,
+        *members: str,
+        instances: Iterable[str] = (),
+        reason: str = REASON,
+        timeout: float | None = None,
+    ) -> None:
+        """These members by id or by group.instance.id; all of them if none are named."""
+        steps = self._calls.remove_members(group_id, members, instances, reason, self._deadline(timeout))
+        await self._run(steps)
+
+    async def group_offsets(
+        self,
+        group_id: str,
+        *partitions: tuple[str, int],
+        require_stable: bool = True,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group has committed: for these partitions, or for all.
+
+        Where a transaction that is still open would move an offset, it is waited for, unless `require_stable=False`.
+        """
+        steps = self._calls.group_offsets(group_id, partitions, require_stable, self._deadline(timeout))
+        return await self._run(steps)
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: ByPartition[int | OffsetAndMetadata],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Sets committed offsets of a group that has no members now."""
+        await self._run(self._calls.alter_group_offsets(group_id, offsets, self._deadline(timeout)))
+
+    async def delete_group_offsets(
+        self, group_id: str, *partitions: tuple[str, int], timeout: float | None = None
+    ) -> None:
+        """Forgets committed offsets of topics that the group is not subscribed to."""
+        await self._run(self._calls.delete_group_offsets(group_id, partitions, self._deadline(timeout)))
+
+    # --- the cluster ----------------------------------------------------------------------------------
+
+    async def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
+        """Its id, its nodes and which of them is the controller."""
+        return await self._run(self._calls.describe_cluster(self._deadline(timeout)))
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    def _deadline(self, timeout: float | None) -> int:
+        return deadline_after(self._engine, self._config, timeout)
+
+    async def _run(self, steps: Steps[T]) -> T:
+        if self._closed:
+            raise ClosedClient("this admin client is closed")
+        return await run_steps_async(self._engine, steps)
