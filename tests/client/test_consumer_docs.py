@@ -19,7 +19,6 @@ import pytest
 import kohort
 from kohort import AsyncConsumer, Consumer, OffsetAndMetadata
 from kohort.cli.client_settings import filled
-from kohort.client import errors
 from kohort.testing import Kafka
 from tests.client.consuming import PATIENCE_S, joined, poll_until, quick
 
@@ -111,7 +110,7 @@ def test_the_examples_print_what_they_are_for(orders: Kafka) -> None:
             printed[title] = seen.printed
     assert printed["Positions"][1] == "[1]"
     assert printed["Records as Arrow"] == ["6 1"]
-    assert printed["Deserializers and interceptors"][-1] == "[{'a': 1}, {'b': 2}] [1]"
+    assert printed["Deserializers and interceptors"][-1] == "[{'a': 1}, {'b': 2}] [(1, b'no document')]"
 
 
 def test_the_tables_of_settings_are_those_of_the_code() -> None:
@@ -128,7 +127,7 @@ def test_every_error_in_the_docs_exists() -> None:
     }
     assert len(named) >= 12
     for name in named:
-        assert issubclass(getattr(errors, name), kohort.KohortError)
+        assert issubclass(getattr(kohort, name), kohort.KohortError)
 
 
 def test_the_log_in_the_docs_is_what_a_consumer_logs(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:

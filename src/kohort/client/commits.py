@@ -8,6 +8,7 @@ earlier `poll` returned, once the user has called `poll` again.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -51,7 +52,7 @@ class Commits:
         self._queue = CommitQueue(out, config, coordinator, metadata, jitter)
         self._queue.membership = membership
         self._committed = CommittedOffsets(out, config, coordinator, metadata, jitter, self.lane_of_look_ups)
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: deque[Callable[[], None]] = deque()
         self._processed: Offsets = {}
         self._auto: Operation[Offsets] | None = None
         self._auto_at_ms: int | None = None
@@ -115,10 +116,9 @@ class Commits:
     def has_callbacks(self) -> bool:
         return bool(self._callbacks)
 
-    def take_callbacks(self) -> list[Callable[[], None]]:
-        """What is to be called in the user's thread, in the order of the commits."""
-        taken, self._callbacks = self._callbacks, []
-        return taken
+    def take_callback(self) -> Callable[[], None] | None:
+        """The next that is to be called in the user's thread, in the order of the commits."""
+        return self._callbacks.popleft() if self._callbacks else None
 
     @property
     def is_idle(self) -> bool:

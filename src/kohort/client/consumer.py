@@ -18,6 +18,7 @@ from kohort.client.consumer_core import ConsumerCore
 from kohort.client.driving import deadline_after, run_steps
 from kohort.client.engine import Engine
 from kohort.client.errors import ClosedClient, ConcurrentUse
+from kohort.client.interceptors import Interceptors
 from kohort.client.iteration import Iteration
 from kohort.client.listener import Listener, RebalanceCallback
 from kohort.client.records import Record, Records
@@ -94,9 +95,10 @@ class Consumer:
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
         self._config, objects = read_config(CONSUMER, settings, keywords, OBJECTS)
+        interceptors = Interceptors(objects.get("interceptors", ()))
         self._engine = Engine(self._config, security=security_for(self._config, objects))
         self._core = build_core(self._config, objects, self._engine)
-        self._calls = ConsumerCalls(self._core, self._engine.now_ms, objects.get("interceptors", ()))
+        self._calls = ConsumerCalls(self._core, self._engine.now_ms, interceptors)
         self._calls.obstacle = lambda: self._engine.network.last_error
         self._iteration = Iteration(self._core.subscription)
         self._owner: dict[str, int] = {}  # the thread inside; setdefault asks and takes in one step

@@ -93,6 +93,13 @@ class Outgoing:
             except Exception:
                 _log.exception("on_ack of %r failed", interceptor)
 
+    def close_interceptors(self) -> None:
+        for interceptor in self.interceptors:
+            try:
+                getattr(interceptor, "close", lambda: None)()
+            except Exception:
+                _log.exception("close of %r failed", interceptor)
+
     def with_acknowledgement(self, callback: OnDelivery | None) -> OnDelivery | None:
         """The user's callback, and the interceptors before it."""
         if not self.interceptors:

@@ -241,6 +241,12 @@ class Records(Sequence[Record]):
                 f"to go on without this record, seek to offset {record.offset + 1}",
                 where,
                 record.offset,
+                origin=origin,
+                timestamp=record.timestamp,
+                timestamp_type=record.timestamp_type,
+                key=record.key,
+                value=record.value,
+                headers=record.headers,
             ) from error
 
 
