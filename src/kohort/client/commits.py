@@ -48,6 +48,8 @@ class Commits:
         """Told of every commit that succeeded; called, like the callbacks, by whoever takes the callbacks."""
         self.fenced: FencedInstanceId | None = None
         """Set for good when an asynchronous commit found another consumer with this group.instance.id."""
+        self.warn: Callable[[int, str], None] = lambda now_ms, text: log.warning("%s", text)
+        """At what time, and what: a consumer has a way that counts what it says of the coordinator's node."""
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._queue = CommitQueue(out, config, coordinator, metadata, jitter)
         self._queue.membership = membership
@@ -165,8 +167,9 @@ class Commits:
             return False
         self._before_join = None
         if operation.error is not None:
-            log.warning(
-                "the commit before the rebalance failed: %s; records may be processed twice", operation.error
+            self.warn(
+                now_ms,
+                f"the commit before the rebalance failed: {operation.error}; records may be processed twice",
             )
         return True
 
@@ -216,7 +219,7 @@ class Commits:
         if operation.error is None:
             self._intercept(operation, now_ms)
             return
-        log.warning("auto-commit failed: %s", operation.error)
+        self.warn(now_ms, f"auto-commit failed: {operation.error}")
         if isinstance(operation.error, RetriableCommitFailed) and self._auto_at_ms is not None:
             self._auto_at_ms = min(self._auto_at_ms, now_ms + self._backoff.after(1))
 
@@ -238,7 +241,7 @@ class Commits:
         if callback is not None:
             self._callbacks.append(partial(callback, offsets, operation.error))
         elif operation.error is not None:
-            log.warning("an asynchronous commit failed: %s", operation.error)
+            self.warn(now_ms, f"an asynchronous commit failed: {operation.error}")
 
     def _intercept(self, operation: Operation[Offsets], now_ms: int) -> None:
         if self.on_commit is not None and operation.result:

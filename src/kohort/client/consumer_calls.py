@@ -412,8 +412,8 @@ class ConsumerCalls:
             failed.append((yield from self._tell_last_commits()))
         core.fetcher.close_sessions(self.clock())
         self._interceptors.close()
-        for error in filter(None, failed):
-            raise error
+        for first in filter(None, failed):
+            raise first
 
     def _tell_last_commits(self) -> Steps[Exception | None]:
         """Nobody calls again: what a callback raises keeps no other one from being called. Returns the first of it."""

@@ -12,6 +12,7 @@ from kohort.client.assignors import Assignor, load_assignors
 from kohort.client.backoff import Jitter
 from kohort.client.cluster import Cluster
 from kohort.client.commits import Commits
+from kohort.client.commits import log as commits_log
 from kohort.client.config import ConsumerConfig
 from kohort.client.effects import Answer, Outbox, Part
 from kohort.client.errors import DeserializationFailed, error_for
@@ -51,6 +52,7 @@ class ConsumerCore:
         self.commits = Commits(
             self.out, config, self.coordinator, self.subscription, self.metadata, jitter=jitter
         )
+        self.commits.warn = self._warn_of_coordinator
         self.metadata.lane_of_look_ups = self.commits.lane_of_look_ups
         self.membership: Membership | None = None
         if config.group_id is not None:
@@ -79,6 +81,12 @@ class ConsumerCore:
         if self.membership is not None:
             self._parts["membership"] = self.membership
         self.prefixes = tuple(self._parts)
+
+    def _warn_of_coordinator(self, now_ms: int, text: str) -> None:
+        node_id = self.coordinator.node_id
+        last_id = self.coordinator.last_node_id if node_id is None else node_id
+        node = "the coordinator" if last_id is None else self.metadata.name_of(last_id)
+        self.metadata.warnings.warn(commits_log, node, now_ms, text)
 
     # --- driven from outside ------------------------------------------------------------------------
 
