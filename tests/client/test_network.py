@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
