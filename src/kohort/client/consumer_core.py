@@ -7,6 +7,7 @@ operations that commands return.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from kohort.client.assignors import Assignor, load_assignors
 from kohort.client.backoff import Jitter
@@ -69,7 +70,7 @@ class ConsumerCore:
             self.commits.membership = self.membership
         self.positions = Positions(self.out, config, self.subscription, self.metadata, self.commits, jitter)
         self.fetcher = Fetcher(self.out, config, self.subscription, self.metadata, jitter)
-        self._deserializers: tuple[Deserializer | None, Deserializer | None] = (None, None)
+        self._deserializers: tuple[Deserializer[Any] | None, Deserializer[Any] | None] = (None, None)
         self._seen = -1  # the version of the cluster that was looked at last
         self._topic_error: KafkaError | None = None
         self._parts: dict[str, Part] = {
@@ -147,7 +148,7 @@ class ConsumerCore:
 
     # --- records --------------------------------------------------------------------------------------
 
-    def deserialize_with(self, key: Deserializer | None, value: Deserializer | None) -> None:
+    def deserialize_with(self, key: Deserializer[Any] | None, value: Deserializer[Any] | None) -> None:
         """From now on `take` gives objects instead of bytes."""
         for kind, function in (("key", key), ("value", value)):
             if function is not None and not callable(function):
@@ -161,12 +162,12 @@ class ConsumerCore:
         states = self.subscription.partitions
         return {p: (state, state.position) for p in self.fetcher.buffered if (state := states.get(p))}
 
-    def take(self, max_records: int, now_ms: int) -> dict[TopicPartition, Records]:
+    def take(self, max_records: int, now_ms: int) -> dict[TopicPartition, Records[Any, Any]]:
         """What poll returns. A record that cannot be deserialized stays the next one until the user seeks past it."""
         taken = self.fetcher.take(max_records, now_ms)
         if self._deserializers == (None, None):
             return taken
-        done: dict[TopicPartition, Records] = {}
+        done: dict[TopicPartition, Records[Any, Any]] = {}
         failures: list[DeserializationFailed] = []
         for partition, records in taken.items():
             records.key_deserializer, records.value_deserializer = self._deserializers
