@@ -43,7 +43,7 @@ messages: setup ## src/kohort/wire/messages from src/kohort/wire/schema
 
 supported: setup ## SUPPORTED.md and the settings in docs/ from the tables that the code runs on
 	$(BIN)/python -m kohort.cli.supported > SUPPORTED.md
-	$(BIN)/python -m kohort.cli.client_settings docs/consumer.md docs/admin.md
+	$(BIN)/python -m kohort.cli.client_settings docs/consumer.md docs/producer.md docs/admin.md
 
 interop: setup ## Apache Kafka's client and tools, kafkajs, kcat (Maven Central, npm, Debian)
 	$(BIN)/python -m pytest -m interop tests/interop

@@ -16,11 +16,12 @@ SOURCE = Path(kohort.__file__).parent
 # A room and the rooms that it may import besides itself. `kohort` is the package's own __init__.py, which
 # loads the client's names when they are used: who has a use for its version or place may have it.
 MAY_IMPORT = {
-    "kohort": {"client", "wire"},
-    "settings": set[str](),
+    "kohort": {"client", "wire", "settings"},
+    "errors": set[str](),
+    "settings": {"errors"},
     "exposition": {"settings"},
     "loopback": set[str](),
-    "wire": set[str](),
+    "wire": {"errors"},
     "log": {"kohort", "wire", "settings"},
     "coordinator": {"wire", "settings"},
     "broker": {"kohort", "wire", "log", "coordinator", "settings", "exposition", "loopback"},

@@ -107,3 +107,12 @@ def test_values_are_written_as_kafka_writes_them() -> None:
     assert [as_text(value) for value in (True, False, 5, 0.5, "x", ("a", "b"), (), None)] == [
         "true", "false", "5", "0.5", "x", "a,b", "", None,
     ]  # fmt: skip
+
+
+def test_a_wrong_setting_is_one_of_kohorts_errors_and_still_a_value_error() -> None:
+    import kohort
+
+    assert kohort.SettingError is SettingError
+    assert "SettingError" in dir(kohort)
+    assert issubclass(SettingError, kohort.KohortError)
+    assert issubclass(SettingError, ValueError)

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from kohort.client.types import OffsetAndTimestamp as OffsetAndTimestamp
     from kohort.client.types import RecordMetadata as RecordMetadata
     from kohort.client.types import TopicPartition as TopicPartition
+    from kohort.settings import SettingError as SettingError
     from kohort.wire.errors import ErrorCode as ErrorCode
     from kohort.wire.errors import KafkaError as KafkaError
     from kohort.wire.errors import KohortError as KohortError
@@ -137,6 +138,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "RecordMetadata",
         "TopicPartition",
     ),
+    "settings": ("SettingError",),
     "wire.errors": ("ErrorCode", "KafkaError", "KohortError"),
 }
 _HOME = {name: f"kohort.{module}" for module, names in _NAMES.items() for name in names}

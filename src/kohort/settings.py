@@ -20,6 +20,8 @@ from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
+from kohort.errors import KohortError
+
 Value = int | float | bool | str | tuple[str, ...] | None
 Check = Callable[[Any], str | None]
 """What is wrong with a parsed value, in Kafka's words, or None."""
@@ -51,7 +53,7 @@ class Source(IntEnum):
     DEFAULT_CONFIG = 5
 
 
-class SettingError(ValueError):
+class SettingError(KohortError, ValueError):
     """A setting that is unknown, wrong or contradicts another one; the text says what is allowed."""
 
 
@@ -204,7 +206,7 @@ class Table(Generic[T]):
 
     def __init__(self, cls: Callable[..., T], what: str) -> None:
         self._cls = cls
-        self._what = what
+        self.what = what
         rows = (spec.metadata["setting"] for spec in fields(cls) if "setting" in spec.metadata)  # type: ignore[arg-type]
         self.settings: dict[str, Setting] = {row.name: row for row in rows}
 
@@ -218,7 +220,7 @@ class Table(Generic[T]):
             return self.settings[name]
         except KeyError:
             known = [row.name for row in self]
-            raise SettingError(f"Unknown {self._what} config name: {name}{nearest(name, known)}") from None
+            raise SettingError(f"Unknown {self.what} config name: {name}{nearest(name, known)}") from None
 
     def read(self, values: Mapping[str, str]) -> dict[str, Value]:
         """Field name -> parsed value, of what is given."""

@@ -1,5 +1,31 @@
 """Where Spark looks for `format("kohort")`: it imports every package named pyspark_* and takes its DefaultSource."""
 
-from kohort.spark.source import KohortDataSource as DefaultSource
+from typing import TYPE_CHECKING
+
+from kohort.spark.versions import UnsupportedPySpark, check_pyspark
+
+if TYPE_CHECKING:
+    from kohort.spark.source import KohortDataSource as DefaultSource
+else:
+    try:
+        check_pyspark()
+    except UnsupportedPySpark as unsupported:
+        try:
+            from pyspark.sql.datasource import DataSource
+        except ImportError:
+            raise unsupported from None
+        words = str(unsupported)
+
+        class DefaultSource(DataSource):
+            """Stands in for the source: an import that failed would take all other sources in Python down with it."""
+
+            @classmethod
+            def name(cls):
+                return "kohort"
+
+            def __init__(self, options):
+                raise UnsupportedPySpark(words)
+    else:
+        from kohort.spark.source import KohortDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -206,7 +206,10 @@ def test_members_are_removed_and_the_consumer_joins_again(
         ({}, "bootstrap.servers is missing"),
         ({"bootstrap.server": "x:1"}, "did you mean bootstrap.servers"),
         ({"bootstrap.servers": "x:1", "retries": "many"}, "retries"),
-        ({"bootstrap.servers": "x:1", "metric.reporters": "a"}, "there is no JMX here"),
+        (
+            {"bootstrap.servers": "x:1", "bootstrap.controllers": "a"},
+            "admin does not have yet: brokers are asked",
+        ),
     ],
 )
 def test_a_wrong_setting_is_explained(settings: dict[str, object], says: str) -> None:

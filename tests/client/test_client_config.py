@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
+from kohort import Admin, AsyncConsumer, AsyncProducer, Consumer, KohortError, Producer, SettingError
 from kohort.client.config import (
     ADMIN,
     CONSUMER,
-    NOT_NEEDED,
     PRODUCER,
+    SECURITY_OBJECTS,
     ConsumerConfig,
     ProducerConfig,
     read_config,
 )
 from kohort.client.subscription import EARLIEST, LATEST, NO_RESET
-from kohort.settings import SettingError, Table
+from kohort.settings import Table
 
 SERVERS = {"bootstrap.servers": "a:9092"}
 
@@ -100,16 +101,39 @@ def test_an_unknown_name_is_an_error_that_names_the_right_one(
         read_config(table, SERVERS | {wrong: "1"}, {}, ("value.deserializer",))
 
 
-@pytest.mark.parametrize("name", NOT_NEEDED)
-def test_settings_of_other_clients_say_why_they_are_not_needed(name: str) -> None:
-    with pytest.raises(SettingError) as error:
-        read_config(CONSUMER, SERVERS | {name: "1"}, {})
-    assert NOT_NEEDED[name] in str(error.value)
-
-
 def test_a_consumer_has_no_settings_of_a_producer() -> None:
-    with pytest.raises(SettingError, match=r"unknown setting linger.ms"):
+    with pytest.raises(SettingError, match=r"unknown setting linger.ms: it is a setting of the producer"):
         consumer(linger_ms=5)
+
+
+# --- what is not a dict -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [Consumer, Producer, Admin])
+@pytest.mark.parametrize(
+    "wrong", ["orders", b"orders", ["bootstrap.servers"], 5, [("bootstrap.servers", "a:1")]]
+)
+def test_settings_that_are_no_dict_get_words(cls: Any, wrong: object) -> None:
+    with pytest.raises(SettingError, match=f"are a dict, as in .*; not {type(wrong).__name__}") as error:
+        cls(wrong, bootstrap_servers="127.0.0.1:9")
+    assert isinstance(error.value, KohortError)
+    assert ("subscribe()" in str(error.value)) == (cls is Consumer and wrong == "orders")
+
+
+@pytest.mark.parametrize("cls", [AsyncConsumer, AsyncProducer])
+async def test_settings_that_are_no_dict_get_words_from_asyncio_too(cls: Any) -> None:
+    with pytest.raises(SettingError, match="are a dict"):
+        cls("orders", bootstrap_servers="127.0.0.1:9")
+
+
+def test_a_name_that_is_no_string_gets_words() -> None:
+    with pytest.raises(SettingError, match="a setting has a string as its name, not 5"):
+        read_config(CONSUMER, {5: "orders"}, {})  # type: ignore[dict-item]
+
+
+def test_an_object_may_have_an_underscore_in_its_name() -> None:
+    _, objects = read_config(CONSUMER, SERVERS, {"oauth_cb": print}, SECURITY_OBJECTS)
+    assert objects == {"oauth_cb": print}
 
 
 # --- wrong and contradictory values ---------------------------------------------------------------------------------

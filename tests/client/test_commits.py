@@ -52,7 +52,7 @@ class Callbacks:
         self.told.append((offsets[ORDERS_0].offset, error))
 
     def run(self) -> list[int]:
-        for call in self.world.commits.take_callbacks():
+        while (call := self.world.commits.take_callback()) is not None:
             call()
         return [offset for offset, _ in self.told]
 

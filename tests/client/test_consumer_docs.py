@@ -19,7 +19,6 @@ import pytest
 import kohort
 from kohort import AsyncConsumer, Consumer, OffsetAndMetadata
 from kohort.cli.client_settings import filled
-from kohort.client import errors
 from kohort.testing import Kafka
 from tests.client.consuming import PATIENCE_S, joined, poll_until, quick
 
@@ -111,14 +110,31 @@ def test_the_examples_print_what_they_are_for(orders: Kafka) -> None:
             printed[title] = seen.printed
     assert printed["Positions"][1] == "[1]"
     assert printed["Records as Arrow"] == ["6 1"]
-    assert printed["Deserializers and interceptors"][-1] == "[{'a': 1}, {'b': 2}] [1]"
+    assert printed["Deserializers and interceptors"][-1] == "[{'a': 1}, {'b': 2}] [(1, b'no document')]"
 
 
-def test_the_tables_of_settings_are_those_of_the_code() -> None:
+@pytest.mark.parametrize("path", sorted(DOCS.parent.glob("*.md")), ids=lambda path: path.name)
+def test_the_tables_of_settings_are_those_of_the_code(path: Path) -> None:
+    page = path.read_text("utf-8")
+    assert page == filled(page), f"run python -m kohort.cli.client_settings docs/{path.name}"
+
+
+def test_consumer_and_producer_have_their_settings_in_the_docs() -> None:
     page = DOCS.read_text("utf-8")
-    assert page == filled(page), "run python -m kohort.cli.client_settings docs/consumer.md"
     assert page.count("| `max.poll.interval.ms` | `300000` |") == 1
     assert page.count("| `bootstrap.servers` |") == 1
+    producers = DOCS.with_name("producer.md").read_text("utf-8")
+    assert producers.count("| `delivery.timeout.ms` | `120000` |") == 1
+    assert "| `bootstrap.servers` |" not in producers
+
+
+def test_the_example_of_the_producers_page_works(kafka: Kafka) -> None:
+    (example,) = re.findall(
+        r"^```python\n(.*?)^```", DOCS.with_name("producer.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    seen = Seen(0)
+    exec(on(kafka, example), {"print": seen.print})
+    assert seen.printed[0].startswith("RecordMetadata(topic='orders', partition=0, offset=0")
 
 
 def test_every_error_in_the_docs_exists() -> None:
@@ -128,7 +144,7 @@ def test_every_error_in_the_docs_exists() -> None:
     }
     assert len(named) >= 12
     for name in named:
-        assert issubclass(getattr(errors, name), kohort.KohortError)
+        assert issubclass(getattr(kohort, name), kohort.KohortError)
 
 
 def test_the_log_in_the_docs_is_what_a_consumer_logs(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:

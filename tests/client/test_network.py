@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -493,12 +494,13 @@ def test_a_wrong_address_is_tried_until_the_time_is_up_and_then_named(
     unused_port: int,
 ) -> None:
     address = f"127.0.0.1:{unused_port}"
+    began = time.monotonic()
     with caplog.at_level(logging.INFO), driven(address) as client:
         failure = client.failure("Connection refused", timeout_ms=150)
         assert address in failure.message
         assert client.engine.network.last_error == f"{address}: Connection refused"
     logged = [r for r in caplog.records if r.name == "kohort.client.network" and address in r.getMessage()]
-    assert len(logged) == 1  # not one per attempt
+    assert 1 <= len(logged) <= 1 + (time.monotonic() - began) / 5  # not one per attempt
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,29 @@ def test_a_deserializer_that_fails_is_an_error_that_names_the_record() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+@pytest.mark.parametrize("origin", ["key", "value"])
+def test_a_deserializer_that_fails_leaves_the_record_as_it_was_read(origin: str) -> None:
+    def deserialize(topic: str, data: bytes) -> str:
+        if data == b"bad":
+            raise LookupError(topic)
+        return data.decode()
+
+    key, value = (b"bad", b"v") if origin == "key" else (b"k", b"bad")
+    batch = wire.encode_batch([wire.Record(7, T, key, value, [("h", b"1"), ("h", None)])])
+    records = records_of(batch, key_deserializer=deserialize, value_deserializer=deserialize)
+    with pytest.raises(DeserializationFailed, match=f"the {origin} deserializer failed") as caught:
+        list(records)
+    failed = caught.value
+    assert (failed.origin, failed.key, failed.value) == (origin, key, value)
+    assert failed.headers == [("h", b"1"), ("h", None)]
+    assert (failed.topic, failed.partition, failed.offset) == (
+        "orders",
+        ("orders", 3),
+        records.columns.offsets[0],
+    )
+    assert (failed.timestamp, failed.timestamp_type) == (T, 0)
+
+
 def test_equality_with_lists_and_what_records_tell_of_themselves() -> None:
     records = records_of(simple(0, 3))
     assert records == list(records)

@@ -226,9 +226,11 @@ def why_no_spark() -> str | None:
     import os
 
     from kohort.spark.java import NoJava, find_java
+    from kohort.spark.versions import UnsupportedPySpark, check_pyspark
 
     try:
+        check_pyspark()
         find_java(os.environ)
-    except NoJava as missing:
+    except (NoJava, UnsupportedPySpark) as missing:
         return str(missing)
     return None

@@ -21,6 +21,7 @@ from kohort.spark.pipeline_state import (
     known_pipelines,
     state_directory,
 )
+from kohort.spark.versions import UnsupportedPySpark, check_pyspark
 
 _COLUMNS = ("PIPELINE", "STATE", "PID", "BATCH", "ROWS", "ROWS/S", "LAG", "GROUPS", "ORIGIN")
 
@@ -41,7 +42,9 @@ def pipeline(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, root: Path) -> int:
     try:
-        import pyspark  # noqa: F401
+        check_pyspark()
+    except UnsupportedPySpark as unsupported:
+        raise PipelineError(str(unsupported)) from None
     except ImportError:
         raise PipelineError('pipelines run on Spark: pip install "kohort[spark]"') from None
     from kohort.spark.pipeline import DEFAULT_BOOTSTRAP, Run, find_pipeline, run_pipeline, sort_settings

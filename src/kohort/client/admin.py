@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
+from typing import TYPE_CHECKING, Unpack
 
 from kohort.client.admin_calls import REASON, AdminCalls
 from kohort.client.admin_types import (
@@ -23,6 +24,9 @@ from kohort.client.steps import Steps, T
 from kohort.client.tls import security_for
 from kohort.client.types import ByPartition, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
+if TYPE_CHECKING:
+    from kohort.client.keywords import AdminKeywords
+
 
 class Admin:
     """Makes, describes, changes and deletes what a cluster has. For any number of threads.
@@ -36,7 +40,9 @@ class Admin:
     `errors` and `results` say which. All timeouts are in seconds; without one `default.api.timeout.ms` holds.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]
+    ) -> None:
         self._config, objects = read_config(ADMIN, settings, keywords, SECURITY_OBJECTS)
         self._engine = engine = Engine(self._config, security=security_for(self._config, objects))
         requests = Requests(engine.out, self._config, engine.metadata, engine.jitter)

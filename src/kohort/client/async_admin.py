@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
+from typing import TYPE_CHECKING, Unpack
 
 from kohort.client.admin_calls import REASON, AdminCalls
 from kohort.client.admin_types import (
@@ -23,6 +24,9 @@ from kohort.client.steps import Steps, T
 from kohort.client.tls import security_for
 from kohort.client.types import ByPartition, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
+if TYPE_CHECKING:
+    from kohort.client.keywords import AdminKeywords
+
 
 class AsyncAdmin:
     """As `Admin`, for asyncio: the same calls as coroutines. For any number of tasks of the loop that it is made on.
@@ -33,7 +37,9 @@ class AsyncAdmin:
             print(partition, at.offset)
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]
+    ) -> None:
         self._config, objects = read_config(ADMIN, settings, keywords, SECURITY_OBJECTS)
         self._engine = engine = AsyncEngine(self._config, security=security_for(self._config, objects))
         requests = Requests(engine.out, self._config, engine.metadata, engine.jitter)

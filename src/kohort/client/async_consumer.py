@@ -8,17 +8,18 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kohort.client.async_engine import AsyncEngine
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.consumer import OBJECTS, OffsetMap, Polled, build_core, checked_limit
+from kohort.client.consumer import OBJECTS, OffsetMap, Polled, build_core, checked_limit, with_deserializers
 from kohort.client.consumer_calls import ConsumerCalls, Offsets
 from kohort.client.driving import deadline_after, run_steps_async
 from kohort.client.errors import ClosedClient, ConcurrentUse, Wakeup
+from kohort.client.interceptors import Interceptors
 from kohort.client.iteration import Iteration
 from kohort.client.listener import Listener, RebalanceCallback
-from kohort.client.records import Record
+from kohort.client.records import Deserializer, K, Record, V
 from kohort.client.steps import Steps, T
 from kohort.client.tls import security_for
 from kohort.client.types import (
@@ -33,8 +34,10 @@ from kohort.client.types import (
 if TYPE_CHECKING:
     import pyarrow
 
+    from kohort.client.keywords import ConsumerKeywords
 
-class AsyncConsumer:
+
+class AsyncConsumer(Generic[K, V]):
     """Reads topics, alone or as a member of a group, on the event loop in which it is made.
 
     async with AsyncConsumer({"bootstrap.servers": "127.0.0.1:9092", "group.id": "orders"}) as consumer:
@@ -47,11 +50,21 @@ class AsyncConsumer:
     loses the partitions. For one task at a time; only `wakeup` may come from another. All timeouts are in seconds.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        self._config, objects = read_config(CONSUMER, settings, keywords, OBJECTS)
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        /,
+        *,
+        key_deserializer: Deserializer[K] | None = None,
+        value_deserializer: Deserializer[V] | None = None,
+        **keywords: Unpack[ConsumerKeywords],
+    ) -> None:
+        given = with_deserializers(keywords, key_deserializer, value_deserializer)
+        self._config, objects = read_config(CONSUMER, settings, given, OBJECTS)
+        interceptors = Interceptors(objects.get("interceptors", ()))
         self._engine = AsyncEngine(self._config, security=security_for(self._config, objects))
         self._core = build_core(self._config, objects, self._engine)
-        self._calls = ConsumerCalls(self._core, self._engine.now_ms, objects.get("interceptors", ()))
+        self._calls = ConsumerCalls(self._core, self._engine.now_ms, interceptors)
         self._calls.obstacle = lambda: self._engine.network.last_error
         self._iteration = Iteration(self._core.subscription)
         self._owner: asyncio.Task[Any] | None = None
@@ -60,7 +73,7 @@ class AsyncConsumer:
         self._closer: asyncio.Task[Any] | None = None
         self._pid = os.getpid()
 
-    async def __aenter__(self) -> AsyncConsumer:
+    async def __aenter__(self) -> AsyncConsumer[K, V]:
         return self
 
     async def __aexit__(
@@ -106,14 +119,14 @@ class AsyncConsumer:
 
     # --- records --------------------------------------------------------------------------------------
 
-    async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Polled:
+    async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Polled[K, V]:
         """Records by partition, as soon as there are any; empty if none came in time. Keeps the membership alive.
 
         for partition, records in (await consumer.poll(1.0)).items():
             for record in records: ...
         """
         limit = checked_limit(max_records, self._config.max_poll_records)
-        empty: Polled = {}
+        empty: Polled[K, V] = {}
         take = self._core.take
         steps = self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty)
         taken = await self._run(steps)
@@ -135,7 +148,7 @@ class AsyncConsumer:
         take = partial(self._core.fetcher.take_arrow, max_records, columns, binary_view=binary_view)
         return await self._run(self._calls.poll(self._deadline(timeout), take, None))
 
-    def __aiter__(self) -> AsyncGenerator[Record, None]:
+    def __aiter__(self) -> AsyncGenerator[Record[K, V], None]:
         """Records one by one, without end. What was not given out yet is not committed, and is read again."""
         return self._iteration.over_async(lambda: self.poll(1.0))
 

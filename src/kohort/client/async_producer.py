@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kohort.client.accumulator import Accumulator
 from kohort.client.async_engine import AsyncEngine
@@ -17,7 +17,7 @@ from kohort.client.driving import deadline_after
 from kohort.client.engine import FAR_MS
 from kohort.client.errors import ClosedClient
 from kohort.client.fast_send import fast_send
-from kohort.client.outgoing import Outgoing, ProducerRecord
+from kohort.client.outgoing import K, Outgoing, ProducerRecord, Serializer, V
 from kohort.client.producer import send_slowly_after_fork
 from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
@@ -27,6 +27,8 @@ from kohort.client.types import RecordMetadata
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from kohort.client.keywords import ProducerKeywords
 
 _NS_PER_MS = 1_000_000
 
@@ -98,7 +100,7 @@ def _told(batch: Batch) -> asyncio.Future[None]:
     return told
 
 
-class AsyncProducer:
+class AsyncProducer(Generic[K, V]):
     """As `Producer`, for asyncio. Made on a running loop, used on that loop alone.
 
     async with AsyncProducer({"bootstrap.servers": "127.0.0.1:9092"}) as producer:
@@ -114,13 +116,13 @@ class AsyncProducer:
         settings: Mapping[str, object] | None = None,
         /,
         *,
-        key_serializer: Callable[[str, Any], bytes | None] | None = None,
-        value_serializer: Callable[[str, Any], bytes | None] | None = None,
-        **keywords: object,
+        key_serializer: Serializer[K] | None = None,
+        value_serializer: Serializer[V] | None = None,
+        **keywords: Unpack[ProducerKeywords],
     ) -> None:
         serializers = {"key_serializer": key_serializer, "value_serializer": value_serializer}
         given = {name: each for name, each in serializers.items() if each is not None}
-        outgoing = Outgoing(settings, {**given, **keywords}, random.random)
+        outgoing = Outgoing(settings, {**keywords, **given}, random.random)
         config = outgoing.config
         self._engine = engine = AsyncEngine(config, security=security_for(config, outgoing.objects))
         self._accumulator: Accumulator[AsyncDelivery] = Accumulator(
@@ -140,7 +142,7 @@ class AsyncProducer:
         send_slowly_after_fork(self)
         self._turn_soon()
 
-    async def __aenter__(self) -> AsyncProducer:
+    async def __aenter__(self) -> AsyncProducer[K, V]:
         return self
 
     async def __aexit__(
@@ -153,8 +155,8 @@ class AsyncProducer:
     async def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -177,7 +179,7 @@ class AsyncProducer:
         return made
 
     async def send_and_wait(
-        self, topic: str, value: Any = None, key: Any = None, **rest: Any
+        self, topic: str, value: V | None = None, key: K | None = None, **rest: Any
     ) -> RecordMetadata:
         """Sends a record (see `send` for the rest) and waits until it is written."""
         return await (await self.send(topic, value, key, **rest))

@@ -8,6 +8,7 @@ earlier `poll` returned, once the user has called `poll` again.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -47,11 +48,13 @@ class Commits:
         """Told of every commit that succeeded; called, like the callbacks, by whoever takes the callbacks."""
         self.fenced: FencedInstanceId | None = None
         """Set for good when an asynchronous commit found another consumer with this group.instance.id."""
+        self.warn: Callable[[int, str], None] = lambda now_ms, text: log.warning("%s", text)
+        """At what time, and what: a consumer has a way that counts what it says of the coordinator's node."""
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._queue = CommitQueue(out, config, coordinator, metadata, jitter)
         self._queue.membership = membership
         self._committed = CommittedOffsets(out, config, coordinator, metadata, jitter, self.lane_of_look_ups)
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: deque[Callable[[], None]] = deque()
         self._processed: Offsets = {}
         self._auto: Operation[Offsets] | None = None
         self._auto_at_ms: int | None = None
@@ -117,10 +120,9 @@ class Commits:
     def has_callbacks(self) -> bool:
         return bool(self._callbacks)
 
-    def take_callbacks(self) -> list[Callable[[], None]]:
-        """What is to be called in the user's thread, in the order of the commits."""
-        taken, self._callbacks = self._callbacks, []
-        return taken
+    def take_callback(self) -> Callable[[], None] | None:
+        """The next that is to be called in the user's thread, in the order of the commits."""
+        return self._callbacks.popleft() if self._callbacks else None
 
     @property
     def is_idle(self) -> bool:
@@ -169,8 +171,9 @@ class Commits:
             return False
         self._before_join = None
         if operation.error is not None:
-            log.warning(
-                "the commit before the rebalance failed: %s; records may be processed twice", operation.error
+            self.warn(
+                now_ms,
+                f"the commit before the rebalance failed: {operation.error}; records may be processed twice",
             )
         return True
 
@@ -220,7 +223,7 @@ class Commits:
         if operation.error is None:
             self._intercept(operation, now_ms)
             return
-        log.warning("auto-commit failed: %s", operation.error)
+        self.warn(now_ms, f"auto-commit failed: {operation.error}")
         if isinstance(operation.error, RetriableCommitFailed) and self._auto_at_ms is not None:
             self._auto_at_ms = min(self._auto_at_ms, now_ms + self._backoff.after(1))
 
@@ -242,7 +245,7 @@ class Commits:
         if callback is not None:
             self._callbacks.append(partial(callback, offsets, operation.error))
         elif operation.error is not None:
-            log.warning("an asynchronous commit failed: %s", operation.error)
+            self.warn(now_ms, f"an asynchronous commit failed: {operation.error}")
 
     def _intercept(self, operation: Operation[Offsets], now_ms: int) -> None:
         if self.on_commit is not None and operation.result:

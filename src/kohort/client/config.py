@@ -1,7 +1,8 @@
 """The settings of consumer, producer and admin, by Kafka's names; as a dict or as keywords (`group_id=`).
 
 Values may be given as Kafka writes them ("true", "500") or as Python has them (True, 500, a list, a callable).
-An unknown name is an error that names the nearest right one.
+An unknown name is an error that names the nearest right one; what of Kafka's settings is not here is in
+`missing_settings`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from kohort.client.missing_settings import is_missing
 from kohort.client.subscription import EARLIEST, LATEST, NO_RESET, Reset
 from kohort.settings import (
     INT_MAX,
@@ -24,22 +26,6 @@ from kohort.settings import (
     one_of,
     setting,
 )
-
-# Settings of Kafka's Java or C clients that have no meaning here, and why.
-NOT_NEEDED = {
-    "metric.reporters": "there is no JMX here",
-    "metrics.num.samples": "there is no JMX here",
-    "metrics.recording.level": "there is no JMX here",
-    "metrics.sample.window.ms": "there is no JMX here",
-    "auto.include.jmx.reporter": "there is no JMX here",
-    "enable.metrics.push": "metrics are not pushed to the broker",
-    "group.remote.assignor": "it belongs to group.protocol=consumer, which is not supported here",
-    "enable.partition.eof": "compare position() with end_offsets(), or use lag()",
-    "queue.buffering.max.ms": "Kafka's name for it is linger.ms",
-    "queue.buffering.max.kbytes": "Kafka's name for it is buffer.memory",
-    "message.timeout.ms": "Kafka's name for it is delivery.timeout.ms",
-    "broker.address.family": "all addresses of a name are tried",
-}
 
 # Settings that are objects, for all clients: an ssl.SSLContext, and a function that gives a token.
 SECURITY_OBJECTS = ("ssl.context", "sasl.oauthbearer.token", "oauth_cb")
@@ -180,8 +166,11 @@ class ConsumerConfig(ClientConfig):
         "A name that survives restarts: a static member.",
     )  # fmt: skip
     group_protocol: str = setting(
-        "group.protocol", Kind.STRING, "classic", one_of("classic"), "Only classic groups are supported."
-    )
+        "group.protocol", Kind.STRING, "classic",
+        lambda v: None if v == "classic" else "String must be one of: classic. Groups of KIP-848 (consumer) are "
+        "something of Kafka's that Kohort's consumer does not have yet",
+        "Only classic groups are supported.",
+    )  # fmt: skip
     session_timeout_ms: int = setting(
         "session.timeout.ms",
         Kind.INT,
@@ -374,24 +363,49 @@ def read_config(
 
     A value of None means that the setting was not given. SettingError names what is wrong and the right name.
     """
-    given: dict[str, object] = {}
-    for name, value in [*(settings or {}).items(), *((k.replace("_", "."), v) for k, v in keywords.items())]:
+    given: dict[str, object] = dict(_checked_mapping(settings, table.what))
+    for keyword, value in keywords.items():
+        name = keyword if keyword in objects else keyword.replace("_", ".")
         if name in given:
-            raise SettingError(f"{name} is given twice, in the dict and as {name.replace('.', '_')}=")
+            raise SettingError(f"{name} is given twice, in the dict and as {keyword}=")
         given[name] = value
     apart = {name: given.pop(name) for name in objects if given.get(name) is not None}
     texts: dict[str, str] = {}
     for name, value in given.items():
         if value is None or name in objects:
             continue
-        if name in NOT_NEEDED and name not in table.settings:
-            raise SettingError(f"{name} is not a setting of this client: {NOT_NEEDED[name]}")
-        if name not in table.settings:
-            raise SettingError(f"unknown setting {name}{nearest(name, [*table.settings, *objects])}")
-        texts[name] = _text(name, value)
+        if name in table.settings:
+            texts[name] = _text(name, value)
+        elif not is_missing(name, table.what):
+            raise SettingError(f"unknown setting {name}{_hint(name, table, objects)}")
     config = table.parse(texts)
     config.check()
     return config, apart
+
+
+def _checked_mapping(settings: object, what: str) -> Mapping[str, object]:
+    if settings is None:
+        return {}
+    if not isinstance(settings, Mapping):
+        topics = (
+            "; topics are named by subscribe()" if what == "consumer" and isinstance(settings, str) else ""
+        )
+        raise SettingError(
+            f'the settings of a client are a dict, as in {{"bootstrap.servers": "127.0.0.1:9092"}}, or keywords, as in '
+            f'bootstrap_servers="127.0.0.1:9092"; not {type(settings).__name__}{topics}'
+        )
+    for name in settings:
+        if not isinstance(name, str):
+            raise SettingError(f"a setting has a string as its name, not {name!r}")
+    return settings
+
+
+def _hint(name: str, table: Table[Any], objects: tuple[str, ...]) -> str:
+    """Whose setting it is, or the nearest that this client has."""
+    for other in (CONSUMER, PRODUCER, ADMIN):
+        if name in other.settings:
+            return f": it is a setting of the {other.what}, not of the {table.what}"
+    return nearest(name, [*table.settings, *objects])
 
 
 def _text(name: str, value: object) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kohort.client.assignors import load_assignors
 from kohort.client.config import CONSUMER, SECURITY_OBJECTS, ConsumerConfig, read_config
@@ -18,9 +18,10 @@ from kohort.client.consumer_core import ConsumerCore
 from kohort.client.driving import deadline_after, run_steps
 from kohort.client.engine import Engine
 from kohort.client.errors import ClosedClient, ConcurrentUse
+from kohort.client.interceptors import Interceptors
 from kohort.client.iteration import Iteration
 from kohort.client.listener import Listener, RebalanceCallback
-from kohort.client.records import Record, Records
+from kohort.client.records import Deserializer, K, Record, Records, V
 from kohort.client.steps import Steps, T
 from kohort.client.tls import security_for
 from kohort.client.types import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from kohort.client.async_engine import AsyncEngine
+    from kohort.client.keywords import ConsumerKeywords
 
 OBJECTS = (
     "key.deserializer",
@@ -47,7 +49,7 @@ OBJECTS = (
 )
 DEFAULT_ASSIGNORS = ("range", "cooperative-sticky")
 
-Polled = dict[TopicPartition, Records]
+Polled = dict[TopicPartition, Records[K, V]]
 OffsetMap = ByPartition[int | OffsetAndMetadata]
 
 
@@ -68,6 +70,14 @@ def build_core(
     return core
 
 
+def with_deserializers(
+    keywords: ConsumerKeywords, key: Deserializer[Any] | None, value: Deserializer[Any] | None
+) -> dict[str, object]:
+    """All keywords again; those that give a consumer its types are apart in its signature."""
+    deserializers = {"key_deserializer": key, "value_deserializer": value}
+    return {**keywords, **{name: each for name, each in deserializers.items() if each is not None}}
+
+
 def checked_limit(max_records: int | None, default: int) -> int:
     if max_records is None:
         return default
@@ -78,7 +88,7 @@ def checked_limit(max_records: int | None, default: int) -> int:
     return max_records
 
 
-class Consumer:
+class Consumer(Generic[K, V]):
     """Reads topics, alone or as a member of a group. For one thread at a time; only `wakeup` may come from another.
 
     with Consumer({"bootstrap.servers": "127.0.0.1:9092", "group.id": "orders"}) as consumer:
@@ -92,11 +102,21 @@ class Consumer:
     All timeouts are in seconds.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        self._config, objects = read_config(CONSUMER, settings, keywords, OBJECTS)
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        /,
+        *,
+        key_deserializer: Deserializer[K] | None = None,
+        value_deserializer: Deserializer[V] | None = None,
+        **keywords: Unpack[ConsumerKeywords],
+    ) -> None:
+        given = with_deserializers(keywords, key_deserializer, value_deserializer)
+        self._config, objects = read_config(CONSUMER, settings, given, OBJECTS)
+        interceptors = Interceptors(objects.get("interceptors", ()))
         self._engine = Engine(self._config, security=security_for(self._config, objects))
         self._core = build_core(self._config, objects, self._engine)
-        self._calls = ConsumerCalls(self._core, self._engine.now_ms, objects.get("interceptors", ()))
+        self._calls = ConsumerCalls(self._core, self._engine.now_ms, interceptors)
         self._calls.obstacle = lambda: self._engine.network.last_error
         self._iteration = Iteration(self._core.subscription)
         self._owner: dict[str, int] = {}  # the thread inside; setdefault asks and takes in one step
@@ -106,7 +126,7 @@ class Consumer:
         if self._config.group_id is not None:
             self._engine.start_background(f"kohort-heartbeat-{self._config.group_id}")
 
-    def __enter__(self) -> Consumer:
+    def __enter__(self) -> Consumer[K, V]:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -153,14 +173,14 @@ class Consumer:
 
     # --- records --------------------------------------------------------------------------------------
 
-    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Polled:
+    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Polled[K, V]:
         """Records by partition, as soon as there are any; empty if none came in time. Keeps the membership alive.
 
         for partition, records in consumer.poll(1.0).items():
             for record in records: ...
         """
         limit = checked_limit(max_records, self._config.max_poll_records)
-        empty: Polled = {}
+        empty: Polled[K, V] = {}
         take = self._core.take
         steps = self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty)
         return self._take(steps, self._calls.intercept if self._calls.intercepts else None)
@@ -184,7 +204,7 @@ class Consumer:
         take = partial(self._core.fetcher.take_arrow, max_records, columns, binary_view=binary_view)
         return self._take(self._calls.poll(self._deadline(timeout), take, None))
 
-    def __iter__(self) -> Generator[Record, None, None]:
+    def __iter__(self) -> Generator[Record[K, V], None, None]:
         """Records one by one, without end. What was not given out yet is not committed, and is read again."""
         return self._iteration.over(lambda: self.poll(1.0))
 

@@ -13,6 +13,7 @@ from typing import Any
 from kohort.client.callbacks import Callback, CallbackKind
 from kohort.client.consumer_core import ConsumerCore
 from kohort.client.errors import IllegalState, TimedOut
+from kohort.client.interceptors import Interceptors
 from kohort.client.listener import Listener as Listener
 from kohort.client.operation import Operation
 from kohort.client.steps import Call, Look, Steps, T, Until
@@ -48,16 +49,16 @@ Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 class ConsumerCalls:
     def __init__(
-        self, core: ConsumerCore, clock: Callable[[], int], interceptors: Sequence[Any] = ()
+        self, core: ConsumerCore, clock: Callable[[], int], interceptors: Interceptors | None = None
     ) -> None:
         self.core = core
         self.clock = clock
         self.listener = Listener()
         self._telling: Callback | None = None  # what the user's function is being told, while it runs
         self.taken_from: dict[TopicPartition, tuple[PartitionState, Position | None]] = {}  # by this poll
-        self._on_consume = [i.on_consume for i in interceptors if hasattr(i, "on_consume")]
-        self._on_commit = [i.on_commit for i in interceptors if hasattr(i, "on_commit")]
-        core.commits.on_commit = self._committed
+        self._interceptors = interceptors or Interceptors(())
+        self.intercept, self.intercepts = self._interceptors.consumed, self._interceptors.see_records
+        core.commits.on_commit = self._interceptors.committed
         self.obstacle: Callable[[], str] = lambda: ""
         """What the network is struggling with, for the text of a timeout."""
 
@@ -226,27 +227,12 @@ class ConsumerCalls:
             if error is not None and not (is_current and isinstance(error, Exception)):
                 raise error
             core.tick(self.clock())
-        for committed in core.commits.take_callbacks():
+        yield from self._tell_commits()
+
+    def _tell_commits(self) -> Steps[None]:
+        """Callbacks of commits and interceptors. If one raises, those after it are the next call's."""
+        while (committed := self.core.commits.take_callback()) is not None:
             yield Call(committed, ())
-
-    def intercept(self, taken: Any) -> Any:
-        for on_consume in self._on_consume:
-            try:
-                taken = on_consume(taken)
-            except Exception:
-                log.exception("an interceptor's on_consume failed; the records go on as they were")
-        return taken
-
-    @property
-    def intercepts(self) -> bool:
-        return bool(self._on_consume)
-
-    def _committed(self, offsets: Offsets) -> None:
-        for on_commit in self._on_commit:
-            try:
-                on_commit(offsets)
-            except Exception:
-                log.exception("an interceptor's on_commit failed")
 
     # --- positions ------------------------------------------------------------------------------------
 
@@ -318,8 +304,7 @@ class ConsumerCalls:
         try:
             yield from self._finish(operation, deadline_ms, "the commit")
         finally:
-            for committed in self.core.commits.take_callbacks():
-                yield Call(committed, ())
+            yield from self._tell_commits()
 
     def commit_async(
         self,
@@ -327,8 +312,7 @@ class ConsumerCalls:
         callback: Callable[[Offsets, Exception | None], Any] | None,
     ) -> Steps[None]:
         self._need_group("commit")
-        for committed in self.core.commits.take_callbacks():
-            yield Call(committed, ())
+        yield from self._tell_commits()
         self.core.commits.commit_async(self.offsets_to_commit(offsets), self.clock(), callback)
 
     def committed(
@@ -413,20 +397,34 @@ class ConsumerCalls:
 
     def close(self, deadline_ms: int) -> Steps[None]:
         """The last commit (if it commits by itself), the partitions given back, the group left, the sessions ended."""
-        core = self.core
-        failed: BaseException | None = None
-        try:
-            if core.config.group_id is not None:
-                operation = core.commits.commit_on_close(self.clock(), deadline_ms)
-                yield Until(lambda: operation.done, deadline_ms)
-            if core.membership is not None and core.subscription.is_group:
+        core, failed = self.core, list[Exception | None]()
+        if core.config.group_id is not None:
+            operation = core.commits.commit_on_close(self.clock(), deadline_ms)
+            yield Until(lambda: operation.done, deadline_ms)
+            failed.append((yield from self._tell_last_commits()))
+        if core.membership is not None and core.subscription.is_group:
+            try:
                 yield from self._leave("the consumer was closed", deadline_ms)
-                failed = core.membership.take_error()
-        except Exception as error:
-            failed = error
+                failed.append(core.membership.take_error())
+            except Exception as error:
+                failed.append(error)
+            # What `on_revoked` committed without waiting for it.
+            yield Until(lambda: core.commits.is_idle, deadline_ms)
+            failed.append((yield from self._tell_last_commits()))
         core.fetcher.close_sessions(self.clock())
-        if failed is not None:
-            raise failed
+        self._interceptors.close()
+        for first in filter(None, failed):
+            raise first
+
+    def _tell_last_commits(self) -> Steps[Exception | None]:
+        """Nobody calls again: what a callback raises keeps no other one from being called. Returns the first of it."""
+        failed: Exception | None = None
+        while self.core.commits.has_callbacks:
+            try:
+                yield from self._tell_commits()
+            except Exception as error:
+                failed = failed or error
+        return failed
 
     # --- waiting --------------------------------------------------------------------------------------
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from kohort.client.assignors import Assignor, load_assignors
 from kohort.client.backoff import Jitter
 from kohort.client.cluster import Cluster
 from kohort.client.commits import Commits
+from kohort.client.commits import log as commits_log
 from kohort.client.config import ConsumerConfig
 from kohort.client.effects import Answer, Outbox, Part
 from kohort.client.errors import DeserializationFailed, error_for
@@ -52,6 +54,7 @@ class ConsumerCore:
         self.commits = Commits(
             self.out, config, self.coordinator, self.subscription, self.metadata, jitter=jitter
         )
+        self.commits.warn = self._warn_of_coordinator
         self.metadata.lane_of_look_ups = self.commits.lane_of_look_ups
         self.membership: Membership | None = None
         if config.group_id is not None:
@@ -68,7 +71,7 @@ class ConsumerCore:
             self.commits.membership = self.membership
         self.positions = Positions(self.out, config, self.subscription, self.metadata, self.commits, jitter)
         self.fetcher = Fetcher(self.out, config, self.subscription, self.metadata, jitter)
-        self._deserializers: tuple[Deserializer | None, Deserializer | None] = (None, None)
+        self._deserializers: tuple[Deserializer[Any] | None, Deserializer[Any] | None] = (None, None)
         self._seen = -1  # the version of the cluster that was looked at last
         self._topic_error: KafkaError | None = None
         self._parts: dict[str, Part] = {
@@ -80,6 +83,12 @@ class ConsumerCore:
         if self.membership is not None:
             self._parts["membership"] = self.membership
         self.prefixes = tuple(self._parts)
+
+    def _warn_of_coordinator(self, now_ms: int, text: str) -> None:
+        node_id = self.coordinator.node_id
+        last_id = self.coordinator.last_node_id if node_id is None else node_id
+        node = "the coordinator" if last_id is None else self.metadata.name_of(last_id)
+        self.metadata.warnings.warn(commits_log, node, now_ms, text)
 
     # --- driven from outside ------------------------------------------------------------------------
 
@@ -140,7 +149,7 @@ class ConsumerCore:
 
     # --- records --------------------------------------------------------------------------------------
 
-    def deserialize_with(self, key: Deserializer | None, value: Deserializer | None) -> None:
+    def deserialize_with(self, key: Deserializer[Any] | None, value: Deserializer[Any] | None) -> None:
         """From now on `take` gives objects instead of bytes."""
         for kind, function in (("key", key), ("value", value)):
             if function is not None and not callable(function):
@@ -154,12 +163,12 @@ class ConsumerCore:
         states = self.subscription.partitions
         return {p: (state, state.position) for p in self.fetcher.buffered if (state := states.get(p))}
 
-    def take(self, max_records: int, now_ms: int) -> dict[TopicPartition, Records]:
+    def take(self, max_records: int, now_ms: int) -> dict[TopicPartition, Records[Any, Any]]:
         """What poll returns. A record that cannot be deserialized stays the next one until the user seeks past it."""
         taken = self.fetcher.take(max_records, now_ms)
         if self._deserializers == (None, None):
             return taken
-        done: dict[TopicPartition, Records] = {}
+        done: dict[TopicPartition, Records[Any, Any]] = {}
         failures: list[DeserializationFailed] = []
         for partition, records in taken.items():
             records.key_deserializer, records.value_deserializer = self._deserializers

@@ -15,6 +15,7 @@ KohortError
 ├── Wakeup                      `wakeup()` was called
 ├── CorruptRecord               a batch that is not what was written; stops its partition until a seek
 ├── SerializationFailed / DeserializationFailed   a user's (de)serializer raised
+├── SettingError (in settings.py)   a setting that is unknown or wrong, or that this client does not have; a ValueError
 ├── ConcurrentUse               two threads in one consumer
 ├── ClosedClient                used after `close`, or in a forked child
 ├── AuthenticationFailed        wrong credentials or a TLS handshake that failed
@@ -23,7 +24,7 @@ KohortError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kohort.client.effects import Failure, FailureKind
@@ -114,12 +115,35 @@ class SerializationFailed(KohortError):
 
 
 class DeserializationFailed(KohortError):
-    """A key or value deserializer raised; the cause is attached. Seek past the record to go on."""
+    """A key or value deserializer raised; the cause is attached. Seek past the record to go on.
 
-    def __init__(self, message: str, partition: TopicPartition, offset: int) -> None:
+    The record is here as it was read, to be kept elsewhere: `partition` (with its `topic`), `offset`, `timestamp`,
+    `timestamp_type`, `key` and `value` as bytes or None, and `headers`; `origin` is "key" or "value", which failed.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        partition: TopicPartition,
+        offset: int,
+        *,
+        origin: str = "value",
+        timestamp: int = -1,
+        timestamp_type: int = 0,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+    ) -> None:
         super().__init__(message)
+        self.topic = partition.topic
         self.partition = partition
         self.offset = offset
+        self.origin = origin
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.key = key
+        self.value = value
+        self.headers = list(headers)
 
 
 class ConcurrentUse(KohortError):

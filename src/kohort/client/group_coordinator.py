@@ -43,6 +43,8 @@ class GroupCoordinator:
 
     def __init__(self, out: Outbox, config: ConsumerConfig, metadata: Metadata, jitter: Jitter) -> None:
         self.node_id: int | None = None
+        self.last_node_id: int | None = None
+        """The one that was forgotten last."""
         self.error: KohortError | None = None
         """Why the look-up cannot succeed (not authorized, …), until the next one is sent."""
         self.last_failure = ""
@@ -78,6 +80,7 @@ class GroupCoordinator:
         self.last_failure = reason
         if self.node_id is None:
             return
+        self.last_node_id = self.node_id
         _log.info(
             "the coordinator of group %s, %s, is unknown from now on: %s; it is looked up again",
             self._config.group_id,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from typing import Any
 
 from kohort.client.records import Record, Records
 from kohort.client.subscription import Position, Subscription
 from kohort.client.types import TopicPartition
 
-Polled = dict[TopicPartition, Records]
+Polled = dict[TopicPartition, Records[Any, Any]]
 
 
 class Iteration:
@@ -19,9 +20,9 @@ class Iteration:
         self._subscription = subscription
         subscription.held = self.held
         self._waiting: Polled = {}
-        self._last: Record | None = None
+        self._last: Record[Any, Any] | None = None
 
-    def over(self, poll: Callable[[], Polled]) -> Generator[Record, None, None]:
+    def over(self, poll: Callable[[], Polled]) -> Generator[Record[Any, Any], None, None]:
         self.end()
         try:
             while True:
@@ -31,7 +32,9 @@ class Iteration:
         finally:
             self.end()
 
-    async def over_async(self, poll: Callable[[], Awaitable[Polled]]) -> AsyncGenerator[Record, None]:
+    async def over_async(
+        self, poll: Callable[[], Awaitable[Polled]]
+    ) -> AsyncGenerator[Record[Any, Any], None]:
         self.end()
         try:
             while True:
@@ -42,7 +45,7 @@ class Iteration:
         finally:
             self.end()
 
-    def _give(self, polled: Polled) -> Generator[Record, None, None]:
+    def _give(self, polled: Polled) -> Generator[Record[Any, Any], None, None]:
         self._waiting = waiting = dict(polled)
         for partition, records in polled.items():
             for record in records:

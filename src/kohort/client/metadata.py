@@ -18,6 +18,7 @@ from kohort.client.config import ClientConfig
 from kohort.client.effects import ANY_NODE, Answer, FailureKind, Lane, Outbox, Send
 from kohort.client.errors import AuthenticationFailed, TimedOut
 from kohort.client.operation import Operation
+from kohort.client.telling import AWAY_EVERY_MS, Lasting, NodeWarnings
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.metadata import (
@@ -43,6 +44,10 @@ _ASK_AGAIN = (
 )
 
 
+# A topic that is being created is there in a moment; one that stays away may be misspelled.
+MISSING_AFTER_MS, MISSING_EVERY_MS = 2_000, 60_000
+
+
 @dataclass(slots=True, eq=False)
 class _LookUp:
     topics: Topics
@@ -65,7 +70,11 @@ class Metadata:
         self.last_failure = ""
         self.error: AuthenticationFailed | None = None
         """Asking again goes on but will not help: the user must know. Until it is taken or a request succeeds."""
+        self.warnings = NodeWarnings()
+        """For all parts of this client: they all know its metadata."""
         self._out, self._config = out, config
+        self._silence = Lasting(0, AWAY_EVERY_MS)
+        self._topics_missing = Lasting(MISSING_AFTER_MS, MISSING_EVERY_MS)
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._wanted: Topics = frozenset()
         self._allow_auto_create = False
@@ -90,6 +99,11 @@ class Metadata:
 
     def node(self, node_id: int) -> Node | None:
         return self.cluster.nodes.get(node_id) or self._learned.get(node_id)
+
+    def name_of(self, node_id: int) -> str:
+        """Of a node, for people: its address, as the network names it."""
+        node = self.node(node_id)
+        return f"{node.host}:{node.port}" if node is not None else f"node {node_id}"
 
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._names.get(topic_id)
@@ -207,16 +221,20 @@ class Metadata:
                 self._silent_since_ms = now_ms if since is None else since
             if answer.failure.kind is FailureKind.AUTHENTICATION:
                 self.error = AuthenticationFailed(answer.failure.message)
-            self._failed(f"{answer.failure.kind.value}: {answer.failure.message}", now_ms)
+            # Why a node cannot be reached is told by the network, which goes on trying.
+            told = answer.failure.kind in (FailureKind.DISCONNECTED, FailureKind.AUTHENTICATION)
+            tell = not told and self._silence.is_to_be_told(now_ms)
+            self._failed(f"{answer.failure.kind.value}: {answer.failure.message}", now_ms, tell=tell)
             return
         self.error = None
         response: MetadataResponse = answer.response
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self.rebootstrap("the broker asks for it")
-            self._failed("the broker asks to begin again with bootstrap.servers", now_ms)
+            self._failed("the broker asks to begin again with bootstrap.servers", now_ms, tell=True)
             return
         if not response.brokers:  # a broker that is just starting knows nobody
-            self._failed("the answer names no brokers", now_ms)
+            tell = self._silence.is_to_be_told(now_ms)
+            self._failed("the answer names no brokers", now_ms, tell=tell)
             return
         self._take(response, wanted, now_ms)
 
@@ -277,14 +295,12 @@ class Metadata:
             self.failures = 0
         self.request_update(reason)
 
-    def _failed(self, reason: str, now_ms: int) -> None:
+    def _failed(self, reason: str, now_ms: int, *, tell: bool) -> None:
         self.failures += 1
         self.last_failure = reason
         self._due = True
         self._not_before_ms = now_ms + self._backoff.after(self.failures)
-        _log.log(
-            logging.WARNING if self.failures == 1 else logging.DEBUG, "no metadata (%s); asks again", reason
-        )
+        _log.log(logging.WARNING if tell else logging.DEBUG, "no metadata (%s); asks again", reason)
 
     def _rebootstrap_if_silent(self, now_ms: int) -> None:
         if self._config.metadata_recovery_strategy != "rebootstrap" or self._silent_since_ms is None:
@@ -314,10 +330,13 @@ class Metadata:
         self._replace(response.cluster_id, response.controller_id, nodes, topics, errors)
         self._learned = {i: node for i, node in self._learned.items() if i not in nodes}
         self._refreshed_ms, self._silent_since_ms = now_ms, None
+        self._silence.is_over()
+        if not missing:
+            self._topics_missing.is_over()
         if self._wanted != wanted and (self._wanted is None or self._wanted - topics.keys()):
             self._due, self.failures, self._not_before_ms = True, 0, now_ms
         elif missing:
-            self._failed(missing, now_ms)
+            self._failed(missing, now_ms, tell=self._topics_missing.is_to_be_told(now_ms))
         else:
             self.failures, self.last_failure = 0, ""
             self._not_before_ms = now_ms + self._backoff.after(1)

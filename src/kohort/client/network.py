@@ -20,6 +20,7 @@ from kohort.client.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, 
 from kohort.client.metadata import Metadata
 from kohort.client.node_connection import Hooks, NodeConnection, Request, State, Versions
 from kohort.client.reactor import Reactor
+from kohort.client.telling import AWAY_EVERY_MS, Lasting
 from kohort.client.tls import security_for
 from kohort.client.transport import Security
 from kohort.settings import SettingError
@@ -44,6 +45,9 @@ class Peer:
     retry_ms: int = 0
     throttled_until_ms: int = 0
     error: str = ""
+    away: Lasting = field(default_factory=lambda: Lasting(0, AWAY_EVERY_MS))
+    untold: int = 0
+    """Attempts to connect that failed since the last one that was told of."""
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -176,7 +180,8 @@ class Network:
     def _on_ready(self, connection: NodeConnection) -> None:
         self.changes += 1
         peer = self._peer((connection.host, connection.port))
-        peer.failures, peer.retry_ms, peer.error = 0, 0, ""
+        peer.failures, peer.retry_ms, peer.error, peer.untold = 0, 0, "", 0
+        peer.away.is_over()
         if self.last_error.startswith(f"{peer}:"):
             self.last_error = ""
         peer.versions = connection.versions
@@ -230,13 +235,26 @@ class Network:
         peer.error = failure.message
         if not self._closed:
             self.last_error = f"{peer}: {failure.message}"
-            level = logging.INFO if peer.failures == 1 else logging.DEBUG
-            _log.log(level, "connection to %s: %s", peer, failure.message)
+            self._tell(peer, connection, failure, now_ms)
             if any(
                 (node.host, node.port) == (peer.host, peer.port)
                 for node in self._metadata.cluster.nodes.values()
             ):
                 self._metadata.request_update(f"lost {peer}")
+
+    def _tell(self, peer: Peer, connection: NodeConnection, failure: Failure, now_ms: int) -> None:
+        """A connection that ends is no news, if the next one begins; a node that none can be made to is."""
+        if connection.setup_done:
+            _log.info("connection to %s: %s", peer, failure.message)
+            return
+        peer.untold += 1
+        if not peer.away.is_to_be_told(now_ms):
+            _log.debug("connection to %s: %s", peer, failure.message)
+            return
+        attempts = f"after {peer.untold} more attempts; " if peer.untold > 1 else ""
+        text = f"cannot connect to {peer}: {failure.message}; {attempts}trying again"
+        self._metadata.warnings.warn(_log, str(peer), now_ms, text)
+        peer.untold = 0
 
     # --- time ------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kohort.client.accumulator import TopicQueues, record_size
 from kohort.client.backoff import Jitter
@@ -19,7 +19,21 @@ from kohort.wire.records import HEADER_SIZE
 
 _log = logging.getLogger("kohort.client.producer")
 
-Serializer = Callable[[str, Any], "bytes | None"]
+Plain = bytes | bytearray | memoryview | str
+"""What is sent without a serializer; str as UTF-8."""
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with `default`; every type checker brings it
+
+    K = TypeVar("K", default=Plain)
+    V = TypeVar("V", default=Plain)
+    Taken = TypeVar("Taken")
+else:
+    from typing import TypeVar
+
+    K, V, Taken = TypeVar("K"), TypeVar("V"), TypeVar("Taken")
+
+Serializer = Callable[[str, Taken], Plain | None]
 """Called with the topic and the key or value."""
 
 OBJECTS = ("key.serializer", "value.serializer", "interceptors", "partitioner", *SECURITY_OBJECTS)
@@ -50,13 +64,13 @@ class Outgoing:
     """The settings of a producer, and what they do to a record."""
 
     def __init__(
-        self, settings: Mapping[str, object] | None, keywords: dict[str, object], jitter: Jitter
+        self, settings: Mapping[str, object] | None, keywords: Mapping[str, object], jitter: Jitter
     ) -> None:
         config, objects = read_config(PRODUCER, settings, keywords, objects=OBJECTS)
         self.config: ProducerConfig = config
         self.objects = objects
-        self.key_serializer: Serializer | None = _callable(objects, "key.serializer")
-        self.value_serializer: Serializer | None = _callable(objects, "value.serializer")
+        self.key_serializer: Serializer[Any] | None = _callable(objects, "key.serializer")
+        self.value_serializer: Serializer[Any] | None = _callable(objects, "value.serializer")
         interceptors: Iterable[Any] = objects.get("interceptors", ())
         if not isinstance(interceptors, Sequence) or isinstance(interceptors, str):
             raise SettingError("interceptors takes a list of objects with on_send or on_ack")
@@ -92,6 +106,13 @@ class Outgoing:
                 on_ack(metadata, error)
             except Exception:
                 _log.exception("on_ack of %r failed", interceptor)
+
+    def close_interceptors(self) -> None:
+        for interceptor in self.interceptors:
+            try:
+                getattr(interceptor, "close", lambda: None)()
+            except Exception:
+                _log.exception("close of %r failed", interceptor)
 
     def with_acknowledgement(self, callback: OnDelivery | None) -> OnDelivery | None:
         """The user's callback, and the interceptors before it."""
@@ -151,7 +172,7 @@ def checked_headers(headers: Any) -> Headers | None:
     return checked
 
 
-def _serialized(topic: str, thing: Any, serializer: Serializer | None, what: str) -> bytes | None:
+def _serialized(topic: str, thing: Any, serializer: Serializer[Any] | None, what: str) -> bytes | None:
     if serializer is not None:
         try:
             thing = serializer(topic, thing)

@@ -54,6 +54,9 @@ FATAL = frozenset(
 )
 """No batch of this producer would fare better."""
 
+_ASKED_IN_VAIN = 4
+"""Attempts, the backoff between them, after which new metadata should have helped."""
+
 _ADVICE = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this client may not write to the topic: allow it WRITE there",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this client may not write idempotently: allow it IDEMPOTENT_WRITE, or set "
@@ -138,6 +141,21 @@ def code_of(code: int) -> ErrorCode:
         return ErrorCode(code)
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def is_worth_a_warning(batch: Batch, outcome: Outcome) -> bool:
+    """That a batch is sent again, once for each batch. A leader that has moved, or a topic that was just created, is
+    found by asking for metadata: that is told of only if it does not help."""
+    expected = outcome.code in OUTDATED_METADATA and outcome.failure is None
+    return batch.attempts == (_ASKED_IN_VAIN if expected else 1)
+
+
+def words_for_retry(batch: Batch, outcome: Outcome) -> str:
+    why = f"{outcome.code.name}: {outcome.message}" if outcome.message else outcome.code.name
+    return (
+        f"{batch.queue}: a batch of {batch.count} records was not written ({why}); attempt "
+        f"{batch.attempts + 1} follows"
+    )
 
 
 def words_for(batch: Batch, outcome: Outcome, config: ProducerConfig) -> str:

@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kohort.client.accumulator import Accumulator
 from kohort.client.batch import Batch, Headers, OnDelivery, Placed, placed_in
@@ -17,7 +17,7 @@ from kohort.client.driving import deadline_after
 from kohort.client.engine import FAR_MS, Engine
 from kohort.client.errors import ClosedClient, IllegalState, TimedOut
 from kohort.client.fast_send import fast_send
-from kohort.client.outgoing import Outgoing, ProducerRecord
+from kohort.client.outgoing import K, Outgoing, ProducerRecord, Serializer, V
 from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
 from kohort.client.signals import HeldSignals
@@ -27,6 +27,8 @@ from kohort.client.types import RecordMetadata
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from kohort.client.keywords import ProducerKeywords
 
 _NS_PER_MS = 1_000_000
 
@@ -119,7 +121,7 @@ class ArrowDelivery:
         return ranges(self._batches)
 
 
-class Producer:
+class Producer(Generic[K, V]):
     """Writes records to topics, in batches, each once and in order. For any number of threads.
 
     with Producer({"bootstrap.servers": "127.0.0.1:9092", "linger.ms": 5}) as producer:
@@ -140,13 +142,13 @@ class Producer:
         settings: Mapping[str, object] | None = None,
         /,
         *,
-        key_serializer: Callable[[str, Any], bytes | None] | None = None,
-        value_serializer: Callable[[str, Any], bytes | None] | None = None,
-        **keywords: object,
+        key_serializer: Serializer[K] | None = None,
+        value_serializer: Serializer[V] | None = None,
+        **keywords: Unpack[ProducerKeywords],
     ) -> None:
         serializers = {"key_serializer": key_serializer, "value_serializer": value_serializer}
         given = {name: each for name, each in serializers.items() if each is not None}
-        outgoing = Outgoing(settings, {**given, **keywords}, random.random)
+        outgoing = Outgoing(settings, {**keywords, **given}, random.random)
         config = outgoing.config
         self._engine = engine = Engine(config, security=security_for(config, outgoing.objects))
         lock = threading.Lock()
@@ -172,7 +174,7 @@ class Producer:
         engine.start_background(f"kohort-producer-{config.client_id}", everything=True)
         self._thread_id = engine._thread.ident if engine._thread is not None else None
 
-    def __enter__(self) -> Producer:
+    def __enter__(self) -> Producer[K, V]:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -183,8 +185,8 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,

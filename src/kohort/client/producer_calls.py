@@ -176,8 +176,7 @@ class ProducerCalls(Generic[P]):
             self.part.commands.append(self.sender.close_now)
             self.part.wake()
             yield Until(lambda: self.part.is_quiet and all_settled(left), self.now_ms() + _END_MS)
-        for interceptor in self.outgoing.interceptors:
-            getattr(interceptor, "close", lambda: None)()
+        self.outgoing.close_interceptors()
 
     def _check_fatal(self) -> None:
         if self.sender.fatal is not None:

@@ -9,37 +9,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import Any, NamedTuple, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, overload
 
 from kohort.client.errors import DeserializationFailed
 from kohort.client.types import TopicPartition
 from kohort.wire.columns import Columns, Headers
 
-Deserializer = Callable[[str, bytes], Any]
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with `default`; every type checker brings it
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+    Made = TypeVar("Made")
+else:
+    from typing import TypeVar
+
+    K, V, Made = TypeVar("K"), TypeVar("V"), TypeVar("Made")
+
+Deserializer = Callable[[str, bytes], Made]
 """Topic and bytes in, object out. Null keys and values are never handed to it."""
 
 _CHUNK = 1024  # records made at a time: few enough to stay in the processor's cache
 _SHOWN_BYTES = 48
 
 
-class _Fields(NamedTuple):
+class _Fields(NamedTuple, Generic[K, V]):
     topic: str
     partition: int
     offset: int
     timestamp: int
     timestamp_type: int
-    key: Any
-    value: Any
+    key: K | None
+    value: V | None
     header_pairs: Headers
     leader_epoch: int | None
     sizes: tuple[int, int] | None
 
 
-class Record(_Fields):
+class Record(_Fields[K, V]):
     """One record as it was read: `record.topic`, `.partition`, `.offset`, `.timestamp`, `.key`, `.value`, `.headers`.
 
     `timestamp` is in milliseconds (-1: none); `timestamp_type` 0 if the producer set it, 1 if the broker did.
-    `key` and `value` are bytes or None, or what the deserializers made of them. `headers` is a list of name
+    `key` and `value` are bytes or None, or what the deserializers made of them: a type checker sees a `Record[K, V]`
+    whose key is `K | None`, because any record may lack it. `headers` is a list of name
     and bytes (or None). `leader_epoch` is None if it is not known. Records are equal if all fields are.
     """
 
@@ -52,12 +64,12 @@ class Record(_Fields):
         offset: int,
         timestamp: int = -1,
         timestamp_type: int = 0,
-        key: Any = None,
-        value: Any = None,
+        key: K | None = None,
+        value: V | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
         leader_epoch: int | None = None,
         sizes: tuple[int, int] | None = None,
-    ) -> Record:
+    ) -> Record[K, V]:
         """`sizes` are those of key and value before they were deserialised (-1: null)."""
         return _new_tuple(
             cls,
@@ -115,7 +127,7 @@ def _short(data: Any) -> str:
     return repr(data)
 
 
-class Records(Sequence[Record]):
+class Records(Sequence[Record[K, V]], Generic[K, V]):
     """The records of one partition, in order: a list that makes them when they are asked for.
 
     With deserializers, keys and values are what those return, called once per record and iteration; one that
@@ -131,8 +143,8 @@ class Records(Sequence[Record]):
         partition: int,
         columns: Columns,
         next_offset: int,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: Deserializer[Any] | None = None,
+        value_deserializer: Deserializer[Any] | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -144,7 +156,7 @@ class Records(Sequence[Record]):
     def __len__(self) -> int:
         return len(self.columns.offsets)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Record[K, V]]:
         """All records, made in C, chunk by chunk."""
         made = chain.from_iterable(map(self._chunk, range(0, len(self), _CHUNK)))
         if self.key_deserializer is None and self.value_deserializer is None:
@@ -152,16 +164,16 @@ class Records(Sequence[Record]):
         return map(self._deserialized, made)
 
     @overload
-    def __getitem__(self, at: SupportsIndex) -> Record: ...
+    def __getitem__(self, at: SupportsIndex) -> Record[K, V]: ...
     @overload
-    def __getitem__(self, at: slice) -> Records: ...
-    def __getitem__(self, at: SupportsIndex | slice) -> Record | Records:
+    def __getitem__(self, at: slice) -> Records[K, V]: ...
+    def __getitem__(self, at: SupportsIndex | slice) -> Record[K, V] | Records[K, V]:
         if isinstance(at, slice):
             return self._slice(at)
         row = range(len(self))[at]
         return next(iter(self._slice(slice(row, row + 1))))
 
-    def _slice(self, rows: slice) -> Records:
+    def _slice(self, rows: slice) -> Records[K, V]:
         start, stop, step = rows.indices(len(self))
         if step != 1:
             raise ValueError("records are sliced in steps of 1; for others, make a list of them first")
@@ -200,7 +212,7 @@ class Records(Sequence[Record]):
         part = PartitionColumns(self.topic, self.partition, self.columns)
         return to_arrow([part], columns=columns, binary_view=binary_view)
 
-    def _chunk(self, start: int) -> Iterator[Record]:
+    def _chunk(self, start: int) -> Iterator[Record[Any, Any]]:
         columns = self.columns if len(self) <= _CHUNK else self.columns.slice(start, start + _CHUNK)
         keys, values = columns.cut()
         epochs: Iterable[int | None]
@@ -223,13 +235,15 @@ class Records(Sequence[Record]):
         )  # fmt: skip
         return map(_new_tuple, repeat(Record), fields)
 
-    def _deserialized(self, record: Record) -> Record:
+    def _deserialized(self, record: Record[Any, Any]) -> Record[Any, Any]:
         sizes = _size(record.key), _size(record.value)
         key = self._object("key", self.key_deserializer, record, record.key)
         value = self._object("value", self.value_deserializer, record, record.value)
         return _new_tuple(Record, (*record[:5], key, value, *record[7:9], sizes))
 
-    def _object(self, origin: str, made_by: Deserializer | None, record: Record, data: bytes | None) -> Any:
+    def _object(
+        self, origin: str, made_by: Deserializer[Any] | None, record: Record, data: bytes | None
+    ) -> Any:
         if made_by is None or data is None:
             return data
         try:
@@ -241,23 +255,29 @@ class Records(Sequence[Record]):
                 f"to go on without this record, seek to offset {record.offset + 1}",
                 where,
                 record.offset,
+                origin=origin,
+                timestamp=record.timestamp,
+                timestamp_type=record.timestamp_type,
+                key=record.key,
+                value=record.value,
+                headers=record.headers,
             ) from error
 
 
-class MadeRecords(Records):
+class MadeRecords(Records[K, V]):
     """Records that are there already: the deserializers were called when they were polled, and never again."""
 
     __slots__ = ("_made",)
 
-    def __init__(self, of: Records, made: list[Record]) -> None:
+    def __init__(self, of: Records[Any, Any], made: list[Record[K, V]]) -> None:
         part = of[: len(made)]
         super().__init__(of.topic, of.partition, part.columns, part.next_offset)
         self._made = made
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Record[K, V]]:
         return iter(self._made)
 
-    def _slice(self, rows: slice) -> Records:
+    def _slice(self, rows: slice) -> Records[K, V]:
         start, stop, _ = rows.indices(len(self))
         part = super()._slice(rows)
         made = object.__new__(MadeRecords)
@@ -266,9 +286,9 @@ class MadeRecords(Records):
         return made
 
 
-def make_records(records: Records) -> tuple[MadeRecords, DeserializationFailed | None]:
+def make_records(records: Records[Any, Any]) -> tuple[MadeRecords[Any, Any], DeserializationFailed | None]:
     """All records now; up to the first that cannot be deserialized, with the reason why."""
-    made: list[Record] = []
+    made: list[Record[Any, Any]] = []
     try:
         made.extend(records)
     except DeserializationFailed as failed:
@@ -276,5 +296,5 @@ def make_records(records: Records) -> tuple[MadeRecords, DeserializationFailed |
     return MadeRecords(records, made), None
 
 
-def _equal(one: Record, other: object) -> bool:
+def _equal(one: Record[Any, Any], other: object) -> bool:
     return one == other

@@ -26,9 +26,11 @@ from kohort.client.produce_errors import (
     OUTDATED_METADATA,
     RETRIABLE,
     Outcome,
+    is_worth_a_warning,
     outcomes_of,
     record_errors,
     words_for,
+    words_for_retry,
 )
 from kohort.client.producer_id import PURPOSE, ProducerId
 from kohort.wire.compression import Buffer, Compression
@@ -279,9 +281,9 @@ class Sender:
         self._learn(now_ms)
         for batch in flight.batches:
             batch.on_the_wire = False
-            self._take_outcome(batch, outcomes[batch.queue], now_ms)
+            self._take_outcome(batch, outcomes[batch.queue], flight.node_id, now_ms)
 
-    def _take_outcome(self, batch: Batch, outcome: Outcome, now_ms: int) -> None:
+    def _take_outcome(self, batch: Batch, outcome: Outcome, node_id: int, now_ms: int) -> None:
         code = outcome.code
         if code in OUTDATED_METADATA:
             self._metadata.request_update(f"{batch.queue}: {code.name}")
@@ -298,9 +300,9 @@ class Sender:
         elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
             self._split(batch, outcome)
         elif self._may_retry(batch, outcome, now_ms):
-            self._put_back(batch, outcome, now_ms)
+            self._put_back(batch, outcome, node_id, now_ms)
         else:
-            self._fail(batch, outcome)
+            self._fail(batch, outcome, node_id, now_ms)
 
     def _may_retry(self, batch: Batch, outcome: Outcome, now_ms: int) -> bool:
         if batch.attempts >= self._config.retries or self._is_expired(batch, now_ms):
@@ -311,15 +313,15 @@ class Sender:
             return True
         return outcome.code in RETRIABLE
 
-    def _put_back(self, batch: Batch, outcome: Outcome, now_ms: int) -> None:
+    def _put_back(self, batch: Batch, outcome: Outcome, node_id: int, now_ms: int) -> None:
         batch.attempts += 1
         batch.retry_at_ms = now_ms + self._backoff.after(batch.attempts)
-        level = logging.WARNING if batch.attempts == 1 else logging.DEBUG
-        _log.log(
-            level, "%s: a batch of %d records was not written (%s%s); attempt %d follows", batch.queue, batch.count,
-            outcome.code.name, f": {outcome.message}" if outcome.message else "", batch.attempts + 1,
-        )  # fmt: skip
         self._accumulator.put_back(batch)
+        if is_worth_a_warning(batch, outcome):
+            text = words_for_retry(batch, outcome)
+            self._metadata.warnings.warn(_log, self._metadata.name_of(node_id), now_ms, text)
+        elif _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s", words_for_retry(batch, outcome))
 
     def _split(self, batch: Batch, outcome: Outcome) -> None:
         """Smaller batches take the place of one that the broker finds too large."""
@@ -349,7 +351,7 @@ class Sender:
         for part in parts:
             self._accumulator.put_back(part)
 
-    def _fail(self, batch: Batch, outcome: Outcome) -> None:
+    def _fail(self, batch: Batch, outcome: Outcome, node_id: int, now_ms: int) -> None:
         code = outcome.code
         error = (
             AuthenticationFailed(outcome.message)
@@ -361,7 +363,7 @@ class Sender:
         if self._idempotence is not None:
             # After so many attempts nobody knows whether one of them was written.
             self._idempotence.failed(batch, code, numbers_unused=batch.attempts < self._config.retries)
-        _log.warning("%s", error)
+        self._metadata.warnings.warn(_log, self._metadata.name_of(node_id), now_ms, str(error))
         batch.fail(error, record_errors(outcome))
         self._end(batch)
 
@@ -398,7 +400,8 @@ class Sender:
                 f"{batch.count} records for {batch.queue} were given up {now_ms - batch.created_ms} ms after the first "
                 f"of them was sent (delivery.timeout.ms is {self._config.delivery_timeout_ms}): {why}"
             )
-            _log.warning("%s", error)
+            leader = self._metadata.name_of(batch.queue.leader_id)
+            self._metadata.warnings.warn(_log, leader, now_ms, str(error))
             batch.fail(error)
             if self._idempotence is not None and was_sent:
                 self._idempotence.expired(batch)

@@ -11,6 +11,7 @@ from kohort.client.assignors import RebalanceProtocol, load_assignors
 from kohort.client.config import CONSUMER, read_config
 from kohort.client.consumer_calls import ConsumerCalls, Offsets
 from kohort.client.consumer_core import ConsumerCore
+from kohort.client.interceptors import Interceptors
 from kohort.client.membership import CallbackKind, State
 from kohort.client.records import Records
 from kohort.client.steps import Steps
@@ -79,7 +80,7 @@ class SimConsumer:
         assignors = load_assignors(place.strategy)
         self.core = ConsumerCore(config, random.random, assignors, engine.out, engine.metadata)
         engine.add(self.core, *self.core.prefixes)
-        self.calls = ConsumerCalls(self.core, lambda: clock.now_ms, (self,))
+        self.calls = ConsumerCalls(self.core, lambda: clock.now_ms, Interceptors((self,)))
         self.user = User(self, random, place.style, list(place.topics), bad_callbacks, place.is_slow)
         assert self.core.membership is not None
         self.membership = self.core.membership

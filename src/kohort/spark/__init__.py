@@ -25,4 +25,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'kohort.spark' has no attribute {name!r}")
     from importlib import import_module
 
+    from kohort.spark.versions import check_pyspark
+
+    check_pyspark()
     return getattr(import_module(_HOME[name]), name)

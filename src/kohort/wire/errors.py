@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from kohort.errors import KohortError as KohortError
+
 
 class ErrorCode(IntEnum):
     """Kafka's error codes, by Kafka's names."""
@@ -149,10 +151,6 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
-
-
-class KohortError(Exception):
-    """Whatever Kohort raises on purpose."""
 
 
 class BadFrame(KohortError):

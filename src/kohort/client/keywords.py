@@ -1,0 +1,108 @@
+"""The settings of the clients as keywords, for type checkers: `Consumer(bootstrap_servers=..., group_id=...)`.
+
+Each is a setting of config.py with underscores for dots, of the types that it is read from, and None for "not given";
+tests/client/test_typing.py holds the two against each other. Nothing of this is used when a program runs.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict
+
+from kohort.client.assignors import Assignor
+
+Text = str | None
+Texts = str | Sequence[str] | None
+Int = int | str | None
+"""Also as Kafka's files have it: "500"."""
+Bool = bool | str | None
+Assignors = str | Assignor | type[Assignor] | Sequence[str | Assignor | type[Assignor]] | None
+
+
+class ClientKeywords(TypedDict, total=False):
+    """What all clients have in common."""
+
+    bootstrap_servers: Texts
+    client_id: Text
+    client_rack: Text
+    request_timeout_ms: Int
+    default_api_timeout_ms: Int
+    retry_backoff_ms: Int
+    retry_backoff_max_ms: Int
+    reconnect_backoff_ms: Int
+    reconnect_backoff_max_ms: Int
+    metadata_max_age_ms: Int
+    metadata_recovery_strategy: Text
+    metadata_recovery_rebootstrap_trigger_ms: Int
+    connections_max_idle_ms: Int
+    socket_connection_setup_timeout_ms: Int
+    socket_connection_setup_timeout_max_ms: Int
+    client_dns_lookup: Text
+    send_buffer_bytes: Int
+    receive_buffer_bytes: Int
+    security_protocol: Text
+    sasl_mechanism: Text
+    sasl_username: Text
+    sasl_password: Text
+    sasl_jaas_config: Text
+    ssl_ca_location: Text
+    ssl_certificate_location: Text
+    ssl_key_location: Text
+    ssl_key_password: Text
+    ssl_endpoint_identification_algorithm: Text
+    ssl_context: ssl.SSLContext | None
+    sasl_oauthbearer_token: str | Callable[[], str] | None
+    oauth_cb: Callable[[str], Any] | None
+
+
+class ConsumerKeywords(ClientKeywords, total=False):
+    """Besides these a consumer has `key_deserializer` and `value_deserializer`, which give it its types."""
+
+    group_id: Text
+    group_instance_id: Text
+    group_protocol: Text
+    session_timeout_ms: Int
+    heartbeat_interval_ms: Int
+    max_poll_interval_ms: Int
+    max_poll_records: Int
+    enable_auto_commit: Bool
+    auto_commit_interval_ms: Int
+    auto_offset_reset: Text
+    fetch_min_bytes: Int
+    fetch_max_wait_ms: Int
+    fetch_max_bytes: Int
+    max_partition_fetch_bytes: Int
+    check_crcs: Bool
+    isolation_level: Text
+    exclude_internal_topics: Bool
+    allow_auto_create_topics: Bool
+    interceptors: Sequence[Any] | None
+    partition_assignment_strategy: Assignors
+
+
+class ProducerKeywords(ClientKeywords, total=False):
+    """Besides these a producer has `key_serializer` and `value_serializer`, which give it its types."""
+
+    acks: int | str | None
+    enable_idempotence: Bool
+    linger_ms: Int
+    batch_size: Int
+    buffer_memory: Int
+    max_block_ms: Int
+    max_request_size: Int
+    compression_type: Text
+    compression_gzip_level: Int
+    compression_lz4_level: Int
+    compression_zstd_level: Int
+    delivery_timeout_ms: Int
+    retries: Int
+    max_in_flight_requests_per_connection: Int
+    partitioner: str | Callable[[str, bytes | None, int], int] | None
+    partitioner_ignore_keys: Bool
+    metadata_max_idle_ms: Int
+    interceptors: Sequence[Any] | None
+
+
+class AdminKeywords(ClientKeywords, total=False):
+    retries: Int

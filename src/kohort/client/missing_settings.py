@@ -1,0 +1,131 @@
+"""Settings of Apache Kafka 4.3's clients that Kohort's client does not have: which of them stop it, and which do not.
+
+What would change what a program does, or whom it trusts, is refused: a producer that leaves `transactional.id` aside
+writes what should be taken back. What only tunes Kafka's own code is warned about and has no effect. Nothing is
+ignored in silence. Names that belong to librdkafka are refused with the name that Kafka has for the same.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kohort.settings import SettingError
+
+log = logging.getLogger("kohort.client.config")
+
+_JMX = "there is no JMX here"
+_LATER = "does not have yet"
+_NEVER = "does not have"
+_CLASS = "it names a class of Java's"
+_TRANSACTIONS = "transactions are not there"
+_SHARE = "share groups are not there"
+_KERBEROS = "GSSAPI (Kerberos) is not there; PLAIN, SCRAM and OAUTHBEARER are"
+_TOKENS = "set sasl.oauthbearer.token to a function that returns a token"
+_PEM = "certificates are PEM files here: ssl.ca.location, ssl.certificate.location and ssl.key.location"
+_CONTEXT = "set ssl.context to an ssl.SSLContext that is made so"
+
+# name -> whether it may come one day, and what to do instead
+REFUSED: dict[str, tuple[str, str]] = {
+    # The group and the consumer.
+    "group.remote.assignor": (_LATER, "it belongs to group.protocol=consumer; only classic groups are there"),
+    "share.acknowledgement.mode": (_LATER, _SHARE),
+    "share.acquire.mode": (_LATER, _SHARE),
+    "internal.leave.group.on.close": (_NEVER, "a member with a group.instance.id does not leave on close"),
+    "internal.throw.on.fetch.stable.offset.unsupported": (_NEVER, "it is internal to Kafka Streams"),
+    # The producer.
+    "transactional.id": (_LATER, _TRANSACTIONS),
+    "transaction.timeout.ms": (_LATER, _TRANSACTIONS),
+    "transaction.two.phase.commit.enable": (_LATER, _TRANSACTIONS),
+    "partitioner.class": (_NEVER, f"{_CLASS}; set partitioner to a name or a function"),
+    # Admin.
+    "bootstrap.controllers": (_LATER, "brokers are asked, and pass on what is for the controller"),
+    # All clients.
+    "interceptor.classes": (_NEVER, f"{_CLASS}; set interceptors to a list of objects"),
+    "config.providers": (_NEVER, f"{_CLASS}; put the values themselves into the settings"),
+    "sasl.client.callback.handler.class": (_NEVER, f"{_CLASS}; {_TOKENS}"),
+    "sasl.login.callback.handler.class": (_NEVER, f"{_CLASS}; {_TOKENS}"),
+    "sasl.login.class": (_NEVER, f"{_CLASS}; {_TOKENS}"),
+    "sasl.oauthbearer.jwt.retriever.class": (_NEVER, f"{_CLASS}; {_TOKENS}"),
+    "sasl.oauthbearer.jwt.validator.class": (_NEVER, f"{_CLASS}; {_TOKENS}"),
+    **{
+        f"sasl.oauthbearer.{name}": (_LATER, _TOKENS)
+        for name in (
+            "assertion.algorithm", "assertion.claim.aud", "assertion.claim.exp.seconds", "assertion.claim.iss",
+            "assertion.claim.jti.include", "assertion.claim.nbf.seconds", "assertion.claim.sub", "assertion.file",
+            "assertion.private.key.file", "assertion.private.key.passphrase", "assertion.template.file",
+            "client.credentials.client.id", "client.credentials.client.secret", "clock.skew.seconds",
+            "expected.audience", "expected.issuer", "header.urlencode", "jwks.endpoint.refresh.ms",
+            "jwks.endpoint.retry.backoff.max.ms", "jwks.endpoint.retry.backoff.ms", "jwks.endpoint.url",
+            "scope", "scope.claim.name", "sub.claim.name", "token.endpoint.url",
+        )
+    },
+    **{
+        f"sasl.kerberos.{name}": (_LATER, _KERBEROS)
+        for name in (
+            "kinit.cmd", "min.time.before.relogin", "service.name", "ticket.renew.jitter",
+            "ticket.renew.window.factor",
+        )
+    },
+    "security.providers": (_NEVER, f"{_CLASS}; {_CONTEXT}"),
+    "ssl.engine.factory.class": (_NEVER, f"{_CLASS}; {_CONTEXT}"),
+    "ssl.cipher.suites": (_LATER, _CONTEXT),
+    "ssl.enabled.protocols": (_LATER, _CONTEXT),
+    "ssl.protocol": (_LATER, _CONTEXT),
+    **{
+        f"ssl.{name}": (_LATER, _PEM)
+        for name in (
+            "keystore.certificate.chain", "keystore.key", "keystore.location", "keystore.password", "keystore.type",
+            "truststore.certificates", "truststore.location", "truststore.password", "truststore.type",
+        )
+    },
+}  # fmt: skip
+
+# name -> why it has no effect
+NO_EFFECT: dict[str, str] = {
+    "auto.include.jmx.reporter": _JMX,
+    "enable.metrics.push": "metrics are not pushed to the broker",
+    "metric.reporters": _JMX,
+    "metrics.num.samples": _JMX,
+    "metrics.recording.level": _JMX,
+    "metrics.sample.window.ms": _JMX,
+    "partitioner.adaptive.partitioning.enable": "records without a key are not spread by the load of brokers",
+    "partitioner.availability.timeout.ms": "records without a key are not spread by the load of brokers",
+    **{
+        f"sasl.login.{name}": "a token is asked for when a connection needs one"
+        for name in (
+            "connect.timeout.ms", "read.timeout.ms", "refresh.buffer.seconds", "refresh.min.period.seconds",
+            "refresh.window.factor", "refresh.window.jitter", "retry.backoff.max.ms", "retry.backoff.ms",
+        )
+    },
+    "ssl.keymanager.algorithm": "it chooses among classes of Java's",
+    "ssl.provider": "it chooses among classes of Java's",
+    "ssl.secure.random.implementation": "it chooses among classes of Java's",
+    "ssl.trustmanager.algorithm": "it chooses among classes of Java's",
+}  # fmt: skip
+_NO_EFFECT_PREFIX = "metrics.context."
+
+# librdkafka's
+OTHER_NAMES = {
+    "enable.partition.eof": "compare position() with end_offsets(), or use lag()",
+    "queue.buffering.max.ms": "Kafka's name for it is linger.ms",
+    "queue.buffering.max.kbytes": "Kafka's name for it is buffer.memory",
+    "message.timeout.ms": "Kafka's name for it is delivery.timeout.ms",
+    "broker.address.family": "all addresses of a name are tried",
+}
+
+
+def is_missing(name: str, what: str) -> bool:
+    """Whether Kafka's clients have such a setting. SettingError if it cannot be left out; else there is a warning.
+
+    `what` is the kind of client: consumer, producer or admin.
+    """
+    if name in REFUSED:
+        when, instead = REFUSED[name]
+        raise SettingError(f"{name} is a setting of Kafka's that Kohort's {what} {when}: {instead}")
+    if name in OTHER_NAMES:
+        raise SettingError(f"{name} is not a setting of this client: {OTHER_NAMES[name]}")
+    why = _JMX if name.startswith(_NO_EFFECT_PREFIX) else NO_EFFECT.get(name)
+    if why is None:
+        return False
+    log.warning("%s is a setting of Kafka's that has no effect in Kohort's %s: %s", name, what, why)
+    return True

@@ -1,0 +1,99 @@
+"""A PySpark that the source is not made for is named with its version; the extra asks for the one that is tested."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from kohort.spark.versions import TESTED, objection
+
+ROOT = Path(__file__).parents[2]
+
+DATA_SOURCE = """
+class DataSource:
+    def __init__(self, options):
+        self.options = options
+"""
+
+
+def run_with(
+    tmp_path: Path, version: str, *arguments: str, has_sources: bool
+) -> subprocess.CompletedProcess[str]:
+    """A program, with a PySpark of this version in the place of the real one."""
+    fake = tmp_path / "pyspark"
+    (fake / "sql").mkdir(parents=True)
+    (fake / "__init__.py").write_text(f"__version__ = {version!r}\n")
+    (fake / "sql" / "__init__.py").write_text("")
+    if has_sources:
+        (fake / "sql" / "datasource.py").write_text(DATA_SOURCE)
+    paths = [str(tmp_path), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
+        cwd=tmp_path,
+    )
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "4.1.1", "5.0.0", "4.0.0.dev2", "unknown"])
+@pytest.mark.parametrize("statement", ["from kohort.spark import KohortDataSource", "import pyspark_kohort"])
+def test_another_pyspark_is_named(tmp_path: Path, version: str, statement: str) -> None:
+    ran = run_with(tmp_path, version, "-c", statement, has_sources=False)
+    assert ran.returncode == 1
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("kohort.spark.versions.UnsupportedPySpark: ")
+    assert f"PySpark {version} is installed" in last
+    assert "tested with PySpark 4.2" in last
+    assert 'pip install "kohort[spark]"' in last
+
+
+def test_other_sources_of_that_pyspark_go_on_and_ours_says_why_not(tmp_path: Path) -> None:
+    program = """
+from pyspark_kohort import DefaultSource
+from pyspark.sql.datasource import DataSource
+assert issubclass(DefaultSource, DataSource) and DefaultSource.name() == "kohort"
+try:
+    DefaultSource({})
+except ImportError as error:
+    print(error)
+"""
+    ran = run_with(tmp_path, "4.1.1", "-c", program, has_sources=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "PySpark 4.1.1 is installed" in ran.stdout
+
+
+def test_a_pipeline_says_so_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "orders.sql").write_text("SELECT 1")
+    ran = run_with(
+        tmp_path, "3.5.1", "-m", "kohort.cli.main", "pipeline", "run", "orders.sql", has_sources=False
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("kohort: PySpark 3.5.1 is installed")
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.2.7", "4.3.0", "4.10.1", "4.2.0.dev1", pyspark.__version__])
+def test_the_tested_one_and_later_ones_of_its_major_will_do(version: str) -> None:
+    assert objection(version) is None
+
+
+def test_the_extra_asks_for_what_is_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (asked,) = [each for each in project["optional-dependencies"]["spark"] if each.startswith("pyspark")]
+    major, minor = TESTED
+    assert asked == f"pyspark>={major}.{minor},<{major}.{minor + 1}"
+    locked = re.search(
+        r"^pyspark==(\S+)", (ROOT / "requirements" / "dev.lock").read_text("utf-8"), re.MULTILINE
+    )
+    assert locked is not None
+    assert locked[1].startswith(f"{major}.{minor}.")
