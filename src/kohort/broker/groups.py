@@ -35,7 +35,15 @@ from kohort.log.datadir import new_uuid
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated
 from kohort.wire.errors import ErrorCode, KafkaError
-from kohort.wire.records import BatchHeader, encode_pairs_batch, iter_batches, iter_records
+from kohort.wire.records import (
+    BatchHeader,
+    ControlKind,
+    control_kind,
+    encode_pairs_batch,
+    iter_batches,
+    iter_records,
+    with_append_time,
+)
 
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
@@ -55,7 +63,7 @@ class Groups:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         settings = settings_of(broker.config)
-        self._history = HistoryLog(broker.store, settings.history_length)
+        self._history = HistoryLog(broker.store, settings.history_length, broker.now_ms)
         self._runtime = self._make_runtime(settings)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -167,6 +175,11 @@ class Groups:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"there is no {OFFSETS_TOPIC}-{partition}")
         if len(batch) > topic.config.max_message_bytes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {len(batch)} bytes")
+        if topic.config.append_time:
+            now_ms = (
+                self._broker.now_ms()
+            )  # as produced records: the time of day, which the steady clock may miss
+            header = with_append_time(batch, header, now_ms)
         return topic.partitions[partition].append(memoryview(batch), header, now_ms)
 
     def _write_at_once(self, partition: int, records: LaidOutRecords, now_ms: int) -> int:
@@ -303,9 +316,15 @@ def _records_of(partition: Partition) -> Iterator[list[LogRecord]]:
     for data in history.batches_of(partition):
         chunk: list[LogRecord] = []
         for position, header in iter_batches(data):
-            if not header.is_control:
-                batch = data[position : position + header.size]
+            batch, producer_id = data[position : position + header.size], header.producer_id
+            if header.is_control:
+                # A log that Kafka wrote: what a transaction committed counts, or is dropped, at its marker.
+                kinds = ((r.offset, control_kind(r.key)) for r in iter_records(batch))
                 chunk += [
-                    LogRecord(r.offset, r.key, r.value, header.producer_id) for r in iter_records(batch)
+                    LogRecord(offset, None, None, producer_id, kind is ControlKind.COMMIT)
+                    for offset, kind in kinds
+                    if kind is not None
                 ]
+            else:
+                chunk += [LogRecord(r.offset, r.key, r.value, producer_id) for r in iter_records(batch)]
         yield chunk
