@@ -311,11 +311,14 @@ class Connection(asyncio.BufferedProtocol):
         return not self._calls and not self._outbox.is_waiting
 
     def stop_reading(self) -> None:
-        """The broker stops: nothing more is read; what is under way is still answered."""
+        """The broker stops: nothing more is read; what is under way is still answered, a long poll at once."""
         if not self._closing:
             self._pause()
-            if self._parked is not None and self._parked.on_close is not None:
-                self._parked.on_close()
+            parked = self._parked
+            if parked is not None and parked.on_stop is not None:
+                parked.on_stop()
+            elif parked is not None and parked.on_close is not None:
+                parked.on_close()
                 self._transport.abort()
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from kohort.coordinator.events import (
     LoadRecords,
     LogRecord,
     OffsetCommit,
+    Resign,
     RestoreHistory,
     TopicsDeleted,
 )
@@ -71,6 +72,7 @@ class Groups:
         self.now_ms = broker.clock.steady_ms  # sessions are timed by a clock that nobody sets back
         self._load_task: asyncio.Task[None] | None = None
         self._creation = asyncio.Lock()
+        self._has_resigned = False
 
     def _make_runtime(self, settings: Settings) -> Runtime:
         return Runtime(
@@ -223,8 +225,8 @@ class Groups:
                 return False
             self.begin_load()
         if self._load_task is not None:
-            await self._load_task
-        return True
+            await asyncio.wait([self._load_task])
+        return not self._has_resigned
 
     # --- loading ----------------------------------------------------------------------------------
 
@@ -276,6 +278,21 @@ class Groups:
         if topic is not None and index < len(topic.partitions):
             for group_id, rebalances in history.restored(topic.partitions[index]).items():
                 self._runtime.handle(index, RestoreHistory(epoch, group_id, tuple(rebalances)), self.now_ms())
+
+    async def resign(self, deadline: float) -> None:
+        """The node stops: what is being written is still answered as it should be, then nobody is served any more.
+
+        Whoever waits in a rebalance is told NOT_COORDINATOR, as by a broker of Kafka that shuts down.
+        `deadline` is the loop's time at which writes are not waited for any longer.
+        """
+        loop = asyncio.get_running_loop()
+        while any(shard.writes for shard in self._runtime.shards) and loop.time() < deadline:
+            await asyncio.sleep(0.001)
+        self._has_resigned = True
+        if self._load_task is not None:
+            self._load_task.cancel()
+        for partition in range(len(self._runtime.shards)):
+            self._runtime.handle(partition, Resign(), self.now_ms())
 
     async def close(self) -> None:
         self._history.flush()

@@ -155,6 +155,10 @@ class Server:
         for connection in list(self._connections):
             connection.stop_reading()
         deadline = self.loop.time() + patience_s
+        if self.broker.has_groups:
+            # Those who wait in a rebalance would wait for members whom nobody reads any more.
+            await self.broker.groups.resign(deadline)
+        await asyncio.sleep(0)  # what is answered now goes out, even without any patience
         while self.loop.time() < deadline and not all(c.is_idle for c in self._connections):
             await asyncio.sleep(0.005)
         for connection in list(self._connections):
