@@ -197,36 +197,38 @@ class Groups:
     # --- the topic --------------------------------------------------------------------------------
 
     async def ensure_topic(self) -> bool:
-        """Creates `__consumer_offsets` when it is first asked for, as Kafka does; False if that failed."""
-        if OFFSETS_TOPIC in self._broker.store.topics:
+        """Creates `__consumer_offsets` when it is first asked for, as Kafka does; False if that failed.
+
+        The topic of the history is made with it, or later if a client made the first one.
+        """
+        topics = self._broker.store.topics
+        if OFFSETS_TOPIC in topics and HISTORY_TOPIC in topics:
             return True
         async with self._creation, self._broker.changes:
-            store = self._broker.store
-            if OFFSETS_TOPIC in store.topics:
-                return True
-            partitions = self._broker.config.offsets_topic_num_partitions
-            segment_bytes = str(self._broker.config.offsets_topic_segment_bytes)
-            entries = [
-                TopicCreated(
-                    OFFSETS_TOPIC,
-                    new_uuid(),
-                    partitions,
-                    {
-                        "cleanup.policy": "compact",
-                        "compression.type": "producer",
-                        "segment.bytes": segment_bytes,
-                    },
-                ),
-                TopicCreated(HISTORY_TOPIC, new_uuid(), partitions, dict(history.SETTINGS)),
-            ]
-            error = await self._broker.commit(entries)
+            is_new = OFFSETS_TOPIC not in topics
+            error = await self._broker.commit(self._missing_topics())
             if error is not None:
-                log.error("%s could not be created: %s", OFFSETS_TOPIC, error)
-                return False
-            self.begin_load()
+                log.error("the topics of the groups could not be created: %s", error)
+                return not is_new
+            if is_new:
+                self.begin_load()
         if self._load_task is not None:
             await asyncio.wait([self._load_task])
         return not self._has_resigned
+
+    def _missing_topics(self) -> list[TopicCreated]:
+        topics, config = self._broker.store.topics, self._broker.config
+        offsets = topics.get(OFFSETS_TOPIC)
+        count = config.offsets_topic_num_partitions if offsets is None else len(offsets.partitions)
+        settings = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        }
+        made = [] if offsets is not None else [TopicCreated(OFFSETS_TOPIC, new_uuid(), count, settings)]
+        if HISTORY_TOPIC not in topics:
+            made.append(TopicCreated(HISTORY_TOPIC, new_uuid(), count, dict(history.SETTINGS)))
+        return made
 
     # --- loading ----------------------------------------------------------------------------------
 
