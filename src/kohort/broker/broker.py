@@ -18,6 +18,7 @@ from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kohort.broker.call import Call
     from kohort.broker.groups import Groups
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ class Broker:
 
     config: BrokerConfig
     store: Store
-    host: str  # what clients are told
+    host: str  # what clients of the first listener are told
     port: int
     sessions: FetchSessions
     clock: Clock = field(default_factory=Clock)
@@ -56,6 +57,11 @@ class Broker:
 
     def now_ms(self) -> int:
         return self.clock.now_ms()
+
+    def address_for(self, call: Call) -> tuple[str, int]:
+        """Where this node is for who asks: what the listener that it came by advertises."""
+        told = getattr(call.connection, "told", None)  # who asks within this process came by none
+        return (self.host, self.port) if told is None else (told.host, told.port)
 
     def partition(self, topic: str, index: int) -> Partition | ErrorCode:
         """A partition by topic name, or why there is none."""

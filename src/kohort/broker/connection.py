@@ -18,6 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from kohort.broker.call import Call
+from kohort.broker.listeners import Address
 from kohort.broker.outbox import Outbox, release
 from kohort.broker.versions import API_KEY as API_VERSIONS
 from kohort.broker.versions import unsupported_version
@@ -40,8 +41,9 @@ _MOST_CALLS = 1024  # requests that wait for the disk on one connection
 
 
 class Connection(asyncio.BufferedProtocol):
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, told: Address) -> None:
         self._server = server
+        self.told = told  # where this node is, for who came by this listener
         self._broker = server.broker
         self._rows = server.table
         self._max_bytes = server.broker.config.socket_request_max_bytes
@@ -67,11 +69,13 @@ class Connection(asyncio.BufferedProtocol):
         self.loop = self._server.loop
         self.last_active = self.loop.time()
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        # A socket for all interfaces shows IPv4 as a part of IPv6.
+        host = peer[0].removeprefix("::ffff:") if peer else ""
+        self.peer = str(Address(host, peer[1])) if peer else "?"
         sock = transport.get_extra_info("socket")
         send_at_once(sock)
         self._outbox = Outbox(self.loop, sock.fileno(), self._on_drained)
-        if not self._server.admit(self, peer[0] if peer else ""):
+        if not self._server.admit(self, host):
             self._closing = True
             transport.abort()
 

@@ -13,6 +13,7 @@ GROUP, TRANSACTION = 0, 1
 async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorResponse:
     request: find.FindCoordinatorRequest = call.request
     keys = request.coordinator_keys if call.version >= 4 else [request.key]
+    host, port = broker.address_for(call)
     found = []
     for key in keys:
         error, message = await _coordinator_error(broker, request.key_type, key)
@@ -20,7 +21,7 @@ async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorRe
             found.append(find.Coordinator(key, -1, "", -1, error, message))
         else:
             message = "NONE" if call.version < 4 else ""  # Kafka's words
-            found.append(find.Coordinator(key, broker.node_id, broker.host, broker.port, error, message))
+            found.append(find.Coordinator(key, broker.node_id, host, port, error, message))
     if call.version >= 4:
         return find.FindCoordinatorResponse(coordinators=found)
     only = found[0]
