@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
+from kohort.broker.missing import Missing
 from kohort.broker.sessions import FetchSessions
 from kohort.log.partition import Partition
 from kohort.log.registry import Entry, TopicDeleted
@@ -34,6 +35,7 @@ class Broker:
     port: int
     sessions: FetchSessions
     clock: Clock = field(default_factory=Clock)
+    missing: Missing = field(default_factory=Missing)
     # Changes of the registry happen one after the other: plan, journal (durable, off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     _groups: Groups | None = field(default=None, init=False)
@@ -62,6 +64,11 @@ class Broker:
         """Where this node is for who asks: what the listener that it came by advertises."""
         told = getattr(call.connection, "told", None)  # who asks within this process came by none
         return (self.host, self.port) if told is None else (told.host, told.port)
+
+    def tell_missing(self, call: Call, feature: str, what: str) -> None:
+        """A call is refused because Kohort lacks the feature: the log says so."""
+        peer = getattr(call.connection, "peer", "?")
+        self.missing.tell(feature, what, call.client_id, peer, self.clock.steady_ms())
 
     def partition(self, topic: str, index: int) -> Partition | ErrorCode:
         """A partition by topic name, or why there is none."""

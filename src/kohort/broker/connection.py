@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.broker.call import Call
 from kohort.broker.listeners import Address
+from kohort.broker.missing import api_of
 from kohort.broker.outbox import Outbox, release
 from kohort.broker.versions import API_KEY as API_VERSIONS
 from kohort.broker.versions import unsupported_version
@@ -38,6 +39,10 @@ _MOST_TRUSTED = 1024 * 1024
 SPARE_BYTES = 1024 * 1024  # of the buffers for large frames that all connections share
 MOST_SPARES = 8
 _MOST_CALLS = 1024  # requests that wait for the disk on one connection
+
+
+class _NotThere(Exception):
+    """A request of an API that Kafka has and we have not: its name, the feature, the client's id."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -183,6 +188,11 @@ class Connection(asyncio.BufferedProtocol):
                 position = stop
                 if size >= self._trusted < _MOST_TRUSTED:
                     self._trusted = min(size + 4, _MOST_TRUSTED)
+        except _NotThere as error:
+            api, feature, client_id = error.args
+            now_ms = self._broker.clock.steady_ms()
+            self._broker.missing.tell(feature, api, client_id, self.peer, now_ms)
+            self._close_after_answers()
         except BadFrame as error:
             log.warning("closing the connection of %s: %s", self.peer, error)
             self._close_after_answers()
@@ -203,6 +213,9 @@ class Connection(asyncio.BufferedProtocol):
             if api_key == API_VERSIONS:
                 self._answer_unknown_api_versions(correlation_id)
                 return
+            missing = api_of(api_key) if row is None else None
+            if missing is not None:
+                raise _NotThere(*missing, client_id)
             name = row.name if row else "unknown API"
             raise BadFrame(f"{name} (key {api_key}) version {version} is not served; client_id {client_id!r}")
         api_codec = row.codec(version)

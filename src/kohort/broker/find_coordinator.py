@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
+from kohort.broker.missing import SHARE_GROUPS, TRANSACTIONS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import find_coordinator as find
 
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
 async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorResponse:
     request: find.FindCoordinatorRequest = call.request
     keys = request.coordinator_keys if call.version >= 4 else [request.key]
+    if request.key_type == TRANSACTION:
+        what = f"transactional.id {keys[0][:100]!r}" if keys else "FindCoordinator"
+        broker.tell_missing(call, TRANSACTIONS, what)
+    elif request.key_type == SHARE:
+        broker.tell_missing(call, SHARE_GROUPS, "FindCoordinator")
     host, port = broker.address_for(call)
     found = []
     for key in keys:
