@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +141,17 @@ def test_the_listener_of_controllers_is_left_out_with_a_warning() -> None:
 def test_the_command_line_beats_the_settings() -> None:
     found, _ = parse(TWO, listen="127.0.0.1:7", advertise="h:8")
     assert [(str(each.where), str(each.told)) for each in found] == [("127.0.0.1:7", "h:8")]
+
+
+def test_the_example_in_the_docs() -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "serve.md").read_text("utf-8")
+    (block,) = re.findall(r"^```properties\n(.*?)^```", docs, re.DOTALL | re.MULTILINE)
+    found, warnings = parse(dict(line.split("=", 1) for line in block.splitlines()))
+    assert [(each.name, str(each.where), str(each.told)) for each in found] == [
+        ("PLAINTEXT", "127.0.0.1:9092", "127.0.0.1:9092"),
+        ("LAN", ":9093", "broker.example:9093"),
+    ]
+    assert warnings == []
 
 
 # --- over the wire
