@@ -87,7 +87,7 @@ def test_no_host_is_all_interfaces_and_the_name_of_this_machine_as_in_kafka() ->
     assert bind_address(only.where)[1] in (("::", 9092), ("0.0.0.0", 9092))
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "[0:0:0:0:0:0:0:0]", "0"])
 def test_all_interfaces_are_never_advertised(host: str) -> None:
     words = refusal({"listeners": f"PLAINTEXT://{host}:9092"})
     assert "advertised.listeners=PLAINTEXT://HOST:9092" in words

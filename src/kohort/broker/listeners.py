@@ -14,13 +14,13 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from typing import Any
 
 from kohort.settings import SettingError
 
 _PLAINTEXT = "PLAINTEXT"
 _PROTOCOLS = {name: name for name in (_PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")}
-_EVERYWHERE = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
 _NAMED = re.compile(r"([a-zA-Z0-9_.-]+)://(.*)", re.DOTALL)
 
 
@@ -39,8 +39,11 @@ class Address:
 
     @property
     def is_everywhere(self) -> bool:
-        """Whether nobody could connect to it."""
-        return self.host in _EVERYWHERE
+        """Whether it means all interfaces, in whatever spelling: nobody could connect to it."""
+        try:
+            return ip_address(self.host).is_unspecified
+        except ValueError:
+            return self.host == "0"
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -92,9 +95,8 @@ def parse(
             f"advertised.listeners names {', '.join(strange)}, but listeners has only {', '.join(found)}"
         )
     warnings = [f"listener {name} is left out: one node needs no controllers" for name in left_out]
-    return [
-        Listener(name, where, _told(name, where, told.get(name))) for name, where in found.items()
-    ], warnings
+    listeners = [Listener(name, where, _told(name, where, told.get(name))) for name, where in found.items()]
+    return listeners, warnings
 
 
 def as_settings(listeners: Sequence[Listener]) -> dict[str, str]:
@@ -182,7 +184,7 @@ def listening_socket(address: Address, *, send_buffer: int = -1, receive_buffer:
         family, where = bind_address(address)
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6 and where[0] == "::":
+        if family == socket.AF_INET6 and ip_address(where[0].partition("%")[0]).is_unspecified:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # all interfaces, as Java's sockets
         # What a connection has is what its listener had when it was made.
         for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):

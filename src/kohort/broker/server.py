@@ -22,7 +22,9 @@ log = logging.getLogger("kohort.broker")
 
 _SCRATCH_BYTES = 1024 * 1024
 _FILES_OF_OUR_OWN = 464  # the pool of segment files and some more
-_LONGEST_GOODBYE_S = 10.0
+_LONGEST_GOODBYE_S = (
+    5.0  # for clients that do not read: a container is killed after 10 s, and files are to be closed
+)
 
 
 class Server:
