@@ -67,13 +67,3 @@ def test_watch_ends_when_it_was_told_to(capsys):
             == 0
         )
         assert "Ctrl-C" in capsys.readouterr().err
-
-
-def test_a_cluster_without_a_history_says_so(capsys):
-    with running(offsets_topic_num_partitions=1) as broker, Connection(broker.bootstrap_servers) as client:
-        client.call(FindCoordinatorRequest("orders"), version=2)
-        from kohort.wire.messages.delete_topics import DeleteTopicsRequest
-
-        client.call(DeleteTopicsRequest(topic_names=["__kohort_group_history"], timeout_ms=60_000), version=5)
-        assert main(["groups", "why", "orders", "--bootstrap", broker.bootstrap_servers]) == 1
-        assert "keeps no history" in capsys.readouterr().err
