@@ -65,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         self.answers_at_end = True  # who sends no more still gets the answers to what it sent, as in Kafka
         self.peer = "?"
         self.address = ""
+        self.lookups: dict[str, tuple[int, int]] = {}  # the last group looked for: how often, since when
         self.last_active = 0.0
 
     # --- what the event loop calls -----------------------------------------------------------------

@@ -31,7 +31,7 @@ from kohort.coordinator.events import (
     TopicsDeleted,
 )
 from kohort.coordinator.runtime import Done, Runtime
-from kohort.coordinator.settings import Settings
+from kohort.coordinator.settings import Settings, partition_for
 from kohort.log.datadir import new_uuid
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated
@@ -118,6 +118,12 @@ class Groups:
         """As `submit`, of a commit in a layout."""
         if not self._runtime.commit_when_durable(request, self.now_ms(), self._write_later):
             self.submit(request)
+
+    def has_members(self, group_id: str) -> bool:
+        """Whether somebody has joined it, or is about to."""
+        shards = self._runtime.shards
+        group = shards[partition_for(group_id, len(shards))].groups.get(group_id)
+        return group is not None and bool(group.members or group.pending_joins)
 
     def ask_shard(self, partition: int, request: ListGroups) -> None:
         self._runtime.handle(partition, request, self.now_ms())

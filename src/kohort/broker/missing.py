@@ -84,12 +84,36 @@ class Missing:
     _in_this_minute: int = 0
 
     def tell(self, feature: str, what: str, client_id: str | None, peer: str, now_ms: int) -> None:
-        """One warning a client id and feature, and again after an hour; few a minute in all."""
-        name = None if client_id is None else client_id[:_LONGEST_ID]
-        who = (name, feature)
+        """A client was refused `what`, because the feature is not there."""
+        if self._is_news(client_id, feature, now_ms):
+            log.warning(
+                "%s at %s asked for %s (%s): Kohort does not have that yet and refused it; "
+                "what the client itself reports may sound like missing rights or a broken connection",
+                _named(client_id),
+                peer,
+                feature,
+                what,
+            )
+
+    def tell_lost(self, group_id: str, told: str, client_id: str | None, peer: str, now_ms: int) -> None:
+        """A client looks for the coordinator of a group again and again, and asks it nothing."""
+        if self._is_news(client_id, _CONSUMER_GROUPS, now_ms):
+            log.warning(
+                "%s at %s looks for the coordinator of group %r again and again and never joins: either its "
+                "group.protocol is consumer (KIP-848), which Kohort does not have yet: set it to classic; "
+                "or it cannot reach %s, which it is told",
+                _named(client_id),
+                peer,
+                group_id[:_LONGEST_ID],
+                told,
+            )
+
+    def _is_news(self, client_id: str | None, feature: str, now_ms: int) -> bool:
+        """Once a client id and feature, and again after an hour; few a minute in all."""
+        who = (None if client_id is None else client_id[:_LONGEST_ID], feature)
         last_ms = self._told_ms.get(who)
         if last_ms is not None and now_ms - last_ms < _AGAIN_AFTER_MS:
-            return
+            return False
         minute = now_ms // 60_000
         if minute != self._minute:
             self._minute, self._in_this_minute = minute, 0
@@ -99,16 +123,13 @@ class Missing:
                 log.warning(
                     "more clients ask for what Kohort does not have yet; they are not named for a minute"
                 )
-            return
+            return False
         self._told_ms.pop(who, None)
         self._told_ms[who] = now_ms
         if len(self._told_ms) > _MOST_REMEMBERED:
             del self._told_ms[next(iter(self._told_ms))]
-        log.warning(
-            "%s at %s asked for %s (%s): Kohort does not have that yet and refused it; "
-            "what the client itself reports may sound like missing rights or a broken connection",
-            "a client without an id" if name is None else f"client {name!r}",
-            peer,
-            feature,
-            what,
-        )
+        return True
+
+
+def _named(client_id: str | None) -> str:
+    return "a client without an id" if client_id is None else f"client {client_id[:_LONGEST_ID]!r}"
