@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker.config import BROKER_SETTINGS, INERT, BrokerConfig
+from kohort.broker.config import BROKER_SETTINGS, BrokerConfig
+from kohort.broker.kafka_settings import INERT
 from kohort.log.config import TOPIC_SETTINGS, TopicConfig
 from kohort.settings import Described, Kind, SettingError, Source
 
@@ -135,8 +136,8 @@ def test_kafka_settings_without_effect_are_accepted_and_named() -> None:
     )
     assert config.warnings == (
         "num.io.threads has no effect here",
-        "process.roles has no effect here",
-        "log.flush.interval.ms has no effect here",
+        "process.roles has no effect here: one node needs no quorum of controllers",
+        "log.flush.interval.ms has no effect here: durability says when data is on disk",
     )
     assert "durability" not in INERT
 

@@ -238,3 +238,54 @@ def test_nobody_listens():
     answer = run("groups", "why", "g", "--bootstrap", "127.0.0.1:1")
     assert answer.returncode == 1
     assert "--bootstrap" in answer.stderr
+
+
+# --- the directory and the listeners
+
+
+def test_log_dirs_says_where_the_data_is(tmp_path):
+    for name in ("log.dirs", "log.dir"):
+        place = tmp_path / name
+        with Serve("--listen", "127.0.0.1:0", "--set", f"{name}={place}") as broker:
+            broker.address()
+            assert broker.stop()[0] == 0
+        assert (place / "meta.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{0}/a", "--set", "log.dirs={0}/b"], "given twice"),
+        (["--set", "log.dirs={0}/a,{0}/b"], "names 2 directories"),
+        (["{0}/a", "--set", "listeners=SSL://127.0.0.1:0"], "no TLS or SASL yet"),
+        (["{0}/a", "--set", "listeners=PLAINTEXT://0.0.0.0:0"], "advertised.listeners"),
+        (["{0}/a", "--set", "authorizer.class.name=x.Authorizer"], "authorizer.class.name"),
+    ],
+)
+def test_what_cannot_be_done_as_it_is_asked_for_stops_the_start(tmp_path, arguments, words):
+    refused = run("serve", *(text.format(tmp_path) for text in arguments))
+    assert refused.returncode == 1
+    assert words in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_same_directory_twice_is_one(tmp_path):
+    with Serve(tmp_path, "--listen", "127.0.0.1:0", "--set", f"log.dirs={tmp_path}") as broker:
+        broker.address()
+        assert broker.stop()[0] == 0
+
+
+def test_a_line_for_each_listener(tmp_path):
+    listeners = "listeners=PLAINTEXT://127.0.0.1:0,LAN://localhost:0"
+    protocols = "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,LAN:PLAINTEXT"
+    with Serve(tmp_path, "--set", listeners, "--set", protocols) as broker:
+        first = broker.address()
+        assert broker.process.stdout is not None
+        line = broker.process.stdout.readline()
+        assert line.startswith("listener LAN: bootstrap.servers=localhost:")
+        for address in (first, line.strip().partition("=")[2]):
+            with Connection(address) as client:
+                (node,) = client.call(MetadataRequest(None), version=9).brokers
+                assert f"{node.host}:{node.port}" == address
+        assert broker.stop()[0] == 0

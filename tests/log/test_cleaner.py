@@ -171,6 +171,21 @@ def test_control_batches_stay() -> None:
     assert [(header.base_offset, header.is_control) for header in log.headers()] == [(1, True), (2, False)]
 
 
+def test_what_a_transaction_wrote_takes_nobodys_place_and_gives_way_to_others() -> None:
+    """Whether it was aborted is not looked up: a log that Kafka wrote must lose nothing that counts."""
+    log, producer = Log(), {"producer_id": 7, "producer_epoch": 1}
+    log.segment([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
+    aborted: list[Row] = [(b"a", b"2"), (b"b", b"2"), (b"c", None)]
+    log.segment(batch_at(3, aborted, transactional=True, **producer))
+    log.segment(encode_control_batch(ControlKind.ABORT, timestamp=9, base_offset=6, **producer))
+    log.segment([(b"b", b"3")])
+    log.swap(log.clean(now_ms=5000, delete_retention_ms=100))
+    kept = [(0, b"a", b"1"), (2, b"c", b"1"), (3, b"a", b"2"), (5, b"c", None), (7, b"b", b"3")]
+    assert [row for row in log.rows() if row[0] != 6] == kept
+    log.swap(log.clean(now_ms=9000, first_dirty_offset=log.end))
+    assert [row for row in log.rows() if row[0] != 6] == kept, "its tombstone may not count"
+
+
 def test_the_end_of_each_cleaned_segment_is_remembered_even_if_all_its_records_go() -> None:
     log = Log()
     log.segment([(b"a", b"1")], [(b"a", b"2")])

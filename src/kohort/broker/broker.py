@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
+from kohort.broker.missing import Missing
 from kohort.broker.sessions import FetchSessions
 from kohort.log.partition import Partition
 from kohort.log.registry import Entry, TopicDeleted
@@ -18,6 +19,7 @@ from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kohort.broker.call import Call
     from kohort.broker.groups import Groups
 
 T = TypeVar("T")
@@ -29,10 +31,11 @@ class Broker:
 
     config: BrokerConfig
     store: Store
-    host: str  # what clients are told
+    host: str  # what clients of the first listener are told
     port: int
     sessions: FetchSessions
     clock: Clock = field(default_factory=Clock)
+    missing: Missing = field(default_factory=Missing)
     # Changes of the registry happen one after the other: plan, journal (durable, off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     _groups: Groups | None = field(default=None, init=False)
@@ -56,6 +59,16 @@ class Broker:
 
     def now_ms(self) -> int:
         return self.clock.now_ms()
+
+    def address_for(self, call: Call) -> tuple[str, int]:
+        """Where this node is for who asks: what the listener that it came by advertises."""
+        told = getattr(call.connection, "told", None)  # who asks within this process came by none
+        return (self.host, self.port) if told is None else (told.host, told.port)
+
+    def tell_missing(self, call: Call, feature: str, what: str) -> None:
+        """A call is refused because Kohort lacks the feature: the log says so."""
+        peer = getattr(call.connection, "peer", "?")
+        self.missing.tell(feature, what, call.client_id, peer, self.clock.steady_ms())
 
     def partition(self, topic: str, index: int) -> Partition | ErrorCode:
         """A partition by topic name, or why there is none."""

@@ -34,6 +34,7 @@ class Call:
         "connection",
         "correlation_id",
         "on_close",
+        "on_stop",
         "parked",
         "request",
         "chunks",
@@ -55,6 +56,7 @@ class Call:
         self.chunks: list[Chunk] | None = None  # the answer, once it is there
         self.parked = False
         self.on_close: Callable[[], None] | None = None
+        self.on_stop: Callable[[], None] | None = None
 
     @property
     def version(self) -> int:
@@ -65,13 +67,17 @@ class Call:
         """The client's address, for people."""
         return self.connection.peer
 
-    def park(self, on_close: Callable[[], None] | None = None) -> None:
+    def park(
+        self, on_close: Callable[[], None] | None = None, on_stop: Callable[[], None] | None = None
+    ) -> None:
         """Nothing more is read from this connection until the answer is there, as in Kafka.
 
-        `on_close` is called if the client goes away first: then no answer is wanted any more.
+        `on_close` is called if the client goes away first: then no answer is wanted any more. `on_stop` is called when
+        the broker stops, and answers.
         """
         self.parked = True
         self.on_close = on_close
+        self.on_stop = on_stop
 
     def reply(self, message: Message | Encoded) -> None:
         """Answers later; in the connection's order."""

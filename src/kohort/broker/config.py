@@ -1,7 +1,8 @@
 """The broker settings: Kafka's names and defaults, and our own `durability`.
 
 `BrokerConfig.parse({"num.partitions": "3"})` checks everything once. Names of Kafka that have no effect here
-are accepted and named in `warnings`; unknown ones are refused with the nearest right one.
+are accepted and named in `warnings`; what means something and is not done is refused (`kafka_settings` has both);
+unknown ones are refused with the nearest right one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 from typing import Any
 
+from kohort.broker import kafka_settings
 from kohort.log.config import DAY_MS, HOUR_MS, MIB, MINUTE_MS, TOPIC_SETTINGS, TopicConfig, broker_row
 from kohort.settings import (
     INT_MAX,
@@ -31,25 +33,6 @@ from kohort.settings import (
     setting,
     setting_field,
 )
-
-INERT = (
-    "alter.config.policy.", "authorizer.", "auto.leader.rebalance.enable", "background.threads",
-    "broker.heartbeat.", "broker.rack", "broker.session.timeout.ms", "controlled.shutdown.",
-    "controller.", "create.topic.policy.", "delete.records.purgatory.", "fetch.purgatory.",
-    "follower.fetch.", "group.consumer.", "group.coordinator.", "group.share.", "group.streams.",
-    "initial.broker.registration.", "inter.broker.", "leader.imbalance.",
-    "listener.security.protocol.map", "log.cleaner.io.buffer.size", "log.cleaner.io.max.bytes.per.second",
-    "log.cleaner.threads", "log.flush.", "log.initial.task.delay.ms", "log.local.retention.",
-    "log.preallocate", "max.connection.creation.rate", "metadata.", "metric.", "metrics.",
-    "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir", "num.replica.",
-    "offsets.commit.timeout.ms", "offsets.load.buffer.size", "offsets.topic.compression.codec",
-    "offsets.topic.replication.factor", "process.roles", "producer.id.expiration.check.interval.ms",
-    "producer.purgatory.", "queued.max.", "quota.", "remote.log.", "replica.", "request.timeout.ms",
-    "reserved.broker.max.id", "sasl.kerberos.", "sasl.login.", "security.inter.broker.protocol",
-    "server.max.startup.", "share.", "socket.connection.setup.timeout.", "transaction.", "transactional.id.",
-    "unclean.leader.election.", "zookeeper.",
-)  # fmt: skip
-"""Settings of Kafka, or beginnings of their names, that a single Python node has no use for."""
 
 
 def _default(topic_name: str, broker_name: str) -> Any:
@@ -78,7 +61,20 @@ class BrokerConfig:
     advertised_listeners: tuple[str, ...] | None = _fixed(
         "advertised.listeners", Kind.LIST, None, list_of(), "Where clients are told to connect."
     )
-    log_dirs: tuple[str, ...] | None = _fixed("log.dirs", Kind.LIST, None, list_of(), "The data directory.")
+    listener_security_protocol_map: str = _fixed(
+        "listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT", None,
+        "NAME:PLAINTEXT of each listener that has another name; there is no TLS or SASL yet.",
+    )  # fmt: skip
+    log_dir: str | None = _fixed(
+        "log.dir", Kind.STRING, None, None, "The data directory, if log.dirs does not say."
+    )
+    log_dirs: tuple[str, ...] | None = _fixed(
+        "log.dirs",
+        Kind.LIST,
+        None,
+        list_of(),
+        "The data directory; one, and the same as on the command line.",
+    )
     # connections
     connections_max_idle_ms: int = _fixed(
         "connections.max.idle.ms", Kind.LONG, 10 * MINUTE_MS, None,
@@ -245,10 +241,14 @@ class BrokerConfig:
 
         `dynamic` (this broker) beats `dynamic_defaults` (all brokers) beats `static` (the command line).
         """
+        kafka_settings.check_all(static)
         static = _with_one_id(static)
         layers = (static, dynamic_defaults or {}, dynamic or {})
         warnings = tuple(
-            f"{name} has no effect here" for layer in layers for name in layer if name.startswith(INERT)
+            kafka_settings.why_inert(name)
+            for layer in layers
+            for name in layer
+            if kafka_settings.is_inert(name) or _is_inert(name)
         )
         known = [{name: text for name, text in layer.items() if not _is_inert(name)} for layer in layers]
         parsed: Any = {}
@@ -271,8 +271,15 @@ class BrokerConfig:
         for_all_brokers: bool = False,
     ) -> BrokerConfig:
         """With these dynamic settings set, or taken back where the value is None."""
+        # What has a row can be set and is described, as clients' tests expect; a start looks at it again.
+        others = {
+            n: text for n, text in changes.items() if text is not None and n not in BROKER_SETTINGS.settings
+        }
+        kafka_settings.check_all(others)
         fixed = sorted(
-            name for name in changes if not name.startswith(INERT) and BROKER_SETTINGS[name].read_only
+            name
+            for name in changes
+            if not kafka_settings.is_inert(name) and not _is_inert(name) and BROKER_SETTINGS[name].read_only
         )
         if fixed:
             raise SettingError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
@@ -358,7 +365,8 @@ BROKER_SETTINGS: Table[BrokerConfig] = Table(BrokerConfig, "broker")
 
 def _is_inert(name: str) -> bool:
     """Known to Kafka, and not even listed here."""
-    return name.startswith(INERT) and name not in BROKER_SETTINGS.settings
+    known = kafka_settings.is_inert(name) or kafka_settings.is_refused(name)
+    return known and name not in BROKER_SETTINGS.settings
 
 
 def _with_one_id(static: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ from kohort.broker import names
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.broker.config import BROKER_SETTINGS, BrokerConfig
+from kohort.broker.kafka_settings import is_inert, why_inert
 from kohort.log.config import TOPIC_SETTINGS, TopicConfig
 from kohort.log.registry import BrokerConfigSet, TopicConfigSet
 from kohort.log.store import Store
@@ -37,6 +38,8 @@ from kohort.wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+
+log = logging.getLogger("kohort.broker")
 
 MOST_BYTES_OF_A_VALUE = 2**15 - 1
 _LOGGER_LEVEL = 6  # a source of its own in DescribeConfigs
@@ -65,7 +68,9 @@ def restore(config: BrokerConfig, store: Store) -> BrokerConfig:
     """The settings of a node with what was changed while it ran, put in force; for its start."""
     own, of_all = store.broker_configs(config.node_id), store.broker_configs(None)
     if own or of_all:
+        warnings = config.warnings
         config = BrokerConfig.parse(config.static_values, dynamic=own, dynamic_defaults=of_all)
+        config = replace(config, warnings=tuple(dict.fromkeys((*warnings, *config.warnings))))
         store.set_defaults(config.topic_defaults)
     return config
 
@@ -305,6 +310,8 @@ def _plan_broker(broker: Broker, config: BrokerConfig, change: _Change) -> _Plan
             TopicConfig.parse(topic.overrides, new.topic_defaults)
     except SettingError as error:
         raise _invalid(str(error)) from error
+    for name in filter(is_inert, changed):
+        log.warning("%s", why_inert(name))
     values = new.dynamic_values if this_node else new.dynamic_defaults
     return _Planned(BrokerConfigSet(broker.node_id if this_node else None, dict(values)), new)
 

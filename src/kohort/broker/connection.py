@@ -18,6 +18,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from kohort.broker.call import Call
+from kohort.broker.listeners import Address
+from kohort.broker.missing import api_of
 from kohort.broker.outbox import Outbox, release
 from kohort.broker.versions import API_KEY as API_VERSIONS
 from kohort.broker.versions import unsupported_version
@@ -39,9 +41,14 @@ MOST_SPARES = 8
 _MOST_CALLS = 1024  # requests that wait for the disk on one connection
 
 
+class _NotThere(Exception):
+    """A request of an API that Kafka has and we have not: its name, the feature, the client's id."""
+
+
 class Connection(asyncio.BufferedProtocol):
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, told: Address) -> None:
         self._server = server
+        self.told = told  # where this node is, for who came by this listener
         self._broker = server.broker
         self._rows = server.table
         self._max_bytes = server.broker.config.socket_request_max_bytes
@@ -58,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         self.answers_at_end = True  # who sends no more still gets the answers to what it sent, as in Kafka
         self.peer = "?"
         self.address = ""
+        self.lookups: dict[str, tuple[int, int]] = {}  # the last group looked for: how often, since when
         self.last_active = 0.0
 
     # --- what the event loop calls -----------------------------------------------------------------
@@ -67,11 +75,13 @@ class Connection(asyncio.BufferedProtocol):
         self.loop = self._server.loop
         self.last_active = self.loop.time()
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        # A socket for all interfaces shows IPv4 as a part of IPv6.
+        host = peer[0].removeprefix("::ffff:") if peer else ""
+        self.peer = str(Address(host, peer[1])) if peer else "?"
         sock = transport.get_extra_info("socket")
         send_at_once(sock)
         self._outbox = Outbox(self.loop, sock.fileno(), self._on_drained)
-        if not self._server.admit(self, peer[0] if peer else ""):
+        if not self._server.admit(self, host):
             self._closing = True
             transport.abort()
 
@@ -179,6 +189,11 @@ class Connection(asyncio.BufferedProtocol):
                 position = stop
                 if size >= self._trusted < _MOST_TRUSTED:
                     self._trusted = min(size + 4, _MOST_TRUSTED)
+        except _NotThere as error:
+            api, feature, client_id = error.args
+            now_ms = self._broker.clock.steady_ms()
+            self._broker.missing.tell(feature, api, client_id, self.peer, now_ms)
+            self._close_after_answers()
         except BadFrame as error:
             log.warning("closing the connection of %s: %s", self.peer, error)
             self._close_after_answers()
@@ -199,6 +214,9 @@ class Connection(asyncio.BufferedProtocol):
             if api_key == API_VERSIONS:
                 self._answer_unknown_api_versions(correlation_id)
                 return
+            missing = api_of(api_key) if row is None else None
+            if missing is not None:
+                raise _NotThere(*missing, client_id)
             name = row.name if row else "unknown API"
             raise BadFrame(f"{name} (key {api_key}) version {version} is not served; client_id {client_id!r}")
         api_codec = row.codec(version)
@@ -311,11 +329,14 @@ class Connection(asyncio.BufferedProtocol):
         return not self._calls and not self._outbox.is_waiting
 
     def stop_reading(self) -> None:
-        """The broker stops: nothing more is read; what is under way is still answered."""
+        """The broker stops: nothing more is read; what is under way is still answered, a long poll at once."""
         if not self._closing:
             self._pause()
-            if self._parked is not None and self._parked.on_close is not None:
-                self._parked.on_close()
+            parked = self._parked
+            if parked is not None and parked.on_stop is not None:
+                parked.on_stop()
+            elif parked is not None and parked.on_close is not None:
+                parked.on_close()
                 self._transport.abort()
 
     def close(self) -> None:

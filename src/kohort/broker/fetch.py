@@ -140,7 +140,7 @@ class _Fetch:
             partition.add_waiter(on_change)
         loop = self._call.connection.loop
         self._timer = loop.call_later(self._call.request.max_wait_ms / 1000, self._time_is_up)
-        self._call.park(on_close=self._leave)
+        self._call.park(on_close=self._leave, on_stop=self._time_is_up)
         return True
 
     def _here(self) -> list[Partition]:
@@ -180,7 +180,7 @@ class _Fetch:
                 partition.remove_waiter(self._on_change)
         self._partitions = []
         # No circle of references is left: the memory is free at once, and warm for the next request.
-        self._on_change = self._call.on_close = None
+        self._on_change = self._call.on_close = self._call.on_stop = None
 
     # --- answering ---------------------------------------------------------------------------------
 

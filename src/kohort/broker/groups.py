@@ -26,16 +26,25 @@ from kohort.coordinator.events import (
     LoadRecords,
     LogRecord,
     OffsetCommit,
+    Resign,
     RestoreHistory,
     TopicsDeleted,
 )
 from kohort.coordinator.runtime import Done, Runtime
-from kohort.coordinator.settings import Settings
+from kohort.coordinator.settings import Settings, partition_for
 from kohort.log.datadir import new_uuid
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated
 from kohort.wire.errors import ErrorCode, KafkaError
-from kohort.wire.records import BatchHeader, encode_pairs_batch, iter_batches, iter_records
+from kohort.wire.records import (
+    BatchHeader,
+    ControlKind,
+    control_kind,
+    encode_pairs_batch,
+    iter_batches,
+    iter_records,
+    with_append_time,
+)
 
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
@@ -55,7 +64,7 @@ class Groups:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         settings = settings_of(broker.config)
-        self._history = HistoryLog(broker.store, settings.history_length)
+        self._history = HistoryLog(broker.store, settings.history_length, broker.now_ms)
         self._runtime = self._make_runtime(settings)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -63,6 +72,7 @@ class Groups:
         self.now_ms = broker.clock.steady_ms  # sessions are timed by a clock that nobody sets back
         self._load_task: asyncio.Task[None] | None = None
         self._creation = asyncio.Lock()
+        self._has_resigned = False
 
     def _make_runtime(self, settings: Settings) -> Runtime:
         return Runtime(
@@ -108,6 +118,12 @@ class Groups:
         """As `submit`, of a commit in a layout."""
         if not self._runtime.commit_when_durable(request, self.now_ms(), self._write_later):
             self.submit(request)
+
+    def has_members(self, group_id: str) -> bool:
+        """Whether somebody has joined it, or is about to."""
+        shards = self._runtime.shards
+        group = shards[partition_for(group_id, len(shards))].groups.get(group_id)
+        return group is not None and bool(group.members or group.pending_joins)
 
     def ask_shard(self, partition: int, request: ListGroups) -> None:
         self._runtime.handle(partition, request, self.now_ms())
@@ -167,6 +183,11 @@ class Groups:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"there is no {OFFSETS_TOPIC}-{partition}")
         if len(batch) > topic.config.max_message_bytes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {len(batch)} bytes")
+        if topic.config.append_time:
+            now_ms = (
+                self._broker.now_ms()
+            )  # as produced records: the time of day, which the steady clock may miss
+            header = with_append_time(batch, header, now_ms)
         return topic.partitions[partition].append(memoryview(batch), header, now_ms)
 
     def _write_at_once(self, partition: int, records: LaidOutRecords, now_ms: int) -> int:
@@ -182,36 +203,38 @@ class Groups:
     # --- the topic --------------------------------------------------------------------------------
 
     async def ensure_topic(self) -> bool:
-        """Creates `__consumer_offsets` when it is first asked for, as Kafka does; False if that failed."""
-        if OFFSETS_TOPIC in self._broker.store.topics:
+        """Creates `__consumer_offsets` when it is first asked for, as Kafka does; False if that failed.
+
+        The topic of the history is made with it, or later if a client made the first one.
+        """
+        topics = self._broker.store.topics
+        if OFFSETS_TOPIC in topics and HISTORY_TOPIC in topics:
             return True
         async with self._creation, self._broker.changes:
-            store = self._broker.store
-            if OFFSETS_TOPIC in store.topics:
-                return True
-            partitions = self._broker.config.offsets_topic_num_partitions
-            segment_bytes = str(self._broker.config.offsets_topic_segment_bytes)
-            entries = [
-                TopicCreated(
-                    OFFSETS_TOPIC,
-                    new_uuid(),
-                    partitions,
-                    {
-                        "cleanup.policy": "compact",
-                        "compression.type": "producer",
-                        "segment.bytes": segment_bytes,
-                    },
-                ),
-                TopicCreated(HISTORY_TOPIC, new_uuid(), partitions, dict(history.SETTINGS)),
-            ]
-            error = await self._broker.commit(entries)
+            is_new = OFFSETS_TOPIC not in topics
+            error = await self._broker.commit(self._missing_topics())
             if error is not None:
-                log.error("%s could not be created: %s", OFFSETS_TOPIC, error)
-                return False
-            self.begin_load()
+                log.error("the topics of the groups could not be created: %s", error)
+                return not is_new
+            if is_new:
+                self.begin_load()
         if self._load_task is not None:
-            await self._load_task
-        return True
+            await asyncio.wait([self._load_task])
+        return not self._has_resigned
+
+    def _missing_topics(self) -> list[TopicCreated]:
+        topics, config = self._broker.store.topics, self._broker.config
+        offsets = topics.get(OFFSETS_TOPIC)
+        count = config.offsets_topic_num_partitions if offsets is None else len(offsets.partitions)
+        settings = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        }
+        made = [] if offsets is not None else [TopicCreated(OFFSETS_TOPIC, new_uuid(), count, settings)]
+        if HISTORY_TOPIC not in topics:
+            made.append(TopicCreated(HISTORY_TOPIC, new_uuid(), count, dict(history.SETTINGS)))
+        return made
 
     # --- loading ----------------------------------------------------------------------------------
 
@@ -264,6 +287,21 @@ class Groups:
             for group_id, rebalances in history.restored(topic.partitions[index]).items():
                 self._runtime.handle(index, RestoreHistory(epoch, group_id, tuple(rebalances)), self.now_ms())
 
+    async def resign(self, deadline: float) -> None:
+        """The node stops: what is being written is still answered as it should be, then nobody is served any more.
+
+        Whoever waits in a rebalance is told NOT_COORDINATOR, as by a broker of Kafka that shuts down.
+        `deadline` is the loop's time at which writes are not waited for any longer.
+        """
+        loop = asyncio.get_running_loop()
+        while any(shard.writes for shard in self._runtime.shards) and loop.time() < deadline:
+            await asyncio.sleep(0.001)
+        self._has_resigned = True
+        if self._load_task is not None:
+            self._load_task.cancel()
+        for partition in range(len(self._runtime.shards)):
+            self._runtime.handle(partition, Resign(), self.now_ms())
+
     async def close(self) -> None:
         self._history.flush()
         if self._timer is not None:
@@ -303,9 +341,15 @@ def _records_of(partition: Partition) -> Iterator[list[LogRecord]]:
     for data in history.batches_of(partition):
         chunk: list[LogRecord] = []
         for position, header in iter_batches(data):
-            if not header.is_control:
-                batch = data[position : position + header.size]
+            batch, producer_id = data[position : position + header.size], header.producer_id
+            if header.is_control:
+                # A log that Kafka wrote: what a transaction committed counts, or is dropped, at its marker.
+                kinds = ((r.offset, control_kind(r.key)) for r in iter_records(batch))
                 chunk += [
-                    LogRecord(r.offset, r.key, r.value, header.producer_id) for r in iter_records(batch)
+                    LogRecord(offset, None, None, producer_id, kind is ControlKind.COMMIT)
+                    for offset, kind in kinds
+                    if kind is not None
                 ]
+            else:
+                chunk += [LogRecord(r.offset, r.key, r.value, producer_id) for r in iter_records(batch)]
         yield chunk

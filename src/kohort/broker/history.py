@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kohort.broker.names import HISTORY_TOPIC
@@ -22,10 +22,11 @@ from kohort.coordinator.settings import partition_for
 from kohort.log.partition import Partition
 from kohort.wire.errors import KafkaError
 from kohort.wire.payload import Record
-from kohort.wire.records import check_batch, encode_batch, iter_batches, iter_records
+from kohort.wire.records import check_batch, encode_batch, iter_batches, iter_records, with_append_time
 
 if TYPE_CHECKING:
     from kohort.log.store import Store
+    from kohort.log.topic import Topic
 
 log = logging.getLogger("kohort.groups")
 
@@ -46,8 +47,9 @@ def group_of(key: bytes) -> str:
 class HistoryLog:
     """Writes the news of groups to the topic. Nobody waits for it: it tells people, it decides nothing."""
 
-    def __init__(self, store: Store, length: int) -> None:
+    def __init__(self, store: Store, length: int, now_ms: Callable[[], int]) -> None:
         self._store = store
+        self._now_ms = now_ms
         self._length = length
         self._news: dict[bytes, tuple[str, Rebalance]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -72,18 +74,21 @@ class HistoryLog:
             by_partition.setdefault(index, []).append((key, rebalance))
         for index, entries in by_partition.items():
             try:
-                _append(topic.partitions[index], entries)
+                _append(topic, index, entries, self._now_ms())
             except KafkaError as error:
                 log.warning("the history of %d rebalances is not kept: %s", len(entries), error)
 
 
-def _append(partition: Partition, entries: list[tuple[bytes, Rebalance]]) -> None:
+def _append(topic: Topic, index: int, entries: list[tuple[bytes, Rebalance]], now_ms: int) -> None:
     records = []
     for offset, (key, rebalance) in enumerate(entries):
         value = json.dumps(rebalance.to_json(), ensure_ascii=False).encode()
         records.append(Record(offset, rebalance.began_ms, key, value, []))
     batch = memoryview(encode_batch(records))
-    partition.append(batch, check_batch(batch), records[-1].timestamp)
+    header = check_batch(batch)
+    if topic.config.append_time:
+        header = with_append_time(batch, header, now_ms)
+    topic.partitions[index].append(batch, header, now_ms)
 
 
 def entries_in(data: memoryview) -> Iterator[tuple[int, str, dict[str, Any]]]:

@@ -44,8 +44,9 @@ async def metadata(broker: Broker, call: Call) -> MetadataResponse:
         for topic in found:
             if topic.name is not None:
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
+    host, port = broker.address_for(call)
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=broker.node_id, host=broker.host, port=broker.port)],
+        brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
         cluster_id=broker.store.cluster_id,
         controller_id=broker.node_id,
         topics=found,

@@ -12,6 +12,8 @@ HISTORY_TOPIC = "__kohort_group_history"
 INTERNAL = frozenset({OFFSETS_TOPIC, HISTORY_TOPIC, "__transaction_state", "__share_group_state"})
 # Told of only when asked for by name: Kafka has no such topic, and nobody's list should change because of it.
 HIDDEN = frozenset({HISTORY_TOPIC})
+# The groups live in these: without them, or with other partitions, groups would only seem to be there.
+GROUPS_LIVE_IN = frozenset({OFFSETS_TOPIC, HISTORY_TOPIC})
 
 _ALLOWED = re.compile(r"[a-zA-Z0-9._-]+")
 

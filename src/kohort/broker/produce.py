@@ -22,7 +22,7 @@ from kohort.wire.records import (
     check_keys,
     iter_records,
     recompress,
-    stamp_append_time,
+    with_append_time,
 )
 
 if TYPE_CHECKING:
@@ -185,8 +185,7 @@ def _append_batch(
                 batch = memoryview(recompress(batch, codec, _level(config)))
                 header = check_batch(batch)
         if config.append_time:
-            stamp_append_time(batch, 0, now_ms)
-            header = header._replace(attributes=header.attributes | 8, max_timestamp=now_ms)
+            header = with_append_time(batch, header, now_ms)
         outcome.base_offset = partition.append(batch, header, now_ms)
         end_offset = outcome.base_offset + header.last_offset_delta + 1
     outcome.log_start_offset = partition.log_start_offset

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kohort.broker import names
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
+from kohort.broker.missing import TRANSACTIONS
 from kohort.log.partition import Partition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.describe_producers import (
@@ -30,6 +31,7 @@ async def init_producer_id(broker: Broker, call: Call) -> InitProducerIdResponse
     if request.transactional_id == "" or (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
+        broker.tell_missing(call, TRANSACTIONS, f"transactional.id {request.transactional_id[:100]!r}")
         return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     try:
         producer_id = await broker.off_loop(broker.store.allocate_producer_id)

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kohort.broker.directory import data_directory
 from kohort.broker.node import start, start_again
 
 if TYPE_CHECKING:
@@ -44,14 +45,15 @@ class running:
     """Starts a broker on a thread; `bootstrap_servers` says where. Stops it at the end of the `with`.
 
     `settings` are the broker's, by Kafka's names; as keywords with underscores: `running(num_partitions=3)`.
-    With a directory and no `durability` the data is durable on disk. `event_loop="asyncio"` runs it without uvloop.
+    It listens where `listen` or the setting `listeners` says. With a directory (or `log.dirs`) and no `durability` the
+    data is durable on disk. `event_loop="asyncio"` runs it without uvloop.
     """
 
     def __init__(
         self,
         directory: str | Path | None = None,
         *,
-        listen: str = "127.0.0.1:0",
+        listen: str | None = None,
         advertise: str | None = None,
         settings: Mapping[str, object] | None = None,
         event_loop: str = "uvloop",
@@ -61,10 +63,12 @@ class running:
     ) -> None:
         given = {name: _text(value) for name, value in (settings or {}).items()}
         given |= {name.replace("_", "."): _text(value) for name, value in keywords.items()}
-        self._directory = Path(directory) if directory is not None else None
-        defaults = dict(_DEFAULTS) if directory is None else {**_DEFAULTS, "durability": "disk"}
+        place = data_directory(given, Path(directory) if directory is not None else None)
+        defaults = dict(_DEFAULTS) if place is None else {**_DEFAULTS, "durability": "disk"}
         self._settings = defaults | given
-        self._listen, self._advertise = listen, advertise
+        self._directory = None if self._settings["durability"] == "memory" else place
+        self._listen = listen or (None if "listeners" in given else "127.0.0.1:0")
+        self._advertise = advertise
         self._event_loop = event_loop
         self._clock, self._table = clock, table
         self._thread: threading.Thread | None = None
@@ -155,8 +159,7 @@ class running:
             clock=self._clock,
             table=self._table,
         )
-        broker = self._server.broker
-        self.bootstrap_servers = f"{broker.host}:{broker.port}"
+        self.bootstrap_servers = str(self._server.listeners[0].told)
         self._ready.set()
         await self._end.wait()
         await self._server.stop()
@@ -167,4 +170,6 @@ class running:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

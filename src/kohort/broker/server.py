@@ -1,4 +1,4 @@
-"""The listening socket, the connections, and the jobs that run by the clock."""
+"""The listening sockets, the connections, and the jobs that run by the clock."""
 
 from __future__ import annotations
 
@@ -8,23 +8,27 @@ import resource
 import socket
 import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from kohort.broker.apis import TABLE, Row
 from kohort.broker.broker import Broker
 from kohort.broker.connection import MOST_SPARES, SPARE_BYTES, Connection
+from kohort.broker.listeners import Listener
 from kohort.broker.names import OFFSETS_TOPIC
 
 log = logging.getLogger("kohort.broker")
 
 _SCRATCH_BYTES = 1024 * 1024
 _FILES_OF_OUR_OWN = 464  # the pool of segment files and some more
-_LONGEST_GOODBYE_S = 10.0
+_LONGEST_GOODBYE_S = (
+    5.0  # for clients that do not read: a container is killed after 10 s, and files are to be closed
+)
 
 
 class Server:
-    """Serves one broker on one address until `stop`. Lives on one event loop."""
+    """Serves one broker on its listeners until `stop`. Lives on one event loop."""
 
     def __init__(self, broker: Broker, table: dict[int, Row] = TABLE) -> None:
         self.broker = broker
@@ -41,16 +45,20 @@ class Server:
         self._to_flush: list[Connection] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
-        self._listener: asyncio.Server | None = None
+        self.listeners: list[Listener] = []
+        self._accepting: list[asyncio.Server] = []
         self._most_connections = _connections_that_fit()
 
-    async def start(self, sock: socket.socket) -> None:
-        self._listener = await self.loop.create_server(
-            lambda: Connection(self),
-            sock=sock,
-            backlog=max(self.broker.config.socket_listen_backlog_size, 1024),
-        )
+    async def start(self, bound: Sequence[tuple[Listener, socket.socket]]) -> None:
         config = self.broker.config
+        for listener, sock in bound:
+            self.listeners.append(listener)
+            accepting = await self.loop.create_server(
+                partial(Connection, self, listener.told),
+                sock=sock,
+                backlog=max(config.socket_listen_backlog_size, 1024),
+            )
+            self._accepting.append(accepting)
         if config.connections_max_idle_ms > 0:
             self._every(min(config.connections_max_idle_ms / 2, 30_000), self._close_idle)
         if OFFSETS_TOPIC in self.broker.store.topics:
@@ -150,11 +158,15 @@ class Server:
         self.is_stopping = True
         for timer in self._timers:
             timer.cancel()
-        if self._listener is not None:
-            self._listener.close()
+        for accepting in self._accepting:
+            accepting.close()
         for connection in list(self._connections):
             connection.stop_reading()
         deadline = self.loop.time() + patience_s
+        if self.broker.has_groups:
+            # Those who wait in a rebalance would wait for members whom nobody reads any more.
+            await self.broker.groups.resign(deadline)
+        await asyncio.sleep(0)  # what is answered now goes out, even without any patience
         while self.loop.time() < deadline and not all(c.is_idle for c in self._connections):
             await asyncio.sleep(0.005)
         for connection in list(self._connections):

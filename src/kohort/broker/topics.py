@@ -96,7 +96,7 @@ def _how_many(broker: Broker, topic: CreatableTopic) -> int:
 
 def _plan_topic(broker: Broker, topic: CreatableTopic, collisions: Collisions) -> TopicCreated:
     """KafkaError says why it cannot be created."""
-    if topic.name == names.METADATA_TOPIC:
+    if topic.name in (names.METADATA_TOPIC, names.HISTORY_TOPIC):
         text = f"Creation of internal topic {topic.name} is prohibited."
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     _check_name(broker, topic.name, collisions)
@@ -269,7 +269,10 @@ def _plan_deletion(broker: Broker, asked: Sequence[DeleteTopicState]) -> list[De
             result.error_code, result.error_message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN_NAME
         else:
             result.name, result.topic_id = topic.name, topic.topic_id
-            if topic.topic_id in taken:
+            if topic.name in names.GROUPS_LIVE_IN:
+                result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+                result.error_message = f"Cannot delete internal topic {topic.name}: the groups live in it."
+            elif topic.topic_id in taken:
                 result.error_code = ErrorCode.INVALID_REQUEST
                 result.error_message = "The provided topic name maps to an ID that was already supplied."
             taken.add(topic.topic_id)
@@ -323,7 +326,7 @@ def _check_growth(broker: Broker, topic: CreatePartitionsTopic, room: int) -> in
     if topic.count < now:
         text = f"The topic {topic.name} currently has {now} partition(s); {topic.count} would not be an increase."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
-    if topic.name == names.OFFSETS_TOPIC:
+    if topic.name in names.GROUPS_LIVE_IN:
         text = f"Groups would not be found any more: the number of partitions of {topic.name} is fixed."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     added = topic.count - now

@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="example: kohort serve ./data --listen 127.0.0.1:0 --set num.partitions=3 --set durability=os",
     )
     serve.add_argument(
-        "directory", nargs="?", default="kohort-data", metavar="DIR", help="default: ./kohort-data"
+        "directory", nargs="?", metavar="DIR", help="default: the setting log.dirs, or ./kohort-data"
     )
     serve.add_argument(
         "--listen",

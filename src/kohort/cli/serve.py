@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kohort.broker.directory import data_directory
 from kohort.broker.node import start
 from kohort.broker.running import new_event_loop
 from kohort.settings import SettingError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort")
 
 _MOST_FILES = 65_536
+_DIRECTORY = "kohort-data"
 
 
 class JsonLines(logging.Formatter):
@@ -117,7 +119,8 @@ async def _serve(options: argparse.Namespace, settings: dict[str, str]) -> int:
         loop.call_soon_threadsafe(end.set)
 
     in_memory = settings.get("durability") == "memory"
-    directory = None if in_memory else Path(options.directory)
+    told = data_directory(settings, Path(options.directory) if options.directory else None)
+    directory = None if in_memory else told or Path(_DIRECTORY)
     server = await start(
         settings,
         directory=directory,
@@ -136,10 +139,18 @@ async def _serve(options: argparse.Namespace, settings: dict[str, str]) -> int:
     broker = server.broker
     where = "in memory" if directory is None else f"in {directory}"
     took = (time.perf_counter() - began) * 1000
-    ready = f"Kohort is ready: bootstrap.servers={broker.host}:{broker.port}"
+    ready = f"Kohort is ready: bootstrap.servers={server.listeners[0].told}"
     print(f"{ready} (data {where}, durability {broker.config.durability}, {took:.0f} ms)", flush=True)
+    for listener in server.listeners[1:]:
+        print(f"listener {listener.name}: bootstrap.servers={listener.told}", flush=True)
     if metrics is not None:
         print(f"metrics: {metrics.address}", flush=True)
+    for listener in server.listeners:
+        if listener.where != listener.told:
+            on = listener.where if listener.where.host else f"all interfaces, port {listener.where.port}"
+            log.info("listener %s: listens on %s, clients are told %s", listener.name, on, listener.told)
+    if in_memory and told is not None:
+        log.warning("nothing is written to %s: durability is memory", told)
     for warning in broker.config.warnings:
         log.warning("%s", warning)
     await end.wait()

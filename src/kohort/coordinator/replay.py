@@ -62,7 +62,7 @@ class Durable:
     """Key version -> how many records of kinds not served here were passed over."""
 
     def knows(self, group_id: str) -> bool:
-        return group_id in self.groups or group_id in self._offsets
+        return group_id in self.groups or group_id in self._offsets or bool(self.unstable(group_id))
 
     @property
     def offsets(self) -> Mapping[str, Mapping[TopicPartition, Positioned]]:
@@ -76,7 +76,9 @@ class Durable:
         return self._offsets.get(group_id, {})  # type: ignore[return-value]
 
     def groups_with_offsets(self) -> Iterable[str]:
-        return self._offsets
+        """Those too whose offsets are all in open transactions: somebody may want to delete them."""
+        pending = {key.group_id for offsets in self.open_transactions.values() for key in offsets}
+        return self._offsets.keys() | pending if pending else self._offsets
 
     def unstable(self, group_id: str) -> set[TopicPartition]:
         """Partitions of the group with a transactional commit that is neither committed nor aborted."""

@@ -13,6 +13,8 @@ The rules are those of Kafka's log cleaner:
 - A tombstone stays until its batch's delete horizon, which the pass that first meets it sets (KIP-534).
 - A batch without records stays, empty, if it carries the last sequence number of a producer, or is the last
   of its group, so that neither sequences nor offsets are lost. Control batches stay.
+- A record of a transaction (in a log that Kafka wrote) takes nobody's place and is no tombstone whose time is up,
+  because its transaction may have been aborted. It goes when a later record without a transaction has its key.
 - Offsets never change. A batch that loses nothing is copied byte by byte.
 """
 
@@ -171,7 +173,7 @@ def _map_keys(directory: Directory, job: Job) -> Generator[None, None, _Keys]:
         for batch, header in _batches(directory, source):
             if header.last_offset < job.first_dirty_offset:
                 continue
-            if not header.is_control and header.record_count:
+            if not header.is_control and not header.is_transactional and header.record_count:
                 for record in _records(batch, header):
                     if record.key is not None and record.offset >= job.first_dirty_offset:
                         last_offsets[_hash(record.key)] = record.offset
@@ -227,7 +229,7 @@ def _filter_batch(
     if header.is_control or header.base_offset >= keys.end_offset:
         return batch, 0
     horizon = header.delete_horizon_ms
-    tombstones_stay = horizon is None or job.now_ms < horizon
+    tombstones_stay = horizon is None or job.now_ms < horizon or header.is_transactional
     kept: list[Record] = []
     tombstones = False
     for record in _records(batch, header):

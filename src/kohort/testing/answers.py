@@ -151,8 +151,9 @@ def _metadata(broker: Broker, call: Call, error: ErrorCode) -> MetadataResponse:
         known = broker.store.topics_by_id.get(topic.topic_id)
         name = topic.name if known is None else known.name
         topics.append(MetadataResponseTopic(error, name, topic.topic_id))
+    host, port = broker.address_for(call)
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=broker.node_id, host=broker.host, port=broker.port)],
+        brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
         cluster_id=broker.store.cluster_id,
         controller_id=broker.node_id,
         topics=topics,

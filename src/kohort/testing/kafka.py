@@ -46,8 +46,10 @@ class Kafka:
         kafka.produce("orders", ["one", "two"])
         Consumer({"bootstrap.servers": kafka.bootstrap_servers, …})
 
-    Settings are the broker's by Kafka's names, in a dict or as keywords with underscores; `directory` keeps the data
-    on disk. Methods may be called from any thread but the broker's own; they return when what they say has happened.
+    Settings are the broker's by Kafka's names, in a dict or as keywords with underscores; without `listeners` it takes
+    a free port of 127.0.0.1. `directory` keeps the data on disk.
+
+    Methods may be called from any thread but the broker's own; they return when what they say has happened.
     """
 
     def __init__(
@@ -115,10 +117,11 @@ class Kafka:
         self._running, self._is_away = None, False
 
     def _start_somewhere(self) -> running:
+        is_told = "listeners" in self._settings
         for attempt in range(_ATTEMPTS):
             thread = running(
                 self._directory,
-                listen=f"127.0.0.1:{_free_port()}",
+                listen=None if is_told else f"127.0.0.1:{_free_port()}",
                 settings=self._settings,
                 clock=self._clock,
                 table=self._faults.table,
@@ -127,7 +130,7 @@ class Kafka:
                 thread.start()
                 return thread
             except SettingError as error:
-                if "is in use" not in str(error) or attempt == _ATTEMPTS - 1:
+                if is_told or "is in use" not in str(error) or attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
 

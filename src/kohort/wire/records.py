@@ -240,6 +240,12 @@ def stamp_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> Non
     _uint32.pack_into(buf, pos + CRC_AT, crc)
 
 
+def with_append_time(batch: bytearray | memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
+    """Stamps the one batch that fills `batch`; its new header. For topics with message.timestamp.type=LogAppendTime."""
+    stamp_append_time(batch, 0, now_ms)
+    return header._replace(attributes=header.attributes | APPEND_TIME, max_timestamp=now_ms)
+
+
 def recompress(
     batch: Buffer, codec: int, level: int | None = None, max_size: int = MAX_DECOMPRESSED
 ) -> bytearray:

@@ -1,0 +1,157 @@
+"""The settings of Kafka's that have no row in `config`: those that change nothing here, and those that we do not do.
+
+What only tunes a JVM, a cluster or a feature that is not there is named in a warning. What would change who may do
+what, what clients see or what is kept is refused: a broker that passed over it would not be the one that was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kohort.settings import SettingError
+
+INERT = (
+    "add.partitions.to.txn.", "alter.log.dirs.", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
+    "background.threads", "broker.heartbeat.", "broker.id.generation.enable", "broker.rack",
+    "broker.session.timeout.ms", "connection.failed.authentication.delay.ms",
+    "control.plane.listener.name", "controlled.shutdown.", "controller.", "delegation.token.",
+    "delete.records.purgatory.", "early.start.listeners", "eligible.leader.replicas.", "fetch.purgatory.",
+    "follower.fetch.", "follower.replication.", "group.consumer.", "group.coordinator.", "group.share.",
+    "group.streams.", "initial.broker.registration.", "inter.broker.", "kafka.metrics.",
+    "leader.imbalance.", "leader.replication.", "log.cleaner.io.buffer.size",
+    "log.cleaner.io.max.bytes.per.second", "log.cleaner.threads", "log.dir.failure.timeout.ms", "log.flush.",
+    "log.initial.task.delay.ms", "log.local.retention.", "log.preallocate", "log.segment.delete.delay.ms",
+    "metadata.", "metric.", "metrics.", "num.io.threads", "num.network.threads",
+    "num.recovery.threads.per.data.dir", "num.replica.", "offsets.commit.timeout.ms",
+    "offsets.load.buffer.size", "offsets.topic.compression.codec", "offsets.topic.replication.factor",
+    "password.encoder.", "process.roles", "producer.id.expiration.check.interval.ms", "producer.purgatory.",
+    "queued.max.", "quota.", "remote.", "replica.", "replication.quota.", "request.timeout.ms",
+    "reserved.broker.max.id", "rlmm.config.", "rsm.config.", "sasl.kerberos.",
+    "sasl.login.", "security.inter.broker.protocol",
+    "server.max.startup.", "share.", "socket.connection.setup.timeout.", "telemetry.", "transaction.",
+    "transactional.id.", "unclean.leader.election.", "unstable.", "zookeeper.",
+)  # fmt: skip
+"""Settings of Kafka, or beginnings of their names, that a single Python node has no use for."""
+
+_WHY_INERT = (
+    (("log.flush.",), "durability says when data is on disk"),
+    (("transaction.", "transactional.id.", "add.partitions.to.txn."), "there are no transactions yet"),
+    (("group.consumer.", "group.coordinator."), "there are no groups of the new protocol (KIP-848) yet"),
+    (("group.share.", "share."), "there are no share groups yet"),
+    (("group.streams.",), "there are no streams groups yet"),
+    (("process.roles", "controller.", "metadata."), "one node needs no quorum of controllers"),
+    (("zookeeper.",), "one node needs no ZooKeeper"),
+    (("quota.", "controller.quota."), "there are no quotas yet"),
+    (("remote.", "rsm.config.", "rlmm.config.", "log.local.retention."), "there is no tiered storage"),
+)
+
+_LOGINS = ("sasl.kerberos.", "sasl.login.")  # they tune what other settings ask for
+
+_NO_SECURITY = (
+    "the broker has no TLS, SASL or ACLs yet and would be open to everybody who reaches its port. "
+    "Take it out, and listen on loopback or on a network that you trust"
+)
+_ONE_COPY = "a single node holds one copy of everything; set it to 1, or take it out"
+_ALONE = "Kohort runs as a single node: it would know of no other. Name this node alone, or take it out"
+_JAVA = "a Java class cannot be run here. Take it out"
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    names: tuple[str, ...]
+    """Names of settings; those that end with a dot are the beginnings of names."""
+    why: str
+    harmless: tuple[str, ...] = ()
+    """Values that ask for nothing, as Kafka's default does."""
+
+
+_REFUSED = (
+    _Refusal(("authorizer.class.name", "super.users", "principal.builder.class"), _NO_SECURITY),
+    _Refusal(("allow.everyone.if.no.acl.found",), _NO_SECURITY, ("true",)),
+    _Refusal(("ssl.client.auth",), _NO_SECURITY, ("none",)),
+    _Refusal(("sasl.", "ssl.", "security.providers"), _NO_SECURITY),
+    _Refusal(("delegation.token.secret.key", "delegation.token.master.key"), _NO_SECURITY),
+    _Refusal(("connections.max.reauth.ms",), _NO_SECURITY, ("0",)),
+    _Refusal(("security.inter.broker.protocol",), _NO_SECURITY, ("PLAINTEXT",)),
+    _Refusal(("listener.name.",), "settings of a single listener are not there yet. Take it out"),
+    _Refusal(
+        ("create.topic.policy.class.name", "alter.config.policy.class.name", "client.quota.callback.class"),
+        _JAVA,
+    ),
+    _Refusal(
+        ("config.providers", "config.providers."), "values are taken as they stand. Write them out instead"
+    ),
+    _Refusal(("max.connection.creation.rate",), "it is not limited here yet. Take it out", (str(2**31 - 1),)),
+    _Refusal(
+        ("max.connections.per.ip.overrides",),
+        "addresses have no limits of their own here. Take it out; max.connections.per.ip is for all of them",
+    ),
+    _Refusal(("quota.producer.default", "quota.consumer.default"), "there are no quotas yet. Take it out"),
+    _Refusal(("remote.log.storage.system.enable",), "there is no tiered storage. Take it out", ("false",)),
+    _Refusal(("cordoned.log.dirs",), "there is one data directory. Take it out"),
+    _Refusal(("group.share.enable",), "there are no share groups yet. Take it out", ("false",)),
+    _Refusal(
+        ("group.coordinator.rebalance.protocols",),
+        "only the classic protocol is there yet, no KIP-848, share or streams groups. "
+        "Set it to classic, or take it out",
+        ("classic",),
+    ),
+    _Refusal(("offsets.topic.replication.factor", "min.insync.replicas"), _ONE_COPY, ("1",)),
+    _Refusal(
+        ("transaction.two.phase.commit.enable",), "there are no transactions yet. Take it out", ("false",)
+    ),
+)
+
+
+def is_inert(name: str) -> bool:
+    return name.startswith(INERT)
+
+
+def why_inert(name: str) -> str:
+    """A warning about a setting that has no effect."""
+    for beginnings, why in _WHY_INERT:
+        if name.startswith(beginnings):
+            return f"{name} has no effect here: {why}"
+    return f"{name} has no effect here"
+
+
+def is_refused(name: str) -> bool:
+    """Of those that may be refused, by their value."""
+    return _refusal(name) is not None
+
+
+def check_all(settings: Mapping[str, str]) -> None:
+    """SettingError names the first setting that means something and is not done, and says what to do."""
+    for name, text in settings.items():
+        value = text.strip()
+        refusal = _refusal(name)
+        if refusal is not None and value and value.lower() not in map(str.lower, refusal.harmless):
+            raise SettingError(f"{name}={_shown(name, value)} is not done: {refusal.why}.")
+        if name == "process.roles" and "broker" not in _items(value):
+            why = "Kohort is a broker, not a controller. Set it to broker, or take it out."
+            raise SettingError(f"process.roles={value} is not done: {why}")
+        if (
+            name in ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
+            and len(_items(value)) > 1
+        ):
+            raise SettingError(f"{name} names {len(_items(value))} nodes: {_ALONE}.")
+
+
+def _refusal(name: str) -> _Refusal | None:
+    if name.startswith(_LOGINS):
+        return None
+    for refusal in _REFUSED:
+        for pattern in refusal.names:
+            if name == pattern or (pattern.endswith(".") and name.startswith(pattern)):
+                return refusal
+    return None
+
+
+def _items(value: str) -> list[str]:
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+def _shown(name: str, value: str) -> str:
+    """Logs are read by many: what may be a secret stays out of them."""
+    return "…" if name.startswith(("sasl.", "ssl.", "delegation.", "listener.name.")) else value

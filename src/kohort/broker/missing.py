@@ -1,0 +1,135 @@
+"""What Kafka has and Kohort has not yet, and one warning for each client that asks for it.
+
+A client's own words do not say so: a refused transaction reads like a missing right, an unknown request like a broken
+connection. What goes over the wire stays as it is; the log tells the person who runs the broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+log = logging.getLogger("kohort.broker")
+
+TRANSACTIONS = "transactions"
+SHARE_GROUPS = "share groups (KIP-932)"
+_CONSUMER_GROUPS = "groups of the new protocol (KIP-848, group.protocol=consumer)"
+_STREAMS_GROUPS = "streams groups (KIP-1071)"
+_SECURITY = "SASL, ACLs and delegation tokens"
+_QUOTAS = "quotas"
+_CLUSTERS = "clusters of several nodes"
+_TELEMETRY = "client metrics (KIP-714)"
+
+_APIS = {
+    17: ("SaslHandshake", _SECURITY),
+    24: ("AddPartitionsToTxn", TRANSACTIONS),
+    25: ("AddOffsetsToTxn", TRANSACTIONS),
+    26: ("EndTxn", TRANSACTIONS),
+    27: ("WriteTxnMarkers", TRANSACTIONS),
+    28: ("TxnOffsetCommit", TRANSACTIONS),
+    29: ("DescribeAcls", _SECURITY),
+    30: ("CreateAcls", _SECURITY),
+    31: ("DeleteAcls", _SECURITY),
+    34: ("AlterReplicaLogDirs", "several data directories"),
+    36: ("SaslAuthenticate", _SECURITY),
+    38: ("CreateDelegationToken", _SECURITY),
+    39: ("RenewDelegationToken", _SECURITY),
+    40: ("ExpireDelegationToken", _SECURITY),
+    41: ("DescribeDelegationToken", _SECURITY),
+    45: ("AlterPartitionReassignments", _CLUSTERS),
+    48: ("DescribeClientQuotas", _QUOTAS),
+    49: ("AlterClientQuotas", _QUOTAS),
+    50: ("DescribeUserScramCredentials", _SECURITY),
+    51: ("AlterUserScramCredentials", _SECURITY),
+    55: ("DescribeQuorum", _CLUSTERS),
+    57: ("UpdateFeatures", _CLUSTERS),
+    64: ("UnregisterBroker", _CLUSTERS),
+    65: ("DescribeTransactions", TRANSACTIONS),
+    66: ("ListTransactions", TRANSACTIONS),
+    68: ("ConsumerGroupHeartbeat", _CONSUMER_GROUPS),
+    69: ("ConsumerGroupDescribe", _CONSUMER_GROUPS),
+    71: ("GetTelemetrySubscriptions", _TELEMETRY),
+    72: ("PushTelemetry", _TELEMETRY),
+    76: ("ShareGroupHeartbeat", SHARE_GROUPS),
+    77: ("ShareGroupDescribe", SHARE_GROUPS),
+    78: ("ShareFetch", SHARE_GROUPS),
+    79: ("ShareAcknowledge", SHARE_GROUPS),
+    80: ("AddRaftVoter", _CLUSTERS),
+    81: ("RemoveRaftVoter", _CLUSTERS),
+    88: ("StreamsGroupHeartbeat", _STREAMS_GROUPS),
+    89: ("StreamsGroupDescribe", _STREAMS_GROUPS),
+    90: ("DescribeShareGroupOffsets", SHARE_GROUPS),
+    91: ("AlterShareGroupOffsets", SHARE_GROUPS),
+    92: ("DeleteShareGroupOffsets", SHARE_GROUPS),
+}
+"""API key -> its name, and what it is a part of. Those that nodes have among themselves are left out."""
+
+_AGAIN_AFTER_MS = 3_600_000
+_MOST_REMEMBERED = 1000
+_MOST_A_MINUTE = 20
+_LONGEST_ID = 100
+
+
+def api_of(key: int) -> tuple[str, str] | None:
+    """The name of an API that Kafka has and we have not, and the feature; None if Kafka has none of this key either."""
+    return _APIS.get(key)
+
+
+@dataclass(slots=True)
+class Missing:
+    """Who has been told of already; bounded, whatever clients call themselves."""
+
+    _told_ms: dict[tuple[str | None, str], int] = field(default_factory=dict)
+    _minute: int = -1
+    _in_this_minute: int = 0
+
+    def tell(self, feature: str, what: str, client_id: str | None, peer: str, now_ms: int) -> None:
+        """A client was refused `what`, because the feature is not there."""
+        if self._is_news(client_id, feature, now_ms):
+            log.warning(
+                "%s at %s asked for %s (%s): Kohort does not have that yet and refused it; "
+                "what the client itself reports may sound like missing rights or a broken connection",
+                _named(client_id),
+                peer,
+                feature,
+                what,
+            )
+
+    def tell_lost(self, group_id: str, told: str, client_id: str | None, peer: str, now_ms: int) -> None:
+        """A client looks for the coordinator of a group again and again, and asks it nothing."""
+        if self._is_news(client_id, _CONSUMER_GROUPS, now_ms):
+            log.warning(
+                "%s at %s looks for the coordinator of group %r again and again and never joins: either its "
+                "group.protocol is consumer (KIP-848), which Kohort does not have yet: set it to classic; "
+                "or it cannot reach %s, which it is told",
+                _named(client_id),
+                peer,
+                group_id[:_LONGEST_ID],
+                told,
+            )
+
+    def _is_news(self, client_id: str | None, feature: str, now_ms: int) -> bool:
+        """Once a client id and feature, and again after an hour; few a minute in all."""
+        who = (None if client_id is None else client_id[:_LONGEST_ID], feature)
+        last_ms = self._told_ms.get(who)
+        if last_ms is not None and now_ms - last_ms < _AGAIN_AFTER_MS:
+            return False
+        minute = now_ms // 60_000
+        if minute != self._minute:
+            self._minute, self._in_this_minute = minute, 0
+        self._in_this_minute += 1
+        if self._in_this_minute > _MOST_A_MINUTE:
+            if self._in_this_minute == _MOST_A_MINUTE + 1:
+                log.warning(
+                    "more clients ask for what Kohort does not have yet; they are not named for a minute"
+                )
+            return False
+        self._told_ms.pop(who, None)
+        self._told_ms[who] = now_ms
+        if len(self._told_ms) > _MOST_REMEMBERED:
+            del self._told_ms[next(iter(self._told_ms))]
+        return True
+
+
+def _named(client_id: str | None) -> str:
+    return "a client without an id" if client_id is None else f"client {client_id[:_LONGEST_ID]!r}"

@@ -1,0 +1,162 @@
+"""Who asks for what is not there yet is told in the broker's log, once: the client's own words point elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import struct
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from kohort.broker import running
+from kohort.broker.apis import TABLE
+from kohort.broker.missing import _APIS, Missing
+from kohort.client.connection import Connection
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
+from kohort.wire.messages.init_producer_id import InitProducerIdRequest
+from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kohort.wire.messages.metadata import MetadataRequest
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def broker():
+    with running() as started:
+        yield started
+
+
+@pytest.fixture
+def told(caplog):
+    """The warnings about what is missing."""
+    caplog.set_level(logging.WARNING, "kohort.broker")
+    return lambda: [r.getMessage() for r in caplog.records if "does not have that yet" in r.getMessage()]
+
+
+def unknown_request(key: int, client_id: bytes) -> bytes:
+    """With a header that all versions begin with."""
+    head = struct.pack(">hhih", key, 0, 1, len(client_id)) + client_id
+    return struct.pack(">i", len(head)) + head
+
+
+def is_closed(connection: Connection) -> bool:
+    try:
+        return connection._socket.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_a_transactional_producer_of_another_client(broker, told):
+    for _ in range(2):
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "transactional.id": "payments-1",
+                "client.id": "payments",
+                "log_level": 0,
+            }
+        )
+        with pytest.raises(KafkaException):
+            producer.init_transactions(60)
+    (line,) = told()
+    assert "client 'payments' at 127.0.0.1:" in line
+    assert "asked for transactions (transactional.id 'payments-1')" in line
+
+
+def test_each_way_to_ask_for_transactions_and_the_answer_stays(broker, told):
+    with Connection(broker.bootstrap_servers, client_id="one") as client:
+        answer = client.call(InitProducerIdRequest("tx", 1000), version=4)
+        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    with Connection(broker.bootstrap_servers, client_id="two") as client:
+        answer = client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"]), version=4)
+        assert answer.coordinators[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    with Connection(broker.bootstrap_servers, client_id=None) as client:
+        client.call(FindCoordinatorRequest("tx", 1), version=1)
+    lines = told()
+    assert [line.partition(" at ")[0] for line in lines] == [
+        "client 'one'",
+        "client 'two'",
+        "a client without an id",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [(68, "KIP-848"), (78, "share groups"), (24, "transactions"), (30, "ACLs"), (17, "SASL")],
+)
+def test_requests_of_apis_that_are_not_there(broker, told, key, words):
+    for _ in range(3):
+        with Connection(broker.bootstrap_servers) as client:
+            client.send_bytes(unknown_request(key, b"newer"))
+            assert is_closed(client)
+    (line,) = told()
+    assert "client 'newer'" in line
+    assert words in line
+
+
+@pytest.fixture
+def lost(caplog):
+    """The warnings about clients that find the coordinator and ask it nothing."""
+    caplog.set_level(logging.WARNING, "kohort.broker")
+    return lambda: [r.getMessage() for r in caplog.records if "never joins" in r.getMessage()]
+
+
+def test_a_client_that_only_looks_for_its_coordinator_may_want_the_new_protocol(broker, lost):
+    """What librdkafka does with group.protocol=consumer, once a second, without a word."""
+    for _ in range(2):
+        with Connection(broker.bootstrap_servers, client_id="newer") as client:
+            for _ in range(6):
+                client.call(FindCoordinatorRequest(coordinator_keys=["g"]), version=4)
+    (line,) = lost()
+    assert "client 'newer'" in line
+    assert "'g'" in line
+    assert "KIP-848" in line
+    assert broker.bootstrap_servers in line
+
+
+def test_who_joins_or_looks_for_many_groups_is_not_lost(broker, lost):
+    protocols = [JoinGroupRequestProtocol("range", b"x")]
+    join = JoinGroupRequest("g", 60_000, 60_000, protocol_type="consumer", protocols=protocols)
+    with Connection(broker.bootstrap_servers) as client:
+        client.call(FindCoordinatorRequest("g"), version=2)
+        client.call(join, version=3)
+        for _ in range(6):
+            client.call(FindCoordinatorRequest("g"), version=2)
+        for number in range(20):
+            client.call(FindCoordinatorRequest(f"h{number}"), version=2)
+    for _ in range(6):  # members of one group that start together
+        with Connection(broker.bootstrap_servers) as client:
+            client.call(FindCoordinatorRequest("i"), version=2)
+    assert lost() == []
+
+
+def test_who_asks_for_what_is_there_is_not_told_anything(broker, told):
+    with Connection(broker.bootstrap_servers) as client:
+        client.call(MetadataRequest(None), version=12)
+        client.call(InitProducerIdRequest(None, 1000), version=4)
+        client.call(FindCoordinatorRequest("g"), version=2)
+    assert told() == []
+
+
+def test_what_is_served_is_not_missing():
+    assert not set(_APIS) & set(TABLE)
+
+
+def test_it_is_told_again_after_an_hour(told):
+    missing = Missing()
+    for now_ms in (0, HOUR_MS - 1, HOUR_MS, HOUR_MS + 1):
+        missing.tell("transactions", "EndTxn", "c", "here", now_ms)
+    assert len(told()) == 2
+
+
+def test_memory_and_lines_are_bounded_whatever_clients_call_themselves(told, caplog):
+    missing = Missing()
+    for number in range(5_000):
+        missing.tell(
+            "transactions", "EndTxn", f"client {number}" + "x" * 30_000, "here", 60_000 * (number // 25)
+        )
+    assert len(missing._told_ms) == 1000
+    assert len(told()) == 20 * 200
+    assert sum("not named for a minute" in record.getMessage() for record in caplog.records) == 200
+    assert max(map(len, told())) < 500
