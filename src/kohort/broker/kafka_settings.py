@@ -18,7 +18,7 @@ INERT = (
     "control.plane.listener.name", "controlled.shutdown.", "controller.", "delegation.token.",
     "delete.records.purgatory.", "early.start.listeners", "eligible.leader.replicas.", "fetch.purgatory.",
     "follower.fetch.", "follower.replication.", "group.consumer.", "group.coordinator.", "group.share.",
-    "group.streams.", "initial.broker.registration.", "inter.broker.", "kafka.metrics.",
+    "group.streams.", "initial.broker.registration.", "inter.broker.", "internal.metadata.", "kafka.metrics.",
     "leader.imbalance.", "leader.replication.", "log.cleaner.io.buffer.size",
     "log.cleaner.io.max.bytes.per.second", "log.cleaner.threads", "log.dir.failure.timeout.ms", "log.flush.",
     "log.initial.task.delay.ms", "log.local.retention.", "log.preallocate", "log.segment.delete.delay.ms",
