@@ -184,9 +184,8 @@ class Groups:
         if len(batch) > topic.config.max_message_bytes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {len(batch)} bytes")
         if topic.config.append_time:
-            now_ms = (
-                self._broker.now_ms()
-            )  # as produced records: the time of day, which the steady clock may miss
+            # As with produced records the time of day, which the steady clock may miss.
+            now_ms = self._broker.now_ms()
             header = with_append_time(batch, header, now_ms)
         return topic.partitions[partition].append(memoryview(batch), header, now_ms)
 
