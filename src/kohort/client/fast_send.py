@@ -64,9 +64,10 @@ def fast_send(
         elif timestamp_ms < 0:
             return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         value_size = len(value)
+        added = key_size + value_size + _SIZE_BESIDE  # first: small numbers make no new objects
         with lock:
             batch = queues.open[at]
-            size = batch.size + key_size + value_size + _SIZE_BESIDE
+            size = batch.size + added
             if size <= batch.limit:
                 try:
                     batch.size = size
