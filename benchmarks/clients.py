@@ -238,8 +238,9 @@ def write(measured: Measured, records: int, rounds: int, command: str, took_s: f
         f"`{command}`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {took_s:.0f} s, {rounds} rounds, medians; "
         f"load average before the run {busy:.1f}.",
         f"One Kohort broker (`durability=os`), {records:,} records a measurement (a fifth of it for aiokafka and "
-        "kafka-python, which gets a twentieth with its defaults), one partition read, each client in a process of its own, after a warm-up (a fifth of what is "
-        "read; 50,000 written). Millions of records a second, in brackets the client's CPU in µs per record.",
+        "kafka-python, a twentieth for the latter with its defaults), one partition read, each client in a process of "
+        "its own, after a warm-up (a fifth of what is read; 50,000 written). Millions of records a second, in brackets "
+        "the client's CPU in µs per record.",
         "",
         *table(rates),
         "",

@@ -24,7 +24,7 @@ from kohort.client.partitioners import STICKY
 from kohort.wire.compression import Buffer
 from kohort.wire.records import HEADER_SIZE
 
-GROWTH, MOST_GROWTH = 16_384, 131_072
+GROWTH, MOST_GROWTH = 16_384, 262_144
 """Bytes of buffer.memory that a batch asks for first, then it doubles them; and the most that it asks for at a time."""
 
 
