@@ -228,6 +228,52 @@ def test_a_small_batch_that_lingered_does_not_move_the_topic_to_another_partitio
     assert len(set(seen[:5])) == 1
 
 
+def records_until_it_moves(core: Core, interval_ms: int, together: int = 1) -> int:
+    """Sends records of 100 bytes to the current partition, `together` at a time, until another one is chosen."""
+    core.sender._learn(core.now_ms)
+    topic = core.accumulator.topics["orders"]
+    chosen, sent = topic.sticky, 0
+    while topic.sticky == chosen:
+        for _ in range(together):
+            core.send(b"x" * 100)
+        sent += together
+        for send in core.tick(after_ms=interval_ms):
+            core.written(send, sent)
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "together", "expected"),
+    [(1000, 1, 82), (5, 50, 150), (5, 200, 200), (5, 5000, 5000)],
+)
+def test_how_many_records_without_a_key_a_partition_keeps(
+    interval_ms: int, together: int, expected: int
+) -> None:
+    """The numbers of docs/producer.md."""
+    turns = iter([0.0, *[0.9] * 10])
+    core = plain(partitions=4, linger_ms=5, jitter=lambda: next(turns))
+    assert records_until_it_moves(core, interval_ms, together) == expected
+
+
+def test_a_partition_whose_node_is_busy_gets_no_more_of_the_records_without_a_key() -> None:
+    chance = random.Random(2)
+    core = plain(partitions=2, nodes=2, max_in_flight_requests_per_connection=1, jitter=chance.random)
+    core.sender._learn(core.now_ms)
+    topic = core.accumulator.topics["orders"]
+    sent = [0, 0]
+    for _ in range(4000):
+        sent[topic.sticky] += 10
+        for _ in range(10):
+            core.send(b"x" * 1000)
+        for send in core.tick():
+            if send.node_id == 1:  # node 2 never answers
+                core.written(send)
+        core.take_completed()
+        if core.accumulator.used_bytes > 20_000_000:
+            break
+    assert 0.7 < sent[1] / sent[0] < 1.4
+
+
 def test_partitions_without_a_leader_get_no_records_that_have_a_choice() -> None:
     from kohort.client.cluster import Cluster, PartitionInfo, TopicInfo
 
