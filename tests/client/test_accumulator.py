@@ -9,6 +9,7 @@ import pytest
 
 from kohort.client.accumulator import GROWTH, MOST_GROWTH, NoRoom
 from kohort.client.batch import BatchMemberFailed, Placed
+from kohort.client.fast_send import fast_send
 from kohort.client.merging import MOST_BYTES
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import BatchIndexAndErrorMessage
@@ -342,6 +343,18 @@ def test_what_many_threads_append_is_all_there_and_in_each_threads_order() -> No
                 assert (key is not None) == bool(turn % 3)
                 seen.setdefault((queue.index, number), []).append(turn)
     assert seen == {(p, n): list(range(p, 2000, 2)) for p in range(2) for n in range(4)}
+
+
+def test_records_have_the_time_of_their_sending_also_when_the_clock_is_set_back() -> None:
+    core = plain(linger_ms=1000)
+    core.send(b"first")
+    now_ns = 0
+    fast = fast_send(core.accumulator, core.outgoing, lambda: now_ns, lambda *record: None)
+    clock = [1_999_999, 2_000_000, 2_999_999, 3_000_000, 2_999_999, 2_000_000, 7_500_000_000, 0]
+    for now_ns in clock:  # noqa: B007 the clock reads it
+        fast("orders", b"x")
+    (batch,) = core.accumulator.flush()
+    assert batch.timestamps[1:] == [1, 2, 2, 3, 2, 2, 7500, 0]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
