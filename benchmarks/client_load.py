@@ -361,7 +361,14 @@ PRODUCERS = {
 
 def main(words: list[str]) -> None:
     mode, client, address, topic, count, *rest = words
-    if mode == "consume":
+    if mode.endswith("-defaults"):
+        from benchmarks import client_defaults as defaults
+
+        if mode == "consume-defaults":
+            result = defaults.CONSUMERS[client](address, topic, int(count)).result()
+        else:
+            result = defaults.PRODUCERS[client](address, topic, int(count), int(rest[0]))
+    elif mode == "consume":
         result = CONSUMERS[client](address, topic, int(count)).result()
     else:
         result = PRODUCERS[client](address, topic, int(count), int(rest[0]), rest[1])

@@ -12,6 +12,7 @@ from kohort.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
 from kohort.client.config import ProducerConfig
 from kohort.client.effects import Answer, Failure, FailureKind, Outbox, Send
 from kohort.client.fast_send import fast_send
+from kohort.client.merging import most_together
 from kohort.client.metadata import Metadata
 from kohort.client.outgoing import Outgoing
 from kohort.client.partitioners import STICKY
@@ -72,8 +73,9 @@ class Core:
         self.metadata = Metadata(self.out, self.config, jitter)
         self.metadata.cluster = cluster(partitions, nodes)
         self.accumulator: Accumulator[Placed] = Accumulator(
-            Placed, threading.Lock(), jitter, self._wake, batch_size=self.config.batch_size,
-            buffer_memory=self.config.buffer_memory, linger_ms=self.config.linger_ms,
+            Placed, threading.Lock(), jitter, self._wake, batch_size=self.outgoing.batch_limit,
+            most_together=most_together(self.config), buffer_memory=self.config.buffer_memory,
+            linger_ms=self.config.linger_ms,
         )  # fmt: skip
         self.sender = Sender(self.out, self.config, self.metadata, self.accumulator, jitter)
         self.sender.want_topic("orders", self.now_ms)

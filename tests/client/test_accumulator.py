@@ -7,8 +7,10 @@ import threading
 
 import pytest
 
-from kohort.client.accumulator import GROWTH, NoRoom
+from kohort.client.accumulator import GROWTH, MOST_GROWTH, NoRoom
 from kohort.client.batch import BatchMemberFailed, Placed
+from kohort.client.fast_send import fast_send
+from kohort.client.merging import MOST_BYTES
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import BatchIndexAndErrorMessage
 from tests.client.producing import Core, cluster, outcome, parts, produced, values
@@ -16,6 +18,14 @@ from tests.client.producing import Core, cluster, outcome, parts, produced, valu
 
 def plain(**settings: object) -> Core:
     return Core(**{"enable_idempotence": False, **settings})  # type: ignore[arg-type]
+
+
+def without_growth(**settings: object) -> Core:
+    """A core whose topic has batches of batch.size at most, because a broker refused larger ones."""
+    core = plain(**settings)
+    core.sender._learn(core.now_ms)
+    core.accumulator.topics["orders"].most_together = 0
+    return core
 
 
 def test_a_batch_is_ready_when_it_has_lingered() -> None:
@@ -28,17 +38,117 @@ def test_a_batch_is_ready_when_it_has_lingered() -> None:
     assert values(send) == [b"a", b"b"]
 
 
-def test_a_full_batch_does_not_linger_and_a_record_that_does_not_fit_begins_the_next() -> None:
+# --- full batches --------------------------------------------------------------------------------------------
+
+
+def test_a_full_batch_does_not_linger_and_takes_more_records_until_the_sender_comes() -> None:
     core = plain(linger_ms=60_000, batch_size=1000, delivery_timeout_ms=200_000)
-    for _ in range(3):
-        core.send(b"x" * 400)
+    core.send(b"x" * 400)
+    core.send(b"x" * 400)
+    assert core.tick() == []
+    assert core.sender.next_deadline_ms() != 0
+    woken = core.woken
+    core.send(b"x" * 400)  # more than batch.size
+    assert core.woken == woken + 1
+    assert core.sender.next_deadline_ms() == 0
+    core.send(b"x" * 400)
+    assert core.woken == woken + 1
     (send,) = core.tick()
-    assert len(values(send)) == 2
+    assert len(values(send)) == 4
+    core.send(b"x" * 400)
+    assert core.tick() == []  # the next one lingers again
     assert core.accumulator.next_linger_ms() is not None
 
 
-def test_no_batch_is_larger_than_batch_size_unless_one_record_is() -> None:
-    core = plain(batch_size=1000, linger_ms=1000)
+def test_a_single_record_larger_than_batch_size_does_not_linger() -> None:
+    core = plain(linger_ms=60_000, batch_size=1000, delivery_timeout_ms=200_000)
+    core.send(b"x" * 5000)
+    assert core.sender.next_deadline_ms() == 0
+    assert len(core.tick()) == 1
+
+
+def test_who_sends_faster_than_the_sender_looks_makes_few_large_batches_and_none_is_too_large() -> None:
+    core = plain()
+    sent = [b"%06d" % n + b"x" * 994 for n in range(10_000)]
+    for value in sent:
+        core.send(value)
+    batches = core.accumulator.flush()
+    assert len(batches) == 11  # of 16 KB they would be 625
+    assert all(batch.size <= MOST_BYTES for batch in batches)
+    assert [value for batch in batches for value in batch.values] == sent
+
+
+@pytest.mark.parametrize(
+    ("settings", "largest"),
+    [
+        ({"buffer_memory": 400_000}, 100_000),
+        ({"max_request_size": 50_000}, 50_000),
+        ({"batch_size": 300_000, "max_request_size": 200_000}, 200_000),
+        ({"batch_size": 2_000_000, "max_request_size": 4_000_000}, 2_000_000),
+        ({"batch_size": 0}, 1_100),  # a record alone
+    ],
+)
+def test_how_far_a_batch_grows_while_nobody_looks(settings: dict[str, object], largest: int) -> None:
+    core = plain(linger_ms=1000, **settings)
+    while isinstance(core.try_send(b"x" * 1000), Placed) and len(core.accumulator.incomplete) < 4:
+        assert core.accumulator.used_bytes <= core.config.buffer_memory
+    sizes = [batch.size for batch in core.accumulator.flush()]
+    assert largest - 2_000 < max(sizes) <= largest
+
+
+def test_a_growing_batch_reserves_little_more_memory_than_it_fills() -> None:
+    core = plain(partitions=20, linger_ms=1000)
+    for partition in range(20):
+        for _ in range(300):
+            core.send(b"x" * 1000, partition)
+    batches = list(core.accumulator.incomplete)
+    assert len(batches) == 20
+    assert all(batch.size <= batch.charge <= batch.size + MOST_GROWTH for batch in batches)
+    assert core.accumulator.used_bytes == sum(batch.charge for batch in batches)
+    core.accumulator.flush()
+    assert core.accumulator.used_bytes == sum(batch.size for batch in batches)
+
+
+def test_what_became_full_while_all_requests_are_under_way_is_closed_and_sent_with_the_others() -> None:
+    core = plain(partitions=2, batch_size=1000, linger_ms=1000, max_in_flight_requests_per_connection=1)
+    core.send(b"x" * 1000, 0)
+    (first,) = core.tick()
+    for turn in range(3):
+        for n in range(3):
+            core.send(b"%d%d" % (turn, n) * 200, 0)
+        assert core.tick() == []
+        assert len(core.accumulator.topics["orders"].queues[0].closed) == turn + 1
+    core.written(first)
+    (send,) = core.tick()
+    assert values(send) == [b"%d%d" % (turn, n) * 200 for turn in range(3) for n in range(3)]
+
+
+def test_a_batch_that_grew_too_large_for_its_topic_is_split_and_the_next_ones_grow_half_as_far() -> None:
+    core = Core()
+    core.start()
+    limit, refused, largest = 100_000, 0, 0
+    placed = []
+    for turn in range(6):
+        placed += [core.send(b"%d" % turn * 1000) for _ in range(500)]
+        while not core.sender.is_idle:
+            for send in core.tick():
+                (data,) = parts(send)
+                size = len(data.records or b"")
+                if size > limit:
+                    refused += 1
+                    core.reply(send, ErrorCode.MESSAGE_TOO_LARGE)
+                else:
+                    largest = max(largest, size)
+                    core.written(send, produced(send)[0].base_sequence)
+            core.take_completed()
+    assert [outcome(p).offset for p in placed] == list(range(3000))
+    assert refused == 1 + 2 + 4  # of half a megabyte, a quarter, an eighth
+    assert largest > limit // 2
+    assert core.accumulator.used_bytes == 0
+
+
+def test_no_batch_is_larger_than_batch_size_unless_one_record_is_where_a_broker_refused_larger_ones() -> None:
+    core = without_growth(batch_size=1000, linger_ms=1000)
     chance = random.Random(5)
     sizes = [chance.randrange(1, 1500) for _ in range(300)]
     sent = [bytes([n % 256]) * size for n, size in enumerate(sizes)]
@@ -99,11 +209,13 @@ def test_records_without_a_partition_fill_one_batch_after_the_other_and_use_all_
     core = plain(partitions=4, batch_size=1000, linger_ms=1000, jitter=chance.random)
     for _ in range(400):
         core.send(b"x" * 100)
+        core.tick()
+    assert len(core.under_way) == 5  # the others wait
     queues = core.accumulator.topics["orders"].queues
     core.accumulator.flush()
     batches = [batch for queue in queues for batch in queue.closed]
     assert all(len(queue.closed) > 5 for queue in queues)
-    assert sum(batch.count == 8 for batch in batches) >= len(batches) - 1
+    assert sum(batch.count == 9 for batch in batches) >= len(batches) - 1
 
 
 def test_a_small_batch_that_lingered_does_not_move_the_topic_to_another_partition() -> None:
@@ -115,6 +227,52 @@ def test_a_small_batch_that_lingered_does_not_move_the_topic_to_another_partitio
         seen.append(parts(send)[0].index)
         core.written(send)
     assert len(set(seen[:5])) == 1
+
+
+def records_until_it_moves(core: Core, interval_ms: int, together: int = 1) -> int:
+    """Sends records of 100 bytes to the current partition, `together` at a time, until another one is chosen."""
+    core.sender._learn(core.now_ms)
+    topic = core.accumulator.topics["orders"]
+    chosen, sent = topic.sticky, 0
+    while topic.sticky == chosen:
+        for _ in range(together):
+            core.send(b"x" * 100)
+        sent += together
+        for send in core.tick(after_ms=interval_ms):
+            core.written(send, sent)
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "together", "expected"),
+    [(1000, 1, 82), (5, 50, 150), (5, 200, 200), (5, 5000, 5000)],
+)
+def test_how_many_records_without_a_key_a_partition_keeps(
+    interval_ms: int, together: int, expected: int
+) -> None:
+    """The numbers of docs/producer.md."""
+    turns = iter([0.0, *[0.9] * 10])
+    core = plain(partitions=4, linger_ms=5, jitter=lambda: next(turns))
+    assert records_until_it_moves(core, interval_ms, together) == expected
+
+
+def test_a_partition_whose_node_is_busy_gets_no_more_of_the_records_without_a_key() -> None:
+    chance = random.Random(2)
+    core = plain(partitions=2, nodes=2, max_in_flight_requests_per_connection=1, jitter=chance.random)
+    core.sender._learn(core.now_ms)
+    topic = core.accumulator.topics["orders"]
+    sent = [0, 0]
+    for _ in range(4000):
+        sent[topic.sticky] += 10
+        for _ in range(10):
+            core.send(b"x" * 1000)
+        for send in core.tick():
+            if send.node_id == 1:  # node 2 never answers
+                core.written(send)
+        core.take_completed()
+        if core.accumulator.used_bytes > 20_000_000:
+            break
+    assert 0.7 < sent[1] / sent[0] < 1.4
 
 
 def test_partitions_without_a_leader_get_no_records_that_have_a_choice() -> None:
@@ -187,6 +345,18 @@ def test_what_many_threads_append_is_all_there_and_in_each_threads_order() -> No
     assert seen == {(p, n): list(range(p, 2000, 2)) for p in range(2) for n in range(4)}
 
 
+def test_records_have_the_time_of_their_sending_also_when_the_clock_is_set_back() -> None:
+    core = plain(linger_ms=1000)
+    core.send(b"first")
+    now_ns = 0
+    fast = fast_send(core.accumulator, core.outgoing, lambda: now_ns, lambda *record: None)
+    clock = [1_999_999, 2_000_000, 2_999_999, 3_000_000, 2_999_999, 2_000_000, 7_500_000_000, 0]
+    for now_ns in clock:  # noqa: B007 the clock reads it
+        fast("orders", b"x")
+    (batch,) = core.accumulator.flush()
+    assert batch.timestamps[1:] == [1, 2, 2, 3, 2, 2, 7500, 0]
+
+
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
 def test_without_idempotence_a_batch_that_comes_back_goes_before_newer_ones(code: ErrorCode) -> None:
     core = plain()
@@ -208,8 +378,11 @@ def queued_behind_one(**settings: object) -> tuple[Core, list[Placed]]:
     core.start()
     core.send(b"first")
     core.tick()
-    placed = [core.send(b"%d" % n * 400, key=b"k" if n % 3 else None, timestamp=n) for n in range(10)]
-    core.accumulator.flush()
+    placed = []
+    for n in range(10):
+        placed.append(core.send(b"%d" % n * 400, key=b"k" if n % 3 else None, timestamp=n))
+        if n % 2:
+            core.accumulator.flush()
     return core, placed
 
 

@@ -71,6 +71,11 @@ def read(servers: str, topic: str, count: int) -> list[Any]:
 # --- sending ------------------------------------------------------------------------------------------
 
 
+def small_batches(size: int) -> dict[str, Any]:
+    """Settings with which no batch is larger, also when records wait: a request takes no more."""
+    return {"batch_size": size, "max_request_size": size}
+
+
 def test_a_record_is_written_and_its_delivery_says_where(broker: str, topic: str) -> None:
     with Producer({"bootstrap.servers": broker}) as producer:
         delivery = producer.send(
@@ -250,7 +255,7 @@ def test_interceptors_see_every_record_and_its_end(broker: str, topic: str) -> N
 
 
 def test_many_threads_send_and_each_ones_order_is_kept(broker: str, topic: str) -> None:
-    with Producer(bootstrap_servers=broker, batch_size=2000) as producer:
+    with Producer(bootstrap_servers=broker, **small_batches(2000)) as producer:
 
         def work(number: int) -> None:
             for turn in range(1000):
@@ -285,7 +290,9 @@ def test_acks_0_and_1_without_idempotence(broker: str, ready_topic: str) -> None
 
 def test_many_batches_with_acks_0(broker: str, ready_topic: str) -> None:
     topic = ready_topic
-    with Producer(bootstrap_servers=broker, acks=0, enable_idempotence=False, batch_size=500) as producer:
+    with Producer(
+        bootstrap_servers=broker, acks=0, enable_idempotence=False, **small_batches(500)
+    ) as producer:
         for n in range(3000):
             producer.send(topic, b"%d" % n * 20, partition=0)
     assert len(read(broker, topic, 3000)) == 3000
@@ -313,6 +320,19 @@ def test_a_batch_that_the_topic_does_not_take_is_split(broker: str, topic: str) 
         with pytest.raises(KafkaError, match=r"max\.message\.bytes"):
             producer.send(topic, b"x" * 5000).result(60)
         assert producer.send(topic, b"after").result(60).offset == 40
+
+
+def test_with_the_defaults_a_topic_that_takes_small_batches_gets_every_record_in_order(
+    broker: str, topic: str
+) -> None:
+    from kohort import Admin
+
+    with Admin(bootstrap_servers=broker) as admin:
+        admin.create_topic(topic, partitions=1, configs={"max.message.bytes": "20000"})
+    with Producer(bootstrap_servers=broker) as producer:
+        deliveries = [producer.send(topic, b"%06d" % n * 30) for n in range(5000)]
+        producer.flush(60)
+        assert [d.result(0).offset for d in deliveries] == list(range(5000))
 
 
 def test_send_to_an_unknown_topic_says_so_after_max_block_ms(tmp_path: Path) -> None:
@@ -450,7 +470,7 @@ def stop(number, frame):
 taken, turn, interrupted = [], 0, 0
 number = signal.Signals[sys.argv[3]]
 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else stop)
-producer = Producer(bootstrap_servers=sys.argv[1], batch_size=3000, linger_ms=1)
+producer = Producer(bootstrap_servers=sys.argv[1], batch_size=3000, max_request_size=3000, linger_ms=1)
 producer.partitions_for(sys.argv[2])
 signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))  # at a time of our choosing
 while interrupted < 150 or len(taken) < 1000:
@@ -493,11 +513,14 @@ def test_kill_and_restart_every_acknowledged_record_once_and_in_order(tmp_path: 
         settings = {
             "bootstrap.servers": broker.bootstrap_servers,
             "compression.type": codec,
-            "batch.size": 3000,
         }
         deliveries: list[tuple[bytes, int, Delivery]] = []
         with Producer(
-            settings, linger_ms=2, retry_backoff_max_ms=200, reconnect_backoff_max_ms=200
+            settings,
+            linger_ms=2,
+            retry_backoff_max_ms=200,
+            reconnect_backoff_max_ms=200,
+            **small_batches(3000),
         ) as producer:
             stop, wanted = threading.Event(), 0
 

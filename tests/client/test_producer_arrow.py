@@ -64,8 +64,8 @@ def sent_until_it_waits(core: Core, records: Any) -> list[Batch]:
 
 def test_while_the_sender_has_columns_before_it_callers_compress_their_own() -> None:
     core = started(compression_type="lz4")
-    first, *others = sent_without_waiting(core, rows(500, 4000))
-    assert len(others) == 5
+    first, *others = sent_without_waiting(core, rows(1000, 4000))
+    assert len(others) == 3
     assert first.encoded is None
     assert all(batch.encoded is not None for batch in others)
     core.tick()
@@ -153,7 +153,8 @@ def test_a_batch_that_expires_before_it_was_sent_is_not_waited_for() -> None:
     ("settings", "largest"),
     [
         ({}, MOST_BYTES),
-        ({"batch_size": 600_000}, 600_000),
+        ({"batch_size": 600_000}, MOST_BYTES),
+        ({"batch_size": 1_040_000}, 1_040_000),
         ({"max_request_size": 100_000}, 100_000),
         ({"buffer_memory": 400_000}, 100_000),
         ({"batch_size": 0}, 6_000),  # a record alone
@@ -168,13 +169,22 @@ def test_rows_make_large_batches_whatever_batch_size_is_meant_for(
     assert max(sizes) > largest - 6_000
 
 
-def test_a_topic_that_takes_no_large_batches_gets_those_of_batch_size() -> None:
+def test_a_topic_that_takes_no_large_batches_gets_smaller_ones_after_each_refusal() -> None:
     core = started()
-    sent_without_waiting(core, rows(60, 4000))
-    (send,) = core.tick()
-    core.reply(send, ErrorCode.MESSAGE_TOO_LARGE)
-    while core.accumulator.incomplete:
-        for send in core.tick(200):
-            assert len(parts(send)[0].records or b"") <= core.config.batch_size
-            core.written(send)
-    assert all(batch.size <= core.config.batch_size for batch in sent_without_waiting(core, rows(60, 4000)))
+    largest = []
+    for _ in range(5):
+        largest.append(max(batch.size for batch in sent_without_waiting(core, rows(60, 4000))))
+        sends = core.tick()
+        if len(sends) == 1:
+            core.reply(sends[0], ErrorCode.MESSAGE_TOO_LARGE)
+            sends = []
+        while core.accumulator.incomplete:
+            for send in sends or core.tick(200):
+                if len(parts(send)[0].records or b"") > core.config.batch_size:
+                    core.reply(send, ErrorCode.MESSAGE_TOO_LARGE)
+                else:
+                    core.written(send)
+            sends = []
+    assert largest[0] > 5 * core.config.batch_size
+    assert largest == sorted(largest, reverse=True)
+    assert largest[-1] <= core.config.batch_size

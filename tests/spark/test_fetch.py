@@ -114,13 +114,19 @@ def test_columns_that_are_not_asked_for_are_not_there(bootstrap: str, topic: str
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_compressed_batches(bootstrap: str, topic: str, compression: str) -> None:
-    fill(bootstrap, topic, range(2000), compression_type=compression, batch_size=2000)
+    fill(bootstrap, topic, range(2000), compression_type=compression, batch_size=2000, max_request_size=2000)
     rows = rows_of(options_for(bootstrap, topic), range_of(topic, 700, 1500))
     assert [(row["offset"], int(row["value"])) for row in rows] == [(n, n) for n in range(700, 1500)]
 
 
 def test_a_range_that_takes_many_fetches(bootstrap: str, topic: str, kernel: str) -> None:
-    fill(bootstrap, topic, [b"x" * 3000 + b"%d" % n for n in range(2000)], batch_size=20_000)
+    fill(
+        bootstrap,
+        topic,
+        [b"x" * 3000 + b"%d" % n for n in range(2000)],
+        batch_size=20_000,
+        max_request_size=20_000,
+    )
     options = options_for(bootstrap, topic, kafka__max__partition__fetch__bytes=100_000)
     rows = rows_of(options, range_of(topic, 1, 1999))
     assert [int(row["value"][3000:]) for row in rows] == list(range(1, 1999))
@@ -148,7 +154,7 @@ def test_pieces_of_all_sizes_are_gathered_in_memory_that_was_used_before(
     kept = Rooms(1 << 30)
     monkeypatch.setattr(arrow_rows, "_rooms", kept)
     values = [b"x" * (100_000 + 700 * n) for n in range(300)]
-    fill(bootstrap, topic, values, compression_type="lz4", batch_size=500_000)
+    fill(bootstrap, topic, values, compression_type="lz4", batch_size=500_000, max_request_size=500_000)
     options = options_for(bootstrap, topic)
     wanted, leader = range_of(topic, 0, len(values)), _leader(options, topic)
     sizes = [batch.nbytes for batch in fetch.read_range(wanted, leader, options, ("value",))]

@@ -19,12 +19,13 @@ from kohort.client.backoff import Jitter
 from kohort.client.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, Batch, Headers, OnDelivery, P, placed_in
 from kohort.client.cluster import NO_NODE, Cluster
 from kohort.client.merging import MOST_BYTES, carrier_of, may_ride
+from kohort.client.partition_queue import PartitionQueue
 from kohort.client.partitioners import STICKY
 from kohort.wire.compression import Buffer
 from kohort.wire.records import HEADER_SIZE
 
-GROWTH = 16_384
-"""Bytes of buffer.memory that a batch asks for first; then it doubles them."""
+GROWTH, MOST_GROWTH = 16_384, 262_144
+"""Bytes of buffer.memory that a batch asks for first, then it doubles them; and the most that it asks for at a time."""
 
 
 class NoRoom(Enum):
@@ -44,39 +45,6 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers | None)
     return size
 
 
-class PartitionQueue:
-    """The batches of one partition, and what the sender knows of it."""
-
-    __slots__ = (
-        "topic", "index", "topic_queues", "closed", "in_flight", "sent", "producer_id", "producer_epoch",
-        "next_sequence", "last_acked_sequence", "last_acked_offset", "unresolved", "leader_id", "leader_epoch",
-    )  # fmt: skip
-
-    def __init__(self, topic: TopicQueues, index: int) -> None:
-        self.topic = topic.name
-        self.index = index
-        self.topic_queues = topic
-        self.closed: deque[Batch] = deque()
-        self.in_flight: list[Batch] = []  # sent at least once and not done, in the order of first sending
-        self.sent = 0  # batches so far
-        self.producer_id = -1
-        self.producer_epoch = -1
-        self.next_sequence = 0
-        self.last_acked_sequence = -1
-        self.last_acked_offset = -1
-        self.unresolved: int | None = None  # the sequence after a batch whose fate nobody knows
-        self.leader_id = NO_NODE
-        self.leader_epoch = -1
-
-    @property
-    def open(self) -> Batch:
-        """The batch that takes records; `full` of the topic if there is none."""
-        return self.topic_queues.open[self.index]
-
-    def __repr__(self) -> str:
-        return f"{self.topic}-{self.index}"
-
-
 class TopicQueues:
     """A topic that records are sent to."""
 
@@ -91,7 +59,7 @@ class TopicQueues:
         "used_ms",
         "full",
         "forgotten",
-        "merge_bytes",
+        "most_together",
     )
 
     def __init__(self, name: str) -> None:
@@ -104,7 +72,7 @@ class TopicQueues:
         self.sticky_bytes = 0
         self.used_ms = 0
         self.forgotten = False
-        self.merge_bytes = MOST_BYTES  # 0 once a broker found that too large
+        self.most_together = MOST_BYTES  # less once a broker found that too large
         # Stands for the open batch where there is none: it has no room, so `fast_send` looks no further.
         self.full: Batch = Batch(None, 0)  # type: ignore[arg-type]
         self.full.limit = -1
@@ -121,6 +89,7 @@ class Accumulator(Generic[P]):
         wake: Callable[[], None],
         *,
         batch_size: int,
+        most_together: int,
         buffer_memory: int,
         linger_ms: int,
     ) -> None:
@@ -136,13 +105,15 @@ class Accumulator(Generic[P]):
         """Callers that wait for memory: no batch lingers while there are any."""
         self.fresh = False
         """A batch was closed since the sender looked."""
+        self.full: list[Batch] = []
+        """Open batches that are to be closed when the sender looks; until then they grow."""
         self.closed = False
         self.linger_ms = linger_ms
         self.placed = placed
         self.lock = lock
         self._jitter = jitter
         self._wake = wake
-        self._batch_size = max(1, batch_size)
+        self._batch_size, self._most_together = max(1, batch_size), most_together
         self._buffer_memory = buffer_memory
         self._lingering: deque[Batch] = deque()
 
@@ -168,23 +139,26 @@ class Accumulator(Generic[P]):
             no_room = self._refusal(topic)
             if no_room is not None:
                 return no_room
+            most = max(self._batch_size, min(self._most_together, topic.most_together))
             batch = topic.queues[topic.sticky if partition == STICKY else partition].open
             wanted = batch.size + size
-            if batch.limit < 0 or wanted > self._batch_size:
+            if batch.limit < 0 or wanted > most:
                 if batch.limit >= 0:
                     self._close(batch)
                 # Closing may have moved the topic on to another partition, which may have an open batch of its own.
                 queue = topic.queues[topic.sticky if partition == STICKY else partition]
                 batch = queue.open
                 wanted = batch.size + size
-                if batch.limit >= 0 and wanted > self._batch_size:
+                if batch.limit >= 0 and wanted > most:
                     self._close(batch)
                     batch = queue.open
                 if batch.limit < 0:
                     batch = Batch(queue, now_ms)
                     batch.size = HEADER_SIZE
                     wanted = HEADER_SIZE + size
-            if wanted > batch.charge and not self._charge(batch, wanted):
+            fills = batch.size <= self._batch_size < wanted
+            up_to = self._batch_size if wanted <= self._batch_size else most
+            if wanted > batch.charge and not self._charge(batch, wanted, up_to):
                 return NoRoom.MEMORY
             if not batch.values:
                 topic.open[batch.queue.index] = batch
@@ -193,6 +167,9 @@ class Accumulator(Generic[P]):
                 self._lingering.append(batch)
                 if len(self._lingering) == 1:  # else the sender will look at an older one before
                     self._wake()
+            if fills:
+                self.full.append(batch)
+                self._wake()
             return self._put(batch, key, value, timestamp, headers, callback, wanted)
 
     def append_columns(
@@ -215,7 +192,7 @@ class Accumulator(Generic[P]):
             if queue.open.limit >= 0:
                 self._close(queue.open)
             batch = Batch(queue, now_ms)
-            if not self._charge(batch, size):
+            if not self._charge(batch, size, size):
                 return NoRoom.MEMORY
             batch.columns, batch.encoded = columns, encoded
             if encoded is None:
@@ -263,12 +240,13 @@ class Accumulator(Generic[P]):
             batch.callbacks.append((placed, callback))
         return placed
 
-    def _charge(self, batch: Batch, wanted: int) -> bool:
-        """Memory for a batch of `wanted` bytes and, if there is more, for some records to come."""
+    def _charge(self, batch: Batch, wanted: int, most: int) -> bool:
+        """Memory for a batch of `wanted` bytes and, if there is more, for some records to come: `most` bytes in all."""
         free = self._buffer_memory - self.used_bytes
         if wanted - batch.charge > free:
             return False
-        comfortable = max(wanted, min(batch.charge + max(GROWTH, batch.charge), self._batch_size))
+        step = min(max(GROWTH, batch.charge), MOST_GROWTH)
+        comfortable = max(wanted, min(batch.charge + step, most))
         granted = min(comfortable - batch.charge, free)
         self.used_bytes += granted
         batch.charge += granted
@@ -302,9 +280,13 @@ class Accumulator(Generic[P]):
         topic.sticky_bytes = 0
 
     def close_due(self, now_ms: int) -> None:
-        """Closes the open batches that have lingered; all of them while callers wait for memory, or at the end."""
+        """Closes the open batches that are full or have lingered; all while callers wait for memory, or at the end."""
         at_once = self.closed or self.waiting_for_memory > 0
         with self.lock:
+            for batch in self.full:
+                if batch.limit >= 0:
+                    self._close(batch)
+            self.full.clear()
             lingering = self._lingering
             while lingering:
                 batch = lingering[0]

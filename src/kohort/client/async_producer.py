@@ -17,6 +17,7 @@ from kohort.client.driving import deadline_after
 from kohort.client.engine import FAR_MS
 from kohort.client.errors import ClosedClient
 from kohort.client.fast_send import fast_send
+from kohort.client.merging import most_together
 from kohort.client.outgoing import K, Outgoing, ProducerRecord, Serializer, V
 from kohort.client.producer import send_slowly_after_fork
 from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
@@ -127,7 +128,7 @@ class AsyncProducer(Generic[K, V]):
         self._engine = engine = AsyncEngine(config, security=security_for(config, outgoing.objects))
         self._accumulator: Accumulator[AsyncDelivery] = Accumulator(
             AsyncDelivery, threading.Lock(), random.random, self._wake, batch_size=outgoing.batch_limit,
-            buffer_memory=config.buffer_memory, linger_ms=config.linger_ms,
+            most_together=most_together(config), buffer_memory=config.buffer_memory, linger_ms=config.linger_ms,
         )  # fmt: skip
         self._calls: ProducerCalls[AsyncDelivery] = ProducerCalls(
             outgoing, self._accumulator, engine.out, engine.metadata, random.random, engine.now_ms, _wall_ms,

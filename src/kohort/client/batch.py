@@ -15,7 +15,7 @@ from kohort.wire.compression import Buffer
 from kohort.wire.errors import KohortError
 
 if TYPE_CHECKING:
-    from kohort.client.accumulator import PartitionQueue
+    from kohort.client.partition_queue import PartitionQueue
 
 Headers = Sequence[tuple[str, bytes | None]]
 OnDelivery = Callable[[RecordMetadata | None, Exception | None], object]

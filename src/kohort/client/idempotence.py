@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 
-from kohort.client.accumulator import PartitionQueue
 from kohort.client.batch import NO_SEQUENCE, Batch
+from kohort.client.partition_queue import PartitionQueue
 from kohort.wire.errors import ErrorCode
 
 _log = logging.getLogger("kohort.client.sender")

@@ -1,4 +1,7 @@
-"""Batches that had to wait travel together: several closed batches of a partition are sent as one.
+"""What has to wait travels together: a full batch goes on growing, and several closed ones are sent as one.
+
+A batch of batch.size bytes is full: it does not linger any more. Until the sender comes to it, it takes more records:
+who sends as fast as it can would else make hundreds of small batches before the producer's thread gets Python's lock.
 
 A request takes one batch of a partition, and small batches that queue up behind five requests under way would each
 need one of their own. So those that were never sent are put into a carrier. A carrier is a batch like any other to the
@@ -8,10 +11,25 @@ broker and to sequence numbers; the batches in it, its riders, end when it does.
 from __future__ import annotations
 
 from kohort.client.batch import Batch
+from kohort.client.config import ProducerConfig
 from kohort.wire.records import HEADER_SIZE
 
-MOST_BYTES = 256 * 1024
-"""Of a carrier: large enough that what a request costs does not matter, well below what topics take."""
+MOST_BYTES = 1_000_000
+"""Of a batch that had to wait: librdkafka's batch.size, just below what topics take (max.message.bytes 1048588)."""
+REQUEST_OVERHEAD = 512
+"""Bytes of a request besides its batches; only to stay clear of max.request.size."""
+
+
+def most_together(config: ProducerConfig) -> int:
+    """Bytes that a batch may have which had to wait. 0 if batch.size is 0: then nobody wants batches."""
+    if not config.batch_size:
+        return 0
+    return min(MOST_BYTES, config.max_request_size - REQUEST_OVERHEAD, config.buffer_memory // 4)
+
+
+def after_refusal(size: int, batch_size: int) -> int:
+    """The same for a topic, once a broker found a batch of `size` bytes too large. 0: no more than batch.size."""
+    return size // 2 if size // 2 > batch_size else 0
 
 
 def may_ride(batch: Batch) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kohort.client.accumulator import PartitionQueue
 from kohort.client.batch import Batch, BatchMemberFailed
 from kohort.client.cluster import Node
 from kohort.client.config import ProducerConfig
 from kohort.client.effects import Answer, Failure, FailureKind
 from kohort.client.errors import error_for
+from kohort.client.partition_queue import PartitionQueue
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import BatchIndexAndErrorMessage, ProduceResponse

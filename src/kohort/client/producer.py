@@ -17,6 +17,7 @@ from kohort.client.driving import deadline_after
 from kohort.client.engine import FAR_MS, Engine
 from kohort.client.errors import ClosedClient, IllegalState, TimedOut
 from kohort.client.fast_send import fast_send
+from kohort.client.merging import most_together
 from kohort.client.outgoing import K, Outgoing, ProducerRecord, Serializer, V
 from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
@@ -154,7 +155,7 @@ class Producer(Generic[K, V]):
         lock = threading.Lock()
         self._accumulator: Accumulator[Delivery] = Accumulator(
             Delivery, lock, random.random, self._wake, batch_size=outgoing.batch_limit,
-            buffer_memory=config.buffer_memory, linger_ms=config.linger_ms,
+            most_together=most_together(config), buffer_memory=config.buffer_memory, linger_ms=config.linger_ms,
         )  # fmt: skip
         self._calls: ProducerCalls[Delivery] = ProducerCalls(
             outgoing, self._accumulator, engine.out, engine.metadata, random.random, engine.now_ms, _wall_ms,

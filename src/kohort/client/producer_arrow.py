@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from kohort.client.accumulator import NoRoom, TopicQueues
 from kohort.client.batch import Batch
 from kohort.client.errors import IllegalState, error_for
+from kohort.client.merging import most_together
 from kohort.client.outgoing import Outgoing
 from kohort.client.partitioners import STICKY, murmur2
 from kohort.client.producer_calls import ProducerCalls
-from kohort.client.sender import REQUEST_OVERHEAD
 from kohort.client.steps import Steps
 from kohort.wire.errors import ErrorCode
 
@@ -55,11 +55,7 @@ def send_arrow(
 
 def _batch_limit(calls: ProducerCalls[Any], queues: TopicQueues) -> int:
     """Rows that come all at once make batches as large as those that had to wait and are sent as one; see `merging`."""
-    config = calls.config
-    if not config.batch_size:
-        return calls.outgoing.batch_limit
-    together = min(queues.merge_bytes, config.max_request_size - REQUEST_OVERHEAD, config.buffer_memory // 4)
-    return max(calls.outgoing.batch_limit, together)
+    return max(calls.outgoing.batch_limit, min(queues.most_together, most_together(calls.config)))
 
 
 def _append(

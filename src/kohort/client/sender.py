@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from kohort.client.accumulator import Accumulator, PartitionQueue
+from kohort.client.accumulator import Accumulator
 from kohort.client.backoff import Backoff, Jitter
 from kohort.client.batch import Batch
 from kohort.client.cluster import NO_NODE, Cluster
@@ -19,8 +19,9 @@ from kohort.client.effects import Answer, FailureKind, Outbox, Send
 from kohort.client.encoding import encode, renumbered, split
 from kohort.client.errors import AuthenticationFailed, ClosedClient, TimedOut, error_for
 from kohort.client.idempotence import Idempotence
-from kohort.client.merging import MOST_BYTES, get_off
+from kohort.client.merging import REQUEST_OVERHEAD, after_refusal, get_off, most_together
 from kohort.client.metadata import Metadata
+from kohort.client.partition_queue import PartitionQueue
 from kohort.client.produce_errors import (
     FATAL,
     OUTDATED_METADATA,
@@ -48,8 +49,6 @@ _log = logging.getLogger("kohort.client.sender")
 LAST_VERSION_WITH_NAMES = 12
 MOST_AT_ONCE = 200
 """Requests in one millisecond. With acks=0 they are answered at once, and sending would never come to an end."""
-REQUEST_OVERHEAD = 512
-"""Bytes of a request besides its batches; only to stay clear of max.request.size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +91,7 @@ class Sender:
         self._cluster: Cluster | None = None
         self._due_ms: int | None = None
         self._burst_ms = self._burst = 0
-        # A batch.size of 0 means that nobody wants batches.
-        self._merge_bytes = MOST_BYTES if config.batch_size > 0 else 0
+        self._most_together = most_together(config)
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -141,7 +139,7 @@ class Sender:
             self._send_ready(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        if self._accumulator.fresh:
+        if self._accumulator.fresh or self._accumulator.full:
             return 0
         times = [t for t in (self._due_ms, self._accumulator.next_linger_ms()) if t is not None]
         oldest = self._accumulator.oldest()
@@ -185,7 +183,7 @@ class Sender:
                 if taken and size + batch.size > self._config.max_request_size - REQUEST_OVERHEAD:
                     continue
                 room = self._config.max_request_size - REQUEST_OVERHEAD - size
-                most_bytes = min(room, self._merge_bytes, queue.topic_queues.merge_bytes)
+                most_bytes = min(room, self._most_together, queue.topic_queues.most_together)
                 batch = self._accumulator.take_first(queue, most_bytes)
                 taken.append(batch)
                 requests[queue.leader_id] = (taken, size + batch.size)
@@ -325,14 +323,14 @@ class Sender:
 
     def _split(self, batch: Batch, outcome: Outcome) -> None:
         """Smaller batches take the place of one that the broker finds too large."""
+        most_bytes = self._config.batch_size
+        larger_than_asked = batch.riders is not None or batch.size > most_bytes
+        if larger_than_asked:
+            topic = batch.queue.topic_queues
+            topic.most_together = min(topic.most_together, after_refusal(batch.size, most_bytes))
         if batch.riders is not None:
-            batch.queue.topic_queues.merge_bytes = 0
             self._put_parts(batch, get_off(batch))
             return
-        most_bytes = self._config.batch_size
-        larger_than_asked = batch.columns is not None and batch.size > most_bytes
-        if larger_than_asked:
-            batch.queue.topic_queues.merge_bytes = 0
         if batch.is_split or batch.size <= most_bytes:
             most_bytes = batch.size // 2
         parts = split(batch, max(most_bytes, HEADER_SIZE + 1))
