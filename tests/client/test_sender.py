@@ -27,13 +27,36 @@ def started(**settings: object) -> Core:
     return core
 
 
+def known(**settings: object) -> Core:
+    """The broker has taken a first record, with sequence 0, so that it knows the producer."""
+    core = started(**settings)
+    core.send(b"0")
+    core.written(core.tick()[0])
+    return core
+
+
 def five_in_flight(core: Core) -> list[Send]:
     sends: list[Send] = []
-    for number in range(5):
+    for number in range(1, 6):
         core.send(b"%d" % number)
         sends += core.tick()
-    assert [numbers(send)[2] for send in sends] == [0, 1, 2, 3, 4]
+    assert [numbers(send)[2] for send in sends] == [1, 2, 3, 4, 5]
     return sends
+
+
+def test_nothing_follows_the_first_batch_before_it_is_acknowledged() -> None:
+    """A broker that does not know the producer takes any number: what the first one is split into would be refused."""
+    core = started()
+    core.send(b"a" * 100)
+    core.send(b"b" * 100)
+    (first,) = core.tick()
+    core.send(b"c")
+    assert core.tick() == []
+    core.reply(first, ErrorCode.MESSAGE_TOO_LARGE)
+    (part,) = core.tick()
+    assert numbers(part)[2] == 0
+    core.written(part)
+    assert [numbers(send)[2] for send in core.tick()] == [1, 2]
 
 
 def test_an_idempotent_producer_sends_nothing_before_it_has_an_id() -> None:
@@ -130,7 +153,7 @@ def test_a_request_does_not_outgrow_max_request_size() -> None:
 
 
 def test_no_more_requests_than_max_in_flight_are_under_way_to_a_node() -> None:
-    core = started(max_in_flight_requests_per_connection=2)
+    core = known(max_in_flight_requests_per_connection=2)
     core.send(b"a")
     core.tick()
     core.send(b"b")
@@ -144,12 +167,12 @@ def test_no_more_requests_than_max_in_flight_are_under_way_to_a_node() -> None:
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4, 1, 3]])
 def test_order_is_kept_when_five_requests_in_flight_are_lost(order: list[int]) -> None:
-    core = started()
+    core = known()
     sends = five_in_flight(core)
     for index in order:
         core.lose(sends[index])
-    core.send(b"5")
-    for expected in range(6):
+    core.send(b"6")
+    for expected in range(1, 7):
         (send,) = core.tick(after_ms=2000)  # one at a time, the next only after the answer
         assert values(send) == [b"%d" % expected]
         assert numbers(send) == (7, 0, expected)
@@ -159,12 +182,12 @@ def test_order_is_kept_when_five_requests_in_flight_are_lost(order: list[int]) -
 
 
 def test_order_is_kept_when_the_first_of_five_fails_and_the_others_come_too_early() -> None:
-    core = started()
+    core = known()
     sends = five_in_flight(core)
     core.reply(sends[0], ErrorCode.NOT_ENOUGH_REPLICAS)
     for send in sends[1:]:
         core.reply(send, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    for expected in range(5):
+    for expected in range(1, 6):
         (send,) = core.tick(after_ms=2000)
         assert numbers(send) == (7, 0, expected)
         core.written(send, offset=expected)
@@ -270,7 +293,7 @@ def test_other_partitions_take_the_new_epoch_when_their_batches_are_done() -> No
 
 
 def test_a_refused_batch_fails_alone_and_the_next_ones_are_numbered_anew() -> None:
-    core = started()
+    core = known()
     bad = core.send(b"bad")
     (first,) = core.tick()
     good = core.send(b"good")
@@ -311,7 +334,7 @@ def test_a_batch_that_was_never_sent_expires_and_says_why() -> None:
 
 
 def test_after_a_batch_expired_unanswered_nothing_new_goes_out_until_its_fate_is_known() -> None:
-    core = started(delivery_timeout_ms=40_000)
+    core = known(delivery_timeout_ms=40_000)
     first = core.send(b"a")
     (lost,) = core.tick()
     core.now_ms += 30_000
@@ -321,10 +344,10 @@ def test_after_a_batch_expired_unanswered_nothing_new_goes_out_until_its_fate_is
     assert isinstance(outcome(first), TimedOut)
     core.send(b"c")
     assert core.tick() == []
-    core.written(second, 1)  # with sequence 1, so the first was written as well
+    core.written(second, 2)  # with sequence 2, so the first was written as well
     (third,) = core.tick()
-    assert numbers(third) == (7, 0, 2)
-    core.written(lost, 0)
+    assert numbers(third) == (7, 0, 3)
+    core.written(lost, 1)
     assert isinstance(outcome(first), TimedOut)
 
 

@@ -96,8 +96,12 @@ class Idempotence:
             return False
         stale = (queue.producer_id, queue.producer_epoch) != (self.producer_id, self.epoch)
         # Nothing new while something is being retried: the broker remembers five batches, and one that was written
-        # before its answer was lost must stay among them.
-        return not queue.in_flight or not (stale or any(other.attempts for other in queue.in_flight))
+        # before its answer was lost must stay among them. Nothing behind the very first one either: a broker that
+        # does not know the producer yet takes any number, and if the first one is refused for its size, what it is
+        # split into would come too late.
+        return not queue.in_flight or not (
+            stale or queue.last_acked_sequence < 0 or any(other.attempts for other in queue.in_flight)
+        )
 
     def assign(self, batch: Batch) -> None:
         """Gives a batch that is sent for the first time its numbers."""
