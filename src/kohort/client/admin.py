@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 
+from kohort.client import arguments
 from kohort.client.admin_groups import GroupCalls
 from kohort.client.admin_topics import BROKER, TOPIC, TopicCalls
 from kohort.client.admin_types import (
@@ -18,18 +19,20 @@ from kohort.client.admin_types import (
 from kohort.client.config import ADMIN, SECURITY_OBJECTS, read_config
 from kohort.client.driving import deadline_after, run_steps
 from kohort.client.engine import Engine
-from kohort.client.errors import ClosedClient
+from kohort.client.errors import ClosedClient, WrongArgument
 from kohort.client.requests import Requests
 from kohort.client.steps import Steps, T
 from kohort.client.tls import security_for
-from kohort.client.types import ByPartition, OffsetAndMetadata, TopicPartition, as_partition
+from kohort.client.types import ByPartition, OffsetAndMetadata, Partitions, TopicPartition
 
 
 def _names(given: tuple[str, ...]) -> tuple[str, ...]:
     for name in given:
         if not isinstance(name, str):
-            raise ValueError(f'names are given one by one, as in ("a", "b"), not as {name!r}')
-    return given
+            raise WrongArgument(
+                f'names are given one by one, as in ("a", "b"), not as {arguments.shown(name)}'
+            )
+    return tuple(arguments.text(name, "a name") for name in given)
 
 
 class Admin:
@@ -83,7 +86,7 @@ class Admin:
     def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout: float | None = None
     ) -> None:
-        self._run(self._topics.create_topics(list(topics), self._deadline(timeout), validate_only))
+        self._run(self._topics.create_topics(topics, self._deadline(timeout), validate_only))
 
     def delete_topics(self, *topics: str, timeout: float | None = None) -> None:
         self._run(self._topics.delete_topics(_names(topics), self._deadline(timeout)))
@@ -114,7 +117,9 @@ class Admin:
     def broker_configs(
         self, *brokers: int, timeout: float | None = None
     ) -> dict[str, dict[str, ConfigEntry]]:
-        names = [str(broker) for broker in brokers]
+        names = [
+            str(arguments.whole_number(broker, "a broker's id", 0, arguments.INT32)) for broker in brokers
+        ]
         return self._run(self._topics.describe_configs(BROKER, names, self._deadline(timeout)))
 
     def alter_topic_configs(
@@ -134,7 +139,10 @@ class Admin:
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> None:
-        by_name = {str(broker): settings for broker, settings in changes.items()}
+        by_name = {
+            str(arguments.whole_number(broker, "a broker's id", 0, arguments.INT32)): settings
+            for broker, settings in arguments.mapping(changes, "changes go by broker, as in {1: {...}}")
+        }
         self._run(self._topics.alter_configs(BROKER, by_name, self._deadline(timeout), validate_only))
 
     # --- records --------------------------------------------------------------------------------------
@@ -143,8 +151,7 @@ class Admin:
         self, before: ByPartition[int], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Deletes what lies before these offsets (-1: all there is); returns the first offsets that are left."""
-        offsets = {as_partition(partition): offset for partition, offset in before.items()}
-        return self._run(self._topics.delete_records(offsets, self._deadline(timeout)))
+        return self._run(self._topics.delete_records(before, self._deadline(timeout)))
 
     # --- groups ---------------------------------------------------------------------------------------
 
@@ -170,16 +177,14 @@ class Admin:
     ) -> None:
         """These members by id or by group.instance.id; all of them if none are named."""
         self._run(
-            self._groups.remove_members(
-                group_id, _names(members), list(instances), reason, self._deadline(timeout)
-            )
+            self._groups.remove_members(group_id, _names(members), instances, reason, self._deadline(timeout))
         )
 
     def group_offsets(
-        self, group_id: str, *partitions: tuple[str, int], timeout: float | None = None
+        self, group_id: str, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the group has committed: for these partitions, or for all."""
-        wanted = [as_partition(partition) for partition in partitions] or None
+        wanted = arguments.partitions(partitions) if partitions else None
         return self._run(self._groups.group_offsets(group_id, wanted, self._deadline(timeout)))
 
     def alter_group_offsets(
@@ -190,17 +195,15 @@ class Admin:
         timeout: float | None = None,
     ) -> None:
         """Sets committed offsets of a group that has no members now."""
-        chosen = {
-            as_partition(partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
-            for partition, at in offsets.items()
-        }
-        self._run(self._groups.alter_group_offsets(group_id, chosen, self._deadline(timeout)))
+        self._run(
+            self._groups.alter_group_offsets(group_id, arguments.offsets(offsets), self._deadline(timeout))
+        )
 
     def delete_group_offsets(
-        self, group_id: str, *partitions: tuple[str, int], timeout: float | None = None
+        self, group_id: str, *partitions: Partitions, timeout: float | None = None
     ) -> None:
         """Forgets committed offsets of topics that the group is not subscribed to."""
-        wanted = [as_partition(partition) for partition in partitions]
+        wanted = arguments.partitions(partitions)
         self._run(self._groups.delete_group_offsets(group_id, wanted, self._deadline(timeout)))
 
     # --- the cluster ----------------------------------------------------------------------------------
