@@ -8,7 +8,7 @@ earlier `poll` returned, once the user has called `poll` again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -115,10 +115,12 @@ class Commits:
     def has_callbacks(self) -> bool:
         return bool(self._callbacks)
 
-    def take_callbacks(self) -> list[Callable[[], None]]:
-        """What is to be called in the user's thread, in the order of the commits."""
-        taken, self._callbacks = self._callbacks, []
-        return taken
+    def take_callbacks(self) -> Iterator[Callable[[], None]]:
+        """What is to be called in the user's thread, in the order of the commits; what one of them raises leaves the
+        others for the next time."""
+        for _ in range(len(self._callbacks)):
+            if self._callbacks:  # else called already, by what the user did in one of them
+                yield self._callbacks.pop(0)
 
     @property
     def is_idle(self) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kohort.client.accumulator import Accumulator, PartitionQueue
+from kohort.client.arguments import shown
 from kohort.client.backoff import Backoff, Jitter
 from kohort.client.batch import Batch
 from kohort.client.cluster import NO_NODE, Cluster
@@ -212,8 +213,9 @@ class Sender:
         return batch
 
     def _send(self, node_id: int, batches: list[Batch]) -> None:
-        for batch in batches:
-            self._prepare(batch)
+        batches = [batch for batch in batches if self._prepares(batch)]
+        if not batches:
+            return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         self._out.append(
             Send(
@@ -234,6 +236,16 @@ class Sender:
             return None
         encoded: Buffer = columns.encode(self._compression, self._level)
         return encoded
+
+    def _prepares(self, batch: Batch) -> bool:
+        """Records that cannot be encoded, in spite of all checks, fail; those of other batches do not."""
+        try:
+            self._prepare(batch)
+        except Exception as error:
+            _log.error("%s: a batch cannot be encoded", batch.queue, exc_info=error)
+            self._fail(batch, Outcome(ErrorCode.INVALID_RECORD, f"they cannot be encoded: {shown(error)}"))
+            return False
+        return True
 
     def _prepare(self, batch: Batch) -> None:
         queue = batch.queue
