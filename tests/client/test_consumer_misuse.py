@@ -75,13 +75,13 @@ WRONG: list[tuple[Callable[[Consumer], object], str]] = [
     (lambda c: c.poll_arrow(0, columns="value"), "a list of names"),  # type: ignore[arg-type]
     (lambda c: c.offsets_for_times([T0]), "times go by partition"),  # type: ignore[arg-type]
     (lambda c: c.offsets_for_times({T0: 1.5}), "milliseconds since 1970"),  # type: ignore[dict-item]
-    (lambda c: c.partitions_for(None), "a topic is named by a string"),  # type: ignore[arg-type]
+    (lambda c: c.partitions_for(None), "a topic must have a name"),  # type: ignore[arg-type]
     (lambda c: c.partitions_for("\ud800"), "surrogate"),
     (lambda c: c.enforce_rebalance("\ud800"), "surrogate"),
     (lambda c: c.enforce_rebalance(5), "the reason is a string"),  # type: ignore[arg-type]
     (lambda c: c.subscribe(["\ud800"]), "surrogate"),
     (lambda c: c.subscribe(re.compile(b"t")), "a pattern to subscribe to is a string"),  # type: ignore[arg-type]
-    (lambda c: c.subscribe([5]), "a topic is named by a string"),  # type: ignore[list-item]
+    (lambda c: c.subscribe([5]), "a topic must have a name"),  # type: ignore[list-item]
     (lambda c: c.assign(None), "or a list of these; not None"),  # type: ignore[arg-type]
     (lambda c: c.assign(), "assign.. needs partitions"),
     (lambda c: c.assign("t"), "a partition is a topic and a number"),  # type: ignore[arg-type]

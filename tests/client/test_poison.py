@@ -82,8 +82,8 @@ WRONG_RECORDS: list[tuple[dict[str, Any], str]] = [
     ({"partition": -1}, "cannot be negative: -1; leave it out to have one chosen"),
     ({"partition": 2}, "topic t has the partitions 0 to 1; there is no partition 2"),
     ({"partition": 2**40}, "a number from 0 to 2147483647"),
-    ({"topic": None}, "a topic is named by a string"),
-    ({"topic": ["t"]}, "a topic is named by a string"),
+    ({"topic": None}, "a topic must have a name"),
+    ({"topic": ["t"]}, "a topic must have a name"),
     ({"topic": "\ud800"}, "half of a surrogate pair"),
     ({"value": "\ud800"}, "the value of a record for topic t cannot be said in UTF-8"),
     ({"key": "a\udfff"}, "the key of a record for topic t cannot be said in UTF-8: character 1"),
@@ -116,7 +116,7 @@ async def test_the_asyncio_producer_refuses_the_same(servers: str) -> None:
         for wrong, words in WRONG_RECORDS:
             with pytest.raises(WrongArgument, match=words):
                 await producer.send(**{"topic": "t", "value": b"v", **wrong})
-        with pytest.raises(WrongArgument, match="a topic is named"):
+        with pytest.raises(WrongArgument, match="a topic must have a name"):
             await producer.partitions_for(None)  # type: ignore[arg-type]
         await producer.send_and_wait("t", b"after")
 
@@ -164,7 +164,7 @@ def test_rows_that_cannot_be_written_are_refused_by_send_arrow(servers: str) -> 
         for table, words in WRONG_TABLES:
             with pytest.raises(WrongArgument, match=words):
                 producer.send_arrow("t", table)
-        with pytest.raises(WrongArgument, match="a topic is named"):
+        with pytest.raises(WrongArgument, match="a topic must have a name"):
             producer.send_arrow(5, pyarrow.table({"value": [b"v"]}))  # type: ignore[arg-type]
         (written,) = producer.send_arrow("t", pyarrow.table({"value": [b"v"]})).result(PATIENCE_S)
         assert written.record_count == 1
@@ -177,7 +177,7 @@ def test_a_wrong_timeout_leaves_the_producer_as_it_is(servers: str) -> None:
             for timeout in ("1", -1, float("nan"), True):
                 with pytest.raises(WrongArgument, match="a timeout"):
                     call(timeout)  # type: ignore[operator]
-        with pytest.raises(WrongArgument, match="a topic is named"):
+        with pytest.raises(WrongArgument, match="a topic must have a name"):
             producer.partitions_for(None)  # type: ignore[arg-type]
         with pytest.raises(WrongArgument, match="is a function"):
             delivery.add_done_callback(None)  # type: ignore[arg-type]
@@ -661,7 +661,7 @@ def test_a_setting_that_cannot_be_sent_is_refused(name: str) -> None:
 WRONG_CALLS: list[tuple[Callable[[Admin], object], str]] = [
     (lambda a: a.create_topic("n", "3"), "the number of partitions of n is a whole number, not '3'"),  # type: ignore[arg-type]
     (lambda a: a.create_topic("n", 1, 2**15), "the replication factor of n is a number from -1 to 32767"),
-    (lambda a: a.create_topic(None), "a topic is named by a string"),  # type: ignore[arg-type]
+    (lambda a: a.create_topic(None), "a topic must have a name"),  # type: ignore[arg-type]
     (lambda a: a.create_topic("\ud800"), "surrogate"),
     (
         lambda a: a.create_topic("n", configs={"retention.ms": object()}),

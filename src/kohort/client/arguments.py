@@ -135,7 +135,7 @@ def function(given: Any, what: str, *, optional: bool = True) -> Any:
 def topic_name(given: object) -> str:
     if isinstance(given, str) and given.strip():
         return text(given, "the name of a topic")
-    raise WrongArgument(f'a topic is named by a string that is not empty, as in "orders", not {shown(given)}')
+    raise WrongArgument(f'a topic must have a name, a string as in "orders", not {shown(given)}')
 
 
 def names(given: Iterable[object], what: str) -> list[str]:

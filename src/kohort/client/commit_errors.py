@@ -72,7 +72,7 @@ def _words(code: ErrorCode, concerned: list[TopicPartition], group_id: str | Non
         return f"the broker cannot store a commit that large ({which}): commit fewer partitions at once"
     if code is ErrorCode.UNKNOWN_SERVER_ERROR:
         return (
-            f"the broker could not write the commit of {which} in group {group_id}; its log says why. Kafka answers so "
+            f"committing {which} in group {group_id}: the broker could not do it; its log says why. Kafka answers so "
             f"if a commit (here of {len(concerned)} partitions) is larger than max.message.bytes of "
             "__consumer_offsets, 1 MB: then commit fewer partitions at once, or shorter metadata"
         )
