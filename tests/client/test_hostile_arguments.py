@@ -278,6 +278,9 @@ class Subject:
             }
 
     def sends(self) -> None:
+        self.must(
+            "partitions_for", TOPIC, PATIENCE_S
+        )  # else max.block.ms, which is short, bounds the first send
         delivery = self.must("send", TOPIC, b"sent")
         if self.front == "Producer":
             assert delivery.result(PATIENCE_S).topic == TOPIC
