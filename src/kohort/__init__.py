@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from kohort.client.errors import SerializationFailed as SerializationFailed
     from kohort.client.errors import TimedOut as TimedOut
     from kohort.client.errors import Wakeup as Wakeup
+    from kohort.client.errors import WrongArgument as WrongArgument
     from kohort.client.outgoing import ProducerRecord as ProducerRecord
     from kohort.client.producer import Delivery as Delivery
     from kohort.client.producer import Producer as Producer
@@ -126,6 +127,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "SerializationFailed",
         "TimedOut",
         "Wakeup",
+        "WrongArgument",
     ),
     "client.outgoing": ("ProducerRecord",),
     "client.producer": ("Delivery", "Producer"),

@@ -104,7 +104,8 @@ class Core:
             )
 
         fast = fast_send(self.accumulator, self.outgoing, lambda: 0, slowly)
-        return fast("orders", value, key, headers, partition, timestamp, callback)  # type: ignore[no-any-return]
+        at = topic.sticky if partition == STICKY else partition
+        return fast("orders", value, key, headers, at, timestamp, callback)  # type: ignore[no-any-return]
 
     def tick(self, after_ms: int = 0) -> list[Send]:
         """The new requests, without metadata's."""
@@ -167,7 +168,7 @@ class Core:
         return len(done)
 
 
-def _raise(error: Exception) -> None:
+def _raise(error: BaseException) -> None:
     raise error
 
 

@@ -170,9 +170,12 @@ def test_somebody_must_be_asked_first(table: Table[Any]) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"acks": "1"}, "enable.idempotence needs acks=all; set enable.idempotence=false"),
+        (
+            {"acks": "1", "enable_idempotence": True},
+            "enable.idempotence needs acks=all; set enable.idempotence=false",
+        ),
         ({"max_in_flight_requests_per_connection": 6}, "at most 5"),
-        ({"retries": 0}, "retries greater than 0"),
+        ({"retries": 0, "enable_idempotence": "true"}, "retries greater than 0"),
         ({"delivery_timeout_ms": 1000}, "must be at least linger.ms"),
         ({"compression_type": "zip"}, "gzip, snappy, lz4, zstd"),
     ],

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy
 import pytest
 
-from kohort import Admin, Consumer, IllegalState, KohortError, TopicPartition
+from kohort import (
+    Admin,
+    Consumer,
+    IllegalState,
+    KohortError,
+    OffsetAndMetadata,
+    TopicPartition,
+    WrongArgument,
+)
 from kohort.testing import Kafka
 from tests.client.consuming import PATIENCE_S, Told, joined, poll_until, quick, read, times_out, within
 
@@ -46,11 +57,38 @@ WRONG: list[tuple[Callable[[Consumer], object], str]] = [
     (lambda c: c.seek(T0, 1.5), "an offset is a number"),  # type: ignore[arg-type]
     (lambda c: c.seek(T0, "1"), "an offset is a number"),  # type: ignore[arg-type]
     (lambda c: c.seek("t", 1), "a partition is a topic and a number"),  # type: ignore[arg-type]
-    (lambda c: c.committed([T0]), "a partition is a topic and a number"),  # type: ignore[arg-type]
+    (lambda c: c.committed("t", 0), "a partition is a topic and a number"),  # type: ignore[arg-type]
+    (lambda c: c.committed([T0, "t"]), "a partition is a topic and a number"),  # type: ignore[list-item]
+    (lambda c: c.pause(5), "or a list of these"),  # type: ignore[arg-type]
+    (lambda c: c.seek_to_end(("t", "0")), "the partition of topic t is a whole number"),  # type: ignore[arg-type]
+    (lambda c: c.position(("t", 2**31)), "a number from 0 to 2147483647"),
+    (lambda c: c.end_offsets(("t", -1)), "the partition of topic t cannot be negative: -1"),
+    (lambda c: c.commit({T0: 2**63}), "a number from 0 to 9223372036854775807"),
+    (lambda c: c.commit({T0: OffsetAndMetadata(1, 5)}), "the metadata of .* is a string, not 5"),  # type: ignore[arg-type]
+    (lambda c: c.commit({T0: OffsetAndMetadata(1, "\ud800")}), "surrogate"),
+    (lambda c: c.commit({T0: OffsetAndMetadata(1, "m" * 40_000)}), "may have 32767 bytes"),
+    (lambda c: c.commit({T0: OffsetAndMetadata(1, "", 1.5)}), "leader epoch .* is a whole number"),  # type: ignore[arg-type]
+    (lambda c: c.commit_async({T0: 1}, 5), "the callback of a commit is a function"),  # type: ignore[arg-type]
+    (lambda c: c.seek(T0, 10**5000), "a number from 0 to"),
+    (lambda c: c.poll(timeout=True), "seconds"),
+    (lambda c: c.poll(0, max_records=1.5), "max_records is a whole number"),  # type: ignore[arg-type]
+    (lambda c: c.poll_arrow(0, columns="value"), "a list of names"),  # type: ignore[arg-type]
+    (lambda c: c.offsets_for_times([T0]), "times go by partition"),  # type: ignore[arg-type]
+    (lambda c: c.offsets_for_times({T0: 1.5}), "milliseconds since 1970"),  # type: ignore[dict-item]
+    (lambda c: c.partitions_for(None), "a topic must have a name"),  # type: ignore[arg-type]
+    (lambda c: c.partitions_for("\ud800"), "surrogate"),
+    (lambda c: c.enforce_rebalance("\ud800"), "surrogate"),
+    (lambda c: c.enforce_rebalance(5), "the reason is a string"),  # type: ignore[arg-type]
+    (lambda c: c.subscribe(["\ud800"]), "surrogate"),
+    (lambda c: c.subscribe(re.compile(b"t")), "a pattern to subscribe to is a string"),  # type: ignore[arg-type]
+    (lambda c: c.subscribe([5]), "a topic must have a name"),  # type: ignore[list-item]
+    (lambda c: c.assign(None), "or a list of these; not None"),  # type: ignore[arg-type]
+    (lambda c: c.assign(), "assign.. needs partitions"),
+    (lambda c: c.assign("t"), "a partition is a topic and a number"),  # type: ignore[arg-type]
+    (lambda c: c.close("soon"), "seconds"),  # type: ignore[arg-type]
     (lambda c: c.offsets_for_times({T0: "now"}), "milliseconds since 1970"),  # type: ignore[arg-type]
     (lambda c: c.subscribe(None), "a list of topics"),  # type: ignore[arg-type]
     (lambda c: c.subscribe(["t"], on_assigned=5), "on_assigned"),  # type: ignore[arg-type]
-    (lambda c: c.assign(T0), "a partition is a topic and a number"),  # type: ignore[arg-type]
 ]
 
 
@@ -58,10 +96,70 @@ WRONG: list[tuple[Callable[[Consumer], object], str]] = [
 def test_a_wrong_argument_is_refused_with_what_is_right(
     consumer: Consumer, call: Callable[[Consumer], object], words: str
 ) -> None:
-    with pytest.raises((ValueError, TypeError, IllegalState), match=words) as raised:
+    with pytest.raises(WrongArgument, match=words) as raised:
         call(consumer)
+    assert isinstance(raised.value, ValueError)
+    assert isinstance(raised.value, TypeError)
     assert "int()" not in str(raised.value)
     consumer.poll(0)  # nothing is broken
+
+
+NAMED: list[Callable[[], tuple[object, ...]]] = [
+    lambda: (T0, ("t", 1)),
+    lambda: ([T0, ("t", 1)],),
+    lambda: ({("t", 1), T0},),
+    lambda: ({T0: "records", ("t", 1): "records"},),
+    lambda: (TopicPartition("t", number) for number in range(2)),  # type: ignore[return-value]
+    lambda: (T0, [("t", 1)]),
+    lambda: (["t", numpy.int32(0)], ("t", numpy.uint8(1))),
+]
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_partitions_are_named_one_by_one_or_in_lists(kafka: Kafka, named: Callable[[], Any]) -> None:
+    kafka.create_topic("t", partitions=2)
+    both = {T0, TopicPartition("t", 1)}
+
+    def given() -> tuple[Any, ...]:
+        made = named()
+        return made if isinstance(made, tuple) else (made,)
+
+    with (
+        quick(kafka.bootstrap_servers, "g") as consumer,
+        Admin(bootstrap_servers=kafka.bootstrap_servers) as admin,
+    ):
+        consumer.assign(*given())
+        assert consumer.assignment() == both
+        consumer.pause(*given())
+        assert consumer.paused() == both
+        consumer.resume(*given())
+        assert consumer.paused() == frozenset()
+        consumer.seek_to_end(*given())
+        consumer.seek_to_beginning(*given())
+        assert consumer.committed(*given()) == dict.fromkeys(both)
+        assert (
+            consumer.beginning_offsets(*given()) == consumer.end_offsets(*given()) == dict.fromkeys(both, 0)
+        )
+        assert consumer.lag(*given()) == dict.fromkeys(both, 0)
+        consumer.commit(dict.fromkeys(both, 0))
+        assert admin.group_offsets("g", *given()).keys() == both
+        assert admin.group_offsets("g", []) == {}
+        consumer.assign([])
+        assert consumer.assignment() == frozenset()
+        admin.delete_group_offsets("g", *given())
+        assert admin.group_offsets("g") == {}
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(consumer: Consumer) -> None:
+    consumer.seek(("t", numpy.int64(0)), numpy.int64(1))  # type: ignore[arg-type]
+    assert consumer.position(("t", numpy.int16(0))) == 1  # type: ignore[arg-type]
+    consumer.commit({("t", numpy.int64(0)): numpy.uint32(2)})  # type: ignore[dict-item]
+    assert consumer.committed(T0) == {T0: OffsetAndMetadata(2)}
+    consumer.commit({T0: OffsetAndMetadata(numpy.int64(3), "m", numpy.int32(0))})  # type: ignore[arg-type]
+    found = consumer.offsets_for_times({T0: numpy.int64(1)})[T0]  # type: ignore[dict-item]
+    assert found is not None
+    assert found.offset == 0
+    assert sum(map(len, consumer.poll(numpy.float32(PATIENCE_S), numpy.int8(1)).values())) == 1  # type: ignore[arg-type]
 
 
 def test_a_poll_may_wait_for_ever(consumer: Consumer) -> None:

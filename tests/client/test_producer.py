@@ -97,7 +97,7 @@ def test_settings_may_be_keywords_and_unknown_ones_are_named() -> None:
     with pytest.raises(SettingError, match=r"linger\.ms"):
         Producer(bootstrap_servers="127.0.0.1:1", lingerms=5)
     with pytest.raises(SettingError, match="acks=all"):
-        Producer(bootstrap_servers="127.0.0.1:1", acks=1)
+        Producer(bootstrap_servers="127.0.0.1:1", acks=1, enable_idempotence=True)
 
 
 def test_text_is_utf8_none_is_null_and_other_types_need_a_serializer(broker: str, topic: str) -> None:

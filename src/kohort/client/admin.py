@@ -22,7 +22,7 @@ from kohort.client.errors import ClosedClient
 from kohort.client.requests import Requests
 from kohort.client.steps import Steps, T
 from kohort.client.tls import security_for
-from kohort.client.types import ByPartition, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from kohort.client.types import ByPartition, OffsetAndMetadata, OffsetAndTimestamp, Partitions, TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client.keywords import AdminKeywords
@@ -146,14 +146,12 @@ class Admin:
         return self._run(self._calls.delete_records(before, self._deadline(timeout)))
 
     def beginning_offsets(
-        self, *partitions: tuple[str, int], timeout: float | None = None
+        self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offsets that these partitions have."""
         return self._run(self._calls.beginning_offsets(partitions, self._deadline(timeout)))
 
-    def end_offsets(
-        self, *partitions: tuple[str, int], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
+    def end_offsets(self, *partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
         """Where the next records of these partitions will be written."""
         return self._run(self._calls.end_offsets(partitions, self._deadline(timeout)))
 
@@ -192,7 +190,7 @@ class Admin:
     def group_offsets(
         self,
         group_id: str,
-        *partitions: tuple[str, int],
+        *partitions: Partitions,
         require_stable: bool = True,
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -214,7 +212,7 @@ class Admin:
         self._run(self._calls.alter_group_offsets(group_id, offsets, self._deadline(timeout)))
 
     def delete_group_offsets(
-        self, group_id: str, *partitions: tuple[str, int], timeout: float | None = None
+        self, group_id: str, *partitions: Partitions, timeout: float | None = None
     ) -> None:
         """Forgets committed offsets of topics that the group is not subscribed to."""
         self._run(self._calls.delete_group_offsets(group_id, partitions, self._deadline(timeout)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from kohort.client import arguments
 from kohort.client.admin_groups import GroupCalls
 from kohort.client.admin_topics import BROKER, TOPIC, TopicCalls
 from kohort.client.admin_types import (
@@ -18,6 +19,7 @@ from kohort.client.admin_types import (
     NewTopic,
     TopicDescription,
 )
+from kohort.client.errors import WrongArgument
 from kohort.client.metadata import Metadata
 from kohort.client.requests import Requests
 from kohort.client.steps import Steps
@@ -26,8 +28,8 @@ from kohort.client.types import (
     ByPartition,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    Partitions,
     TopicPartition,
-    as_partition,
 )
 
 REASON = "removed by an administrator"
@@ -36,8 +38,14 @@ REASON = "removed by an administrator"
 def _names(given: tuple[str, ...]) -> tuple[str, ...]:
     for name in given:
         if not isinstance(name, str):
-            raise ValueError(f'names are given one by one, as in ("a", "b"), not as {name!r}')
-    return given
+            raise WrongArgument(
+                f'names are given one by one, as in ("a", "b"), not as {arguments.shown(name)}'
+            )
+    return tuple(arguments.text(name, "a name") for name in given)
+
+
+def _broker(given: object) -> str:
+    return str(arguments.whole_number(given, "a broker's id", 0, arguments.INT32))
 
 
 class AdminCalls:
@@ -51,7 +59,7 @@ class AdminCalls:
     # --- topics ---------------------------------------------------------------------------------------
 
     def create_topics(self, topics: Iterable[NewTopic], validate_only: bool, deadline_ms: int) -> Steps[None]:
-        return self._topics.create_topics(list(topics), deadline_ms, validate_only)
+        return self._topics.create_topics(topics, deadline_ms, validate_only)
 
     def delete_topics(self, topics: tuple[str, ...], deadline_ms: int) -> Steps[None]:
         return self._topics.delete_topics(_names(topics), deadline_ms)
@@ -83,7 +91,7 @@ class AdminCalls:
     def broker_configs(
         self, brokers: tuple[int, ...], deadline_ms: int
     ) -> Steps[dict[str, dict[str, ConfigEntry]]]:
-        return self._topics.describe_configs(BROKER, [str(broker) for broker in brokers], deadline_ms)
+        return self._topics.describe_configs(BROKER, [_broker(broker) for broker in brokers], deadline_ms)
 
     def alter_topic_configs(
         self, changes: Mapping[str, Mapping[str, object | None]], validate_only: bool, deadline_ms: int
@@ -93,32 +101,33 @@ class AdminCalls:
     def alter_broker_configs(
         self, changes: Mapping[int, Mapping[str, object | None]], validate_only: bool, deadline_ms: int
     ) -> Steps[None]:
-        by_name = {str(broker): settings for broker, settings in changes.items()}
+        by_name = {
+            _broker(broker): settings
+            for broker, settings in arguments.mapping(changes, "changes go by broker, as in {1: {...}}")
+        }
         return self._topics.alter_configs(BROKER, by_name, deadline_ms, validate_only)
 
     # --- records --------------------------------------------------------------------------------------
 
     def delete_records(self, before: ByPartition[int], deadline_ms: int) -> Steps[dict[TopicPartition, int]]:
-        offsets = {as_partition(partition): offset for partition, offset in before.items()}
-        return self._topics.delete_records(offsets, deadline_ms)
+        return self._topics.delete_records(before, deadline_ms)
 
     def beginning_offsets(
-        self, partitions: Iterable[tuple[str, int]], deadline_ms: int
+        self, partitions: tuple[Partitions, ...], deadline_ms: int
     ) -> Steps[dict[TopicPartition, int]]:
-        wanted = [as_partition(partition) for partition in partitions]
+        wanted = arguments.partitions(partitions)
         return self._topics.boundary_offsets(wanted, EARLIEST_TIMESTAMP, deadline_ms)
 
     def end_offsets(
-        self, partitions: Iterable[tuple[str, int]], deadline_ms: int
+        self, partitions: tuple[Partitions, ...], deadline_ms: int
     ) -> Steps[dict[TopicPartition, int]]:
-        wanted = [as_partition(partition) for partition in partitions]
+        wanted = arguments.partitions(partitions)
         return self._topics.boundary_offsets(wanted, LATEST_TIMESTAMP, deadline_ms)
 
     def offsets_for_times(
         self, times: ByPartition[int], deadline_ms: int
     ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        wanted = {as_partition(partition): time for partition, time in times.items()}
-        return self._topics.offsets_for_times(wanted, deadline_ms)
+        return self._topics.offsets_for_times(arguments.times(times), deadline_ms)
 
     # --- groups ---------------------------------------------------------------------------------------
 
@@ -141,31 +150,27 @@ class AdminCalls:
         reason: str,
         deadline_ms: int,
     ) -> Steps[None]:
-        return self._groups.remove_members(group_id, _names(members), list(instances), reason, deadline_ms)
+        return self._groups.remove_members(group_id, _names(members), instances, reason, deadline_ms)
 
     def group_offsets(
         self,
         group_id: str,
-        partitions: Iterable[tuple[str, int]],
+        partitions: tuple[Partitions, ...],
         require_stable: bool,
         deadline_ms: int,
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
-        wanted = [as_partition(partition) for partition in partitions] or None
+        wanted = arguments.partitions(partitions) if partitions else None
         return self._groups.group_offsets(group_id, wanted, deadline_ms, require_stable)
 
     def alter_group_offsets(
         self, group_id: str, offsets: ByPartition[int | OffsetAndMetadata], deadline_ms: int
     ) -> Steps[None]:
-        chosen = {
-            as_partition(partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
-            for partition, at in offsets.items()
-        }
-        return self._groups.alter_group_offsets(group_id, chosen, deadline_ms)
+        return self._groups.alter_group_offsets(group_id, arguments.offsets(offsets), deadline_ms)
 
     def delete_group_offsets(
-        self, group_id: str, partitions: Iterable[tuple[str, int]], deadline_ms: int
+        self, group_id: str, partitions: tuple[Partitions, ...], deadline_ms: int
     ) -> Steps[None]:
-        wanted = [as_partition(partition) for partition in partitions]
+        wanted = arguments.partitions(partitions)
         return self._groups.delete_group_offsets(group_id, wanted, deadline_ms)
 
     # --- the cluster ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kohort.client import arguments
 from kohort.client.admin_types import GroupDescription, GroupListing
 from kohort.client.asking import Asking, outcome, raise_partly
 from kohort.client.errors import error_for
@@ -149,9 +150,11 @@ class GroupCalls(Asking):
         outcome(rows)
 
     def remove_members(
-        self, group_id: str, members: Sequence[str], instances: Sequence[str], reason: str, deadline_ms: int
+        self, group_id: str, members: Sequence[str], instances: Iterable[str], reason: str, deadline_ms: int
     ) -> Steps[None]:
         """By member id, by instance id, or all of them."""
+        group_id, reason = arguments.group_id(group_id), arguments.reason(reason)
+        instances = arguments.names(instances, "an instance")
         leaving = [MemberIdentity(member_id, None, reason) for member_id in members]
         leaving += [MemberIdentity("", instance, reason) for instance in instances]
         if not leaving:
@@ -183,6 +186,8 @@ class GroupCalls(Asking):
         deadline_ms: int,
         require_stable: bool = True,
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
+        group_id = arguments.group_id(group_id)
+        require_stable = arguments.choice(require_stable, "require_stable")
         wanted = None if partitions is None else _by_topic(partitions)
 
         def make(version: int) -> OffsetFetchRequest:
@@ -218,6 +223,7 @@ class GroupCalls(Asking):
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int
     ) -> Steps[None]:
         """As an outsider: only while the group has no members."""
+        group_id = arguments.group_id(group_id)
         topics = [
             OffsetCommitRequestTopic(
                 topic,
@@ -248,6 +254,7 @@ class GroupCalls(Asking):
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], deadline_ms: int
     ) -> Steps[None]:
+        group_id = arguments.group_id(group_id)
         topics = [
             OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index) for index in indexes])
             for topic, indexes in _by_topic(partitions).items()

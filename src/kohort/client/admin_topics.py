@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from kohort.client import arguments
 from kohort.client.admin_types import (
     ClusterDescription,
     ConfigEntry,
@@ -15,11 +16,11 @@ from kohort.client.admin_types import (
 from kohort.client.asking import Asking, outcome, raise_partly
 from kohort.client.cluster import NO_NODE, Cluster, TopicInfo
 from kohort.client.effects import ANY_NODE
-from kohort.client.errors import PartlyFailed, TimedOut, error_for
+from kohort.client.errors import PartlyFailed, TimedOut, WrongArgument, error_for
 from kohort.client.offset_requests import list_offsets, listed_offsets
 from kohort.client.requests import CONTROLLER, MOVED, RETRIABLE, Target
 from kohort.client.steps import Steps, Until
-from kohort.client.types import OffsetAndTimestamp, TopicPartition
+from kohort.client.types import ByPartition, OffsetAndTimestamp, TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -66,9 +67,11 @@ def first_error(rows: Callable[[Any], Iterable[Any]]) -> Callable[[Any], int]:
 class TopicCalls(Asking):
     # --- topics ---------------------------------------------------------------------------------------
 
-    def create_topics(self, topics: Sequence[NewTopic], deadline_ms: int, validate_only: bool) -> Steps[None]:
+    def create_topics(self, topics: Iterable[NewTopic], deadline_ms: int, validate_only: bool) -> Steps[None]:
         request = CreateTopicsRequest(
-            [_creatable(topic) for topic in topics], self.timeout_ms(deadline_ms), validate_only
+            [_creatable(topic) for topic in arguments.iterable(topics, 'topics, as in [NewTopic("orders")]')],
+            self.timeout_ms(deadline_ms),
+            arguments.choice(validate_only, "validate_only"),
         )
         response = yield from self.ask(
             request, CONTROLLER, deadline_ms, verdict=first_error(lambda r: r.topics)
@@ -76,7 +79,7 @@ class TopicCalls(Asking):
         outcome((row.name, row, None) for row in response.topics)
 
     def delete_topics(self, topics: Sequence[str], deadline_ms: int) -> Steps[None]:
-        names, timeout_ms = list(topics), self.timeout_ms(deadline_ms)
+        names, timeout_ms = [arguments.topic_name(topic) for topic in topics], self.timeout_ms(deadline_ms)
 
         def make(version: int) -> DeleteTopicsRequest:
             if version >= 6:
@@ -92,15 +95,22 @@ class TopicCalls(Asking):
     def create_partitions(
         self, counts: Mapping[str, int], assignments: Mapping[str, list[list[int]]], deadline_ms: int
     ) -> Steps[None]:
+        placed = {
+            name: [
+                CreatePartitionsAssignment(_brokers(brokers, name))
+                for brokers in arguments.iterable(rows, name)
+            ]
+            for name, rows in arguments.mapping(
+                assignments, 'brokers go by topic, as in {"orders": [[1], [2]]}'
+            )
+        }
         topics = [
             CreatePartitionsTopic(
-                name,
-                count,
-                [CreatePartitionsAssignment(brokers) for brokers in assignments[name]]
-                if name in assignments
-                else None,
+                arguments.topic_name(name),
+                arguments.whole_number(count, f"the number of partitions of {name}", 0, arguments.INT32),
+                placed.get(name),
             )
-            for name, count in counts.items()
+            for name, count in arguments.mapping(counts, 'partitions go by topic, as in {"orders": 6}')
         ]
         request = CreatePartitionsRequest(topics, self.timeout_ms(deadline_ms))
         response = yield from self.ask(
@@ -111,7 +121,7 @@ class TopicCalls(Asking):
     def describe_topics(
         self, topics: Iterable[str] | None, deadline_ms: int, include_internal: bool
     ) -> Steps[dict[str, TopicDescription]]:
-        names = None if topics is None else list(topics)
+        names = None if topics is None else [arguments.topic_name(topic) for topic in topics]
         cluster = yield from self.look_up(names, deadline_ms)
         if names is None:
             chosen = [t for t in cluster.topics.values() if include_internal or not t.is_internal]
@@ -159,35 +169,38 @@ class TopicCalls(Asking):
         validate_only: bool,
     ) -> Steps[None]:
         """A value of None takes the setting back to its default."""
-        for target, some in _by_target(kind, list(changes)):
+        example = 'changes go by name, as in {"orders": {"retention.ms": 1000}}'
+        wanted = {
+            (known := arguments.text(name, "a name")): arguments.settings(settings, known, null=True)
+            for name, settings in arguments.mapping(changes, example)
+        }
+        only = arguments.choice(validate_only, "validate_only")
+        for target, some in _by_target(kind, list(wanted)):
             resources = [
                 AlterConfigsResource(
                     kind,
                     name,
                     [
-                        AlterableConfig(key, DELETE, None)
-                        if value is None
-                        else AlterableConfig(key, SET, text(value))
-                        for key, value in changes[name].items()
+                        AlterableConfig(key, DELETE if value is None else SET, value)
+                        for key, value in wanted[name].items()
                     ],
                 )
                 for name in some
             ]
             response = yield from self.ask(
-                IncrementalAlterConfigsRequest(resources, validate_only), target, deadline_ms,
+                IncrementalAlterConfigsRequest(resources, only), target, deadline_ms,
                 verdict=first_error(lambda r: r.responses),
             )  # fmt: skip
             outcome((row.resource_name, row, None) for row in response.responses)
 
     # --- records --------------------------------------------------------------------------------------
 
-    def delete_records(
-        self, before: Mapping[TopicPartition, int], deadline_ms: int
-    ) -> Steps[dict[TopicPartition, int]]:
+    def delete_records(self, before: ByPartition[int], deadline_ms: int) -> Steps[dict[TopicPartition, int]]:
         """Everything before these offsets (-1: everything); the first offsets that are left."""
+        offsets = arguments.offsets_to_keep(before)
         left: dict[TopicPartition, int] = {}
         errors: dict[TopicPartition, KafkaError] = {}
-        waiting = dict(before)
+        waiting = dict(offsets)
         while waiting:
             cluster = yield from self.look_up({partition.topic for partition in waiting}, deadline_ms)
             for leader_id, some in _by_leader(cluster, waiting).items():
@@ -198,7 +211,7 @@ class TopicCalls(Asking):
                     del waiting[partition]
                     if row.error_code:
                         errors[partition] = error_for(
-                            row.error_code, f"{partition} up to {before[partition]}"
+                            row.error_code, f"{partition} up to {offsets[partition]}"
                         )
                     else:
                         left[partition] = row.low_watermark
@@ -307,16 +320,37 @@ def _numbers(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[
     return {partition: at.offset for partition, at in found.items() if at is not None}
 
 
-def text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _creatable(topic: NewTopic) -> CreatableTopic:
-    configs = [CreatableTopicConfig(name, text(value)) for name, value in topic.configs.items()]
+    if not isinstance(topic, NewTopic):
+        raise WrongArgument(f'a topic to make is a NewTopic("orders", 3), not {arguments.shown(topic)}')
+    name = arguments.topic_name(topic.name)
+    configs = [
+        CreatableTopicConfig(key, value) for key, value in arguments.settings(topic.configs, name).items()
+    ]
     if topic.assignments:
-        rows = [CreatableReplicaAssignment(p, list(brokers)) for p, brokers in topic.assignments.items()]
-        return CreatableTopic(topic.name, -1, -1, rows, configs)
-    return CreatableTopic(topic.name, topic.partitions, topic.replication_factor, [], configs)
+        example = f"the assignments of {name} are brokers by partition, as in {{0: (1, 2)}}"
+        rows = [
+            CreatableReplicaAssignment(
+                arguments.whole_number(partition, f"a partition of {name}", 0, arguments.INT32),
+                _brokers(brokers, name),
+            )
+            for partition, brokers in arguments.mapping(topic.assignments, example)
+        ]
+        return CreatableTopic(name, -1, -1, rows, configs)
+    return CreatableTopic(
+        name,
+        arguments.whole_number(topic.partitions, f"the number of partitions of {name}", -1, arguments.INT32),
+        arguments.whole_number(
+            topic.replication_factor, f"the replication factor of {name}", -1, arguments.INT16
+        ),
+        [],
+        configs,
+    )
+
+
+def _brokers(given: Iterable[int], topic: str) -> list[int]:
+    what = f"the broker of a replica of {topic}"
+    return [arguments.whole_number(one, what, 0, arguments.INT32) for one in arguments.iterable(given, what)]
 
 
 def _described(topic: TopicInfo) -> TopicDescription:

@@ -10,12 +10,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
+from kohort.client import arguments
 from kohort.client.async_engine import AsyncEngine
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.consumer import OBJECTS, OffsetMap, Polled, build_core, checked_limit, with_deserializers
+from kohort.client.consumer import OBJECTS, OffsetMap, Polled, build_core, with_deserializers
 from kohort.client.consumer_calls import ConsumerCalls, Offsets
 from kohort.client.driving import deadline_after, run_steps_async
-from kohort.client.errors import ClosedClient, ConcurrentUse, Wakeup
+from kohort.client.errors import ClosedClient, ConcurrentUse, Wakeup, WrongArgument
 from kohort.client.interceptors import Interceptors
 from kohort.client.iteration import Iteration
 from kohort.client.listener import Listener, RebalanceCallback
@@ -27,9 +28,10 @@ from kohort.client.types import (
     GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    Partitions,
     TopicPartition,
-    as_partition,
 )
+from kohort.wire.errors import KohortError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -101,8 +103,15 @@ class AsyncConsumer(Generic[K, V]):
         """
         await self._run(self._calls.subscribe(topics, Listener(on_assigned, on_revoked, on_lost)))
 
-    async def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Reads these partitions without a group's help: `await consumer.assign([("orders", 0)])`."""
+    async def assign(self, *partitions: Partitions) -> None:
+        """Reads these partitions without a group's help: `await consumer.assign([("orders", 0)])`.
+
+        One by one or in lists, as wherever partitions are named. An empty list is `unsubscribe`.
+        """
+        if not partitions:
+            raise WrongArgument(
+                'assign() needs partitions, as in assign([("orders", 0)]); for none, unsubscribe()'
+            )
         await self._run(self._calls.assign(partitions))
 
     async def unsubscribe(self) -> None:
@@ -125,12 +134,11 @@ class AsyncConsumer(Generic[K, V]):
         for partition, records in (await consumer.poll(1.0)).items():
             for record in records: ...
         """
-        limit = checked_limit(max_records, self._config.max_poll_records)
+        limit = arguments.limit(max_records, self._config.max_poll_records)
         empty: Polled[K, V] = {}
         take = self._core.take
         steps = self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty)
-        taken = await self._run(steps)
-        return self._calls.intercept(taken) if taken and self._calls.intercepts else taken
+        return await self._take(steps, self._calls.intercept if self._calls.intercepts else None)
 
     async def poll_arrow(
         self,
@@ -144,9 +152,11 @@ class AsyncConsumer(Generic[K, V]):
 
         `binary_view` as in `Consumer.poll_arrow`.
         """
-        checked_limit(max_records, 1)
-        take = partial(self._core.fetcher.take_arrow, max_records, columns, binary_view=binary_view)
-        return await self._run(self._calls.poll(self._deadline(timeout), take, None))
+        most = None if max_records is None else arguments.limit(max_records, 1)
+        take = partial(
+            self._core.fetcher.take_arrow, most, arguments.columns(columns), binary_view=binary_view
+        )
+        return await self._take(self._calls.poll(self._deadline(timeout), take, None))
 
     def __aiter__(self) -> AsyncGenerator[Record[K, V], None]:
         """Records one by one, without end. What was not given out yet is not committed, and is read again."""
@@ -156,28 +166,31 @@ class AsyncConsumer(Generic[K, V]):
 
     async def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """The next record of this partition is the one at `offset`."""
-        self._iteration.drop(as_partition(partition))
-        await self._run(self._calls.seek(partition, offset), pump=False)
+        at = arguments.offset(offset, "the offset to seek to")
+        self._iteration.drop(arguments.partition(partition))
+        await self._run(self._calls.seek(partition, at), pump=False)
 
-    async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+    async def seek_to_beginning(self, *partitions: Partitions) -> None:
         """To the first record of these partitions, or of all that are assigned; looked up with the next poll."""
-        self._iteration.drop(*map(as_partition, partitions))
-        await self._run(self._calls.seek_to_beginning(partitions), pump=False)
+        named = arguments.partitions(partitions)
+        self._iteration.drop(*named)
+        await self._run(self._calls.seek_to_beginning(named), pump=False)
 
-    async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+    async def seek_to_end(self, *partitions: Partitions) -> None:
         """Behind the last record of these partitions, or of all that are assigned; looked up with the next poll."""
-        self._iteration.drop(*map(as_partition, partitions))
-        await self._run(self._calls.seek_to_end(partitions), pump=False)
+        named = arguments.partitions(partitions)
+        self._iteration.drop(*named)
+        await self._run(self._calls.seek_to_end(named), pump=False)
 
     async def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
         """The offset of the next record to be returned."""
         return await self._run(self._calls.position(partition, self._deadline(timeout)))
 
-    async def pause(self, *partitions: tuple[str, int]) -> None:
+    async def pause(self, *partitions: Partitions) -> None:
         """`poll` returns nothing of these until `resume`; what is fetched already is kept."""
         await self._run(self._calls.pause(partitions, True), pump=False)
 
-    async def resume(self, *partitions: tuple[str, int]) -> None:
+    async def resume(self, *partitions: Partitions) -> None:
         await self._run(self._calls.pause(partitions, False), pump=False)
 
     def paused(self) -> frozenset[TopicPartition]:
@@ -201,7 +214,7 @@ class AsyncConsumer(Generic[K, V]):
         await self._run(self._calls.commit_async(offsets, callback))
 
     async def committed(
-        self, *partitions: tuple[str, int], timeout: float | None = None
+        self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed for these partitions; None where nothing is."""
         return await self._run(self._calls.committed(partitions, self._deadline(timeout)))
@@ -215,19 +228,17 @@ class AsyncConsumer(Generic[K, V]):
         return await self._run(self._calls.offsets_for_times(times, self._deadline(timeout)))
 
     async def beginning_offsets(
-        self, *partitions: tuple[str, int], timeout: float | None = None
+        self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         return await self._run(self._calls.beginning_offsets(partitions, self._deadline(timeout)))
 
     async def end_offsets(
-        self, *partitions: tuple[str, int], timeout: float | None = None
+        self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Where the next record will be written (with `read_committed`: the end of what is committed)."""
         return await self._run(self._calls.end_offsets(partitions, self._deadline(timeout)))
 
-    async def lag(
-        self, *partitions: tuple[str, int], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
+    async def lag(self, *partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
         """How far the positions are behind the ends of their logs; of all assigned partitions if none are named."""
         return await self._run(self._calls.lag(partitions or None, self._deadline(timeout)))
 
@@ -309,6 +320,18 @@ class AsyncConsumer(Generic[K, V]):
             self._depth -= 1
             if self._depth == 0:
                 self._owner = None
+
+    async def _take(self, steps: Steps[T], finish: Callable[[T], T] | None = None) -> T:
+        """What a deserializer or an interceptor keeps from being returned, by raising, is returned by the next poll."""
+        self._calls.taken_from = {}
+        try:
+            taken = await self._run(steps)
+            return finish(taken) if finish is not None and taken else taken
+        except KohortError:
+            raise
+        except BaseException:
+            self._calls.give_back()
+            raise
 
     async def _until(self, condition: Callable[[], bool], deadline_ms: int) -> None:
         """For what no event of the engine tells: another task of this consumer goes on."""

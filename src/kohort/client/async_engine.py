@@ -111,6 +111,7 @@ class AsyncEngine(Pump):
                 if not done.done() and until():
                     done.set_result(True)
         except Exception as error:
+            self.on_failure(error)
             if not self._waiters:
                 raise
             for _, done in self._waiters:

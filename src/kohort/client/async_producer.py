@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kohort.client.accumulator import Accumulator
+from kohort.client.arguments import function
 from kohort.client.async_engine import AsyncEngine
 from kohort.client.batch import Batch, Headers, OnDelivery, Placed
 from kohort.client.driving import deadline_after
@@ -22,6 +23,7 @@ from kohort.client.outgoing import K, Outgoing, ProducerRecord, Serializer, V
 from kohort.client.producer import send_slowly_after_fork
 from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
+from kohort.client.producer_part import log_failed_callback
 from kohort.client.steps import Steps, T, Until
 from kohort.client.tls import security_for
 from kohort.client.types import RecordMetadata
@@ -54,6 +56,7 @@ class AsyncDelivery(Placed):
 
     def add_done_callback(self, call: Callable[[AsyncDelivery], object]) -> None:
         """Calls with this delivery when it is done; at once if it is done already."""
+        function(call, "a callback of a delivery", optional=False)
 
         def check() -> None:
             batch, _ = self._place
@@ -134,7 +137,8 @@ class AsyncProducer(Generic[K, V]):
             outgoing, self._accumulator, engine.out, engine.metadata, random.random, engine.now_ms, _wall_ms,
             lambda: engine.network.last_error,
         )  # fmt: skip
-        self._part = self._calls.add_part(lambda: None, self._turn_soon)
+        self._part = self._calls.add_part(lambda: None, self._turn_soon, self._callback_failed)
+        engine.on_failure = self._calls.fail_everything
         engine.add(self._part, "producer")
         engine.add(self._calls.sender, "sender")
         self._is_closed = False
@@ -208,10 +212,11 @@ class AsyncProducer(Generic[K, V]):
         """Waits for the records on their way, at most `timeout` seconds; fails the rest with ClosedClient."""
         if self._is_closed:
             return
+        deadline_ms = self._deadline(timeout)  # a wrong one leaves the producer open
         self._is_closed = True
         self._fast = None
         try:
-            await self._run(self._calls.close(self._deadline(timeout)))
+            await self._run(self._calls.close(deadline_ms))
         except ClosedClient:
             pass  # a forked child closes its copy only
         finally:
@@ -225,6 +230,12 @@ class AsyncProducer(Generic[K, V]):
 
     def _wake(self) -> None:
         self._part.wake()
+
+    def _callback_failed(self, error: BaseException) -> None:
+        """SystemExit and KeyboardInterrupt end the loop, as from any callback of asyncio; but not in the middle."""
+        log_failed_callback(error)
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            self._engine.reactor.loop.call_soon(_raise, error)
 
     def _turn_soon(self) -> None:
         if not self._is_turning:
@@ -258,6 +269,10 @@ _LONG_MS = 7 * 86_400_000
 
 def _wall_ms() -> int:
     return time.time_ns() // _NS_PER_MS
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _not(*record: Any) -> None:

@@ -172,8 +172,9 @@ class Batch:
         self.values, self.keys, self.timestamps = [], None, []
         self.headers = self.columns = self.encoded = None
 
-    def tell(self, on_error: Callable[[Exception], None]) -> None:
-        """Calls the callbacks in the order of the records, then those who wait. Errors in them go to `on_error`."""
+    def tell(self, on_error: Callable[[BaseException], None]) -> None:
+        """Calls the callbacks in the order of the records, then those who wait. What they raise goes to `on_error`,
+        SystemExit too: whoever raises it, the others are told."""
         callbacks, self.callbacks = self.callbacks, None
         for placed, callback in callbacks or ():
             if callback is None:
@@ -184,7 +185,7 @@ class Batch:
                     callback(None, outcome)
                 else:
                     callback(outcome, None)
-            except Exception as error:
+            except BaseException as error:
                 on_error(error)
         # In this order: who adds a waiter and then sees that nobody was told yet will be called.
         self.told = True
@@ -192,7 +193,7 @@ class Batch:
         for waiter in waiters:
             try:
                 waiter()
-            except Exception as error:
+            except BaseException as error:
                 on_error(error)
 
 

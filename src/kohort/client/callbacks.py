@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from kohort.client.arguments import raised_by
 from kohort.client.types import TopicPartition
 
 
@@ -90,8 +91,8 @@ class Callbacks:
 def _run(call: Callable[[], None]) -> Exception | None:
     try:
         call()
-    except Exception as error:
-        return error
+    except BaseException as error:  # an assignor's on_assignment; the thread may be one that others need
+        return raised_by("on_assignment of the assignor", error)
     return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kohort.client.committed import COORDINATOR_GONE, TOPIC_UNKNOWN
 from kohort.client.errors import CommitFailed, RebalanceInProgress, error_for
 from kohort.client.offset_requests import names
-from kohort.client.types import TopicPartition
+from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
 
 _FORGETS = (*COORDINATOR_GONE, ErrorCode.REQUEST_TIMED_OUT)
@@ -19,6 +19,10 @@ _MEMBERSHIP = (
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.REBALANCE_IN_PROGRESS,
 )
+
+_BYTES_BESIDE = 24
+"""Of a partition in a commit, besides its topic and metadata."""
+_LARGE = 4_096
 
 _DUPLICATES = (
     "Records since the last commit may be processed twice: by this consumer already, and again by whoever owns their "
@@ -66,9 +70,26 @@ def _words(code: ErrorCode, concerned: list[TopicPartition], group_id: str | Non
         )
     if code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
         return f"the broker cannot store a commit that large ({which}): commit fewer partitions at once"
+    if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+        return (
+            f"committing {which} in group {group_id}: the broker could not do it; its log says why. Kafka answers so "
+            f"if a commit (here of {len(concerned)} partitions) is larger than max.message.bytes of "
+            "__consumer_offsets, 1 MB: then commit fewer partitions at once, or shorter metadata"
+        )
     if code in TOPIC_UNKNOWN:
         return f"the broker does not know {which}: was the topic deleted?"
     return f"committing {which} in group {group_id}"
+
+
+def how_large(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> str:
+    """Words for a commit on which the broker closed the connection: it may be because of its size."""
+    size = sum(_BYTES_BESIDE + len(p.topic) + len(at.metadata.encode()) for p, at in offsets.items())
+    if size < _LARGE:
+        return ""
+    return (
+        f" (about {size} bytes; if that is more than the broker's socket.request.max.bytes, commit fewer partitions at "
+        "once, or shorter metadata)"
+    )
 
 
 def _membership_error(

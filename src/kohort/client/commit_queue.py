@@ -18,6 +18,7 @@ from kohort.client.commit_errors import (
     Verdict,
     commit_failed,
     fenced,
+    how_large,
     judge,
     not_a_member,
     not_alone,
@@ -25,7 +26,7 @@ from kohort.client.commit_errors import (
 )
 from kohort.client.committed import ClusterSource, Coordinator, forget, no_coordinator
 from kohort.client.config import ConsumerConfig
-from kohort.client.effects import Answer, Lane, Outbox, Send
+from kohort.client.effects import Answer, FailureKind, Lane, Outbox, Send
 from kohort.client.errors import RetriableCommitFailed, TimedOut, error_for_failure
 from kohort.client.offset_requests import (
     BY_NAME,
@@ -233,7 +234,8 @@ class CommitQueue:
         commit, member, topics = answer.send.about
         commit.in_flight = False
         if answer.failure is not None:
-            error = error_for_failure(answer.failure, f"committing {names(commit.offsets)}")
+            size = how_large(commit.offsets) if answer.failure.kind is FailureKind.DISCONNECTED else ""
+            error = error_for_failure(answer.failure, f"committing {names(commit.offsets)}{size}")
             if not answer.failure.is_retriable:
                 commit.operation.fail(error)
             else:

@@ -7,6 +7,7 @@ An unknown name is an error that names the nearest right one; what of Kafka's se
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from kohort.settings import (
     one_of,
     setting,
 )
+
+_log = logging.getLogger("kohort.client.config")
 
 # Settings that are objects, for all clients: an ssl.SSLContext, and a function that gives a token.
 SECURITY_OBJECTS = ("ssl.context", "sasl.oauthbearer.token", "oauth_cb")
@@ -378,6 +381,8 @@ def read_config(
             texts[name] = _text(name, value)
         elif not is_missing(name, table.what):
             raise SettingError(f"unknown setting {name}{_hint(name, table, objects)}")
+    if table is PRODUCER:
+        _switch_off_idempotence(texts)
     config = table.parse(texts)
     config.check()
     return config, apart
@@ -408,11 +413,27 @@ def _hint(name: str, table: Table[Any], objects: tuple[str, ...]) -> str:
     return nearest(name, [*table.settings, *objects])
 
 
+def _switch_off_idempotence(texts: dict[str, str]) -> None:
+    """As in Kafka: where it cannot be, and nobody has asked for it, it is off. Who asks for it gets an error."""
+    if "enable.idempotence" in texts:
+        return
+    for name, needed in (
+        ("acks", texts.get("acks", "all") in ("all", "-1")),
+        ("retries", texts.get("retries") != "0"),
+    ):
+        if not needed:
+            _log.info("enable.idempotence is off, because %s=%s", name, texts[name])
+            texts["enable.idempotence"] = "false"
+
+
 def _text(name: str, value: object) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
     if isinstance(value, (bool, int, float, str)):
-        return as_text(value) or ""
+        said = as_text(value) or ""
+        if not said.isascii() and said != said.encode(errors="ignore").decode():
+            raise SettingError(f"{name} holds half of a surrogate pair, which cannot be said in UTF-8")
+        return said
     # Not the value itself: it may be a password.
     raise SettingError(f"{name} takes a string, a number or a boolean, not {type(value).__name__}")
 

@@ -11,13 +11,14 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
+from kohort.client import arguments
 from kohort.client.assignors import load_assignors
 from kohort.client.config import CONSUMER, SECURITY_OBJECTS, ConsumerConfig, read_config
 from kohort.client.consumer_calls import ConsumerCalls, Offsets
 from kohort.client.consumer_core import ConsumerCore
 from kohort.client.driving import deadline_after, run_steps
 from kohort.client.engine import Engine
-from kohort.client.errors import ClosedClient, ConcurrentUse
+from kohort.client.errors import ClosedClient, ConcurrentUse, WrongArgument
 from kohort.client.interceptors import Interceptors
 from kohort.client.iteration import Iteration
 from kohort.client.listener import Listener, RebalanceCallback
@@ -29,8 +30,8 @@ from kohort.client.types import (
     GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    Partitions,
     TopicPartition,
-    as_partition,
 )
 from kohort.wire.errors import KohortError
 
@@ -76,16 +77,6 @@ def with_deserializers(
     """All keywords again; those that give a consumer its types are apart in its signature."""
     deserializers = {"key_deserializer": key, "value_deserializer": value}
     return {**keywords, **{name: each for name, each in deserializers.items() if each is not None}}
-
-
-def checked_limit(max_records: int | None, default: int) -> int:
-    if max_records is None:
-        return default
-    if max_records < 1:
-        raise ValueError(
-            f"max_records must be at least 1, not {max_records}: to wait for none, pause() the partitions"
-        )
-    return max_records
 
 
 class Consumer(Generic[K, V]):
@@ -155,8 +146,15 @@ class Consumer(Generic[K, V]):
         """
         self._run(self._calls.subscribe(topics, Listener(on_assigned, on_revoked, on_lost)))
 
-    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Reads these partitions without a group's help: `consumer.assign([("orders", 0)])`."""
+    def assign(self, *partitions: Partitions) -> None:
+        """Reads these partitions without a group's help: `consumer.assign([("orders", 0)])`.
+
+        One by one or in lists, as wherever partitions are named. An empty list is `unsubscribe`.
+        """
+        if not partitions:
+            raise WrongArgument(
+                'assign() needs partitions, as in assign([("orders", 0)]); for none, unsubscribe()'
+            )
         self._run(self._calls.assign(partitions))
 
     def unsubscribe(self) -> None:
@@ -179,7 +177,7 @@ class Consumer(Generic[K, V]):
         for partition, records in consumer.poll(1.0).items():
             for record in records: ...
         """
-        limit = checked_limit(max_records, self._config.max_poll_records)
+        limit = arguments.limit(max_records, self._config.max_poll_records)
         empty: Polled[K, V] = {}
         take = self._core.take
         steps = self._calls.poll(self._deadline(timeout), lambda now_ms: take(limit, now_ms), empty)
@@ -200,8 +198,10 @@ class Consumer(Generic[K, V]):
         With `binary_view`, key and value have Arrow's type of that name instead of binary: nothing is copied, and the
         batch keeps the fetched bytes as long as it lives. Not everything reads that type yet.
         """
-        checked_limit(max_records, 1)
-        take = partial(self._core.fetcher.take_arrow, max_records, columns, binary_view=binary_view)
+        most = None if max_records is None else arguments.limit(max_records, 1)
+        take = partial(
+            self._core.fetcher.take_arrow, most, arguments.columns(columns), binary_view=binary_view
+        )
         return self._take(self._calls.poll(self._deadline(timeout), take, None))
 
     def __iter__(self) -> Generator[Record[K, V], None, None]:
@@ -212,28 +212,31 @@ class Consumer(Generic[K, V]):
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """The next record of this partition is the one at `offset`."""
-        self._iteration.drop(as_partition(partition))
-        self._run(self._calls.seek(partition, offset), pump=False)
+        at = arguments.offset(offset, "the offset to seek to")
+        self._iteration.drop(arguments.partition(partition))
+        self._run(self._calls.seek(partition, at), pump=False)
 
-    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+    def seek_to_beginning(self, *partitions: Partitions) -> None:
         """To the first record of these partitions, or of all that are assigned; looked up with the next poll."""
-        self._iteration.drop(*map(as_partition, partitions))
-        self._run(self._calls.seek_to_beginning(partitions), pump=False)
+        named = arguments.partitions(partitions)
+        self._iteration.drop(*named)
+        self._run(self._calls.seek_to_beginning(named), pump=False)
 
-    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+    def seek_to_end(self, *partitions: Partitions) -> None:
         """Behind the last record of these partitions, or of all that are assigned; looked up with the next poll."""
-        self._iteration.drop(*map(as_partition, partitions))
-        self._run(self._calls.seek_to_end(partitions), pump=False)
+        named = arguments.partitions(partitions)
+        self._iteration.drop(*named)
+        self._run(self._calls.seek_to_end(named), pump=False)
 
     def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
         """The offset of the next record to be returned."""
         return self._run(self._calls.position(partition, self._deadline(timeout)))
 
-    def pause(self, *partitions: tuple[str, int]) -> None:
+    def pause(self, *partitions: Partitions) -> None:
         """`poll` returns nothing of these until `resume`; what is fetched already is kept."""
         self._run(self._calls.pause(partitions, True), pump=False)
 
-    def resume(self, *partitions: tuple[str, int]) -> None:
+    def resume(self, *partitions: Partitions) -> None:
         self._run(self._calls.pause(partitions, False), pump=False)
 
     def paused(self) -> frozenset[TopicPartition]:
@@ -257,7 +260,7 @@ class Consumer(Generic[K, V]):
         self._run(self._calls.commit_async(offsets, callback))
 
     def committed(
-        self, *partitions: tuple[str, int], timeout: float | None = None
+        self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed for these partitions; None where nothing is."""
         return self._run(self._calls.committed(partitions, self._deadline(timeout)))
@@ -271,17 +274,15 @@ class Consumer(Generic[K, V]):
         return self._run(self._calls.offsets_for_times(times, self._deadline(timeout)))
 
     def beginning_offsets(
-        self, *partitions: tuple[str, int], timeout: float | None = None
+        self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         return self._run(self._calls.beginning_offsets(partitions, self._deadline(timeout)))
 
-    def end_offsets(
-        self, *partitions: tuple[str, int], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
+    def end_offsets(self, *partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
         """Where the next record will be written (with `read_committed`: the end of what is committed)."""
         return self._run(self._calls.end_offsets(partitions, self._deadline(timeout)))
 
-    def lag(self, *partitions: tuple[str, int], timeout: float | None = None) -> dict[TopicPartition, int]:
+    def lag(self, *partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
         """How far the positions are behind the ends of their logs; of all assigned partitions if none are named."""
         return self._run(self._calls.lag(partitions or None, self._deadline(timeout)))
 
@@ -316,10 +317,11 @@ class Consumer(Generic[K, V]):
         if os.getpid() != self._pid:
             self._closed = True
             return  # the parent's connections are not ours to use
+        deadline_ms = self._deadline(timeout)  # a wrong one leaves the consumer open
         with self._one_thread():
             self._iteration.end()
             try:
-                run_steps(self._engine, self._calls.close(self._deadline(timeout)), wakeable=False)
+                run_steps(self._engine, self._calls.close(deadline_ms), wakeable=False)
             finally:
                 self._closed = True
                 self._engine.close()

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from kohort.client import arguments
 from kohort.client.callbacks import Callback, CallbackKind
 from kohort.client.consumer_core import ConsumerCore
-from kohort.client.errors import IllegalState, TimedOut
+from kohort.client.errors import IllegalState, TimedOut, WrongArgument
 from kohort.client.interceptors import Interceptors
 from kohort.client.listener import Listener as Listener
 from kohort.client.operation import Operation
@@ -32,9 +33,8 @@ from kohort.client.types import (
     GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    Partitions,
     TopicPartition,
-    as_offset,
-    as_partition,
 )
 
 log = logging.getLogger("kohort.client.consumer")
@@ -66,17 +66,17 @@ class ConsumerCalls:
 
     def subscribe(self, topics: Iterable[str] | str | re.Pattern[str], listener: Listener) -> Steps[None]:
         if isinstance(topics, re.Pattern):
+            arguments.text(topics.pattern, "a pattern to subscribe to", longest=None)
             return self._subscribe_pattern(topics, listener)
         if isinstance(topics, str):
             raise IllegalState(
                 f"subscribe takes a list of topics: subscribe([{topics!r}]); for a pattern give re.compile(...)"
             )
         if not isinstance(topics, Iterable):
-            raise ValueError(f"subscribe takes a list of topics or a compiled pattern, not {topics!r}")
-        names = list(topics)
-        for name in names:
-            if not isinstance(name, str) or not name.strip():
-                raise ValueError(f"a topic to subscribe to must have a name, not {name!r}")
+            raise WrongArgument(
+                f"subscribe takes a list of topics or a compiled pattern, not {arguments.shown(topics)}"
+            )
+        names = [arguments.topic_name(name) for name in topics]
         return self._subscribe_topics(names, listener) if names else self.unsubscribe()
 
     def _subscribe_topics(self, topics: list[str], listener: Listener) -> Steps[None]:
@@ -104,9 +104,9 @@ class ConsumerCalls:
                 f"{what}() needs group.id: name the group to join, or use assign() to read partitions alone"
             )
 
-    def assign(self, partitions: Iterable[tuple[str, int]]) -> Steps[None]:
+    def assign(self, partitions: Iterable[Partitions]) -> Steps[None]:
         core = self.core
-        wanted = [as_partition(partition) for partition in partitions]
+        wanted = arguments.partitions(partitions)
         if not wanted:
             yield from self.unsubscribe()
             return
@@ -237,26 +237,25 @@ class ConsumerCalls:
     # --- positions ------------------------------------------------------------------------------------
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> Steps[None]:
-        at = as_offset(offset)
-        if at.offset < 0:
-            raise ValueError(f"an offset to seek to cannot be negative: {at.offset}")
-        self.core.positions.seek(as_partition(partition), at, self.clock())
+        at = arguments.offset(offset, "the offset to seek to")
+        self.core.positions.seek(arguments.partition(partition), at, self.clock())
         yield from ()
 
-    def seek_to(self, partitions: Sequence[tuple[str, int]], reset: Reset) -> Steps[None]:
+    def seek_to(self, partitions: Iterable[Partitions], reset: Reset) -> Steps[None]:
         subscription = self.core.subscription
-        for partition in partitions or list(subscription.partitions):
-            subscription.state(as_partition(partition)).reset_to(reset)
+        wanted = arguments.partitions(partitions) or subscription.partitions
+        for state in [subscription.state(partition) for partition in wanted]:
+            state.reset_to(reset)
         yield from ()
 
-    def seek_to_beginning(self, partitions: Sequence[tuple[str, int]]) -> Steps[None]:
+    def seek_to_beginning(self, partitions: Iterable[Partitions]) -> Steps[None]:
         return self.seek_to(partitions, EARLIEST)
 
-    def seek_to_end(self, partitions: Sequence[tuple[str, int]]) -> Steps[None]:
+    def seek_to_end(self, partitions: Iterable[Partitions]) -> Steps[None]:
         return self.seek_to(partitions, LATEST)
 
     def position(self, partition: tuple[str, int], deadline_ms: int) -> Steps[int]:
-        wanted = as_partition(partition)
+        wanted = arguments.partition(partition)
         core = self.core
         core.subscription.state(wanted)
 
@@ -274,8 +273,8 @@ class ConsumerCalls:
         assert found is not None
         return found.offset
 
-    def pause(self, partitions: Iterable[tuple[str, int]], paused: bool) -> Steps[None]:
-        for state in [self.core.subscription.state(as_partition(p)) for p in partitions]:
+    def pause(self, partitions: Iterable[Partitions], paused: bool) -> Steps[None]:
+        for state in [self.core.subscription.state(p) for p in arguments.partitions(partitions)]:
             state.paused = paused
         yield from ()
 
@@ -283,19 +282,7 @@ class ConsumerCalls:
 
     def offsets_to_commit(self, offsets: ByPartition[int | OffsetAndMetadata] | None) -> Offsets:
         """As given, or the positions of all records that were returned."""
-        if offsets is None:
-            return self.core.subscription.consumed()
-        if not isinstance(offsets, Mapping):
-            raise ValueError(
-                f'offsets to commit go by partition, as in {{("orders", 0): 42}}, not {offsets!r}'
-            )
-        chosen: Offsets = {}
-        for partition, at in offsets.items():
-            where = as_offset(at)
-            if where.offset < 0:
-                raise ValueError(f"an offset to commit cannot be negative: {where.offset} of {partition}")
-            chosen[as_partition(partition)] = where
-        return chosen
+        return self.core.subscription.consumed() if offsets is None else arguments.offsets(offsets)
 
     def commit(self, offsets: ByPartition[int | OffsetAndMetadata] | None, deadline_ms: int) -> Steps[None]:
         self._need_group("commit")
@@ -312,14 +299,18 @@ class ConsumerCalls:
         callback: Callable[[Offsets, Exception | None], Any] | None,
     ) -> Steps[None]:
         self._need_group("commit")
+        arguments.function(callback, "the callback of a commit")
+        chosen = None if offsets is None else arguments.offsets(offsets)
         yield from self._tell_commits()
-        self.core.commits.commit_async(self.offsets_to_commit(offsets), self.clock(), callback)
+        if chosen is None:
+            chosen = self.core.subscription.consumed()
+        self.core.commits.commit_async(chosen, self.clock(), callback)
 
     def committed(
-        self, partitions: Iterable[tuple[str, int]], deadline_ms: int
+        self, partitions: Iterable[Partitions], deadline_ms: int
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata | None]]:
         self._need_group("committed")
-        wanted = [as_partition(partition) for partition in partitions]
+        wanted = arguments.partitions(partitions)
         operation = self.core.commits.committed(wanted, self.clock(), deadline_ms)
         return (yield from self._finish(operation, deadline_ms, "the committed offsets"))
 
@@ -328,41 +319,33 @@ class ConsumerCalls:
     def offsets_for_times(
         self, times: ByPartition[int], deadline_ms: int
     ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        wanted = {as_partition(partition): time for partition, time in times.items()}
-        for partition, time in wanted.items():
-            if not isinstance(time, int) or time < 0:
-                raise ValueError(
-                    f"the time for {partition} is negative or no whole number ({time!r}): give milliseconds since "
-                    "1970, or use beginning_offsets() or end_offsets()"
-                )
+        wanted = arguments.times(times)
         operation = self.core.positions.list_offsets(wanted, self.clock(), deadline_ms)
         return (yield from self._finish(operation, deadline_ms, "the offsets for times"))
 
     def boundary_offsets(
-        self, partitions: Iterable[tuple[str, int]], timestamp: int, deadline_ms: int
+        self, partitions: Iterable[Partitions], timestamp: int, deadline_ms: int
     ) -> Steps[dict[TopicPartition, int]]:
-        wanted = {as_partition(partition): timestamp for partition in partitions}
+        wanted = dict.fromkeys(arguments.partitions(partitions), timestamp)
         operation = self.core.positions.list_offsets(wanted, self.clock(), deadline_ms)
         found = yield from self._finish(operation, deadline_ms, "the offsets of the log")
         return {partition: at.offset if at is not None else 0 for partition, at in found.items()}
 
     def beginning_offsets(
-        self, partitions: Iterable[tuple[str, int]], deadline_ms: int
+        self, partitions: Iterable[Partitions], deadline_ms: int
     ) -> Steps[dict[TopicPartition, int]]:
         return self.boundary_offsets(partitions, EARLIEST_TIMESTAMP, deadline_ms)
 
     def end_offsets(
-        self, partitions: Iterable[tuple[str, int]], deadline_ms: int
+        self, partitions: Iterable[Partitions], deadline_ms: int
     ) -> Steps[dict[TopicPartition, int]]:
         return self.boundary_offsets(partitions, LATEST_TIMESTAMP, deadline_ms)
 
     def lag(
-        self, partitions: Iterable[tuple[str, int]] | None, deadline_ms: int
+        self, partitions: Iterable[Partitions] | None, deadline_ms: int
     ) -> Steps[dict[TopicPartition, int]]:
         """How many offsets each assigned partition's position is behind the end of its log, asked now."""
-        wanted = [
-            as_partition(p) for p in (self.core.subscription.partitions if partitions is None else partitions)
-        ]
+        wanted = arguments.partitions(self.core.subscription.partitions if partitions is None else partitions)
         positions: dict[TopicPartition, int] = {}
         for partition in wanted:
             positions[partition] = yield from self.position(partition, deadline_ms)
@@ -370,8 +353,8 @@ class ConsumerCalls:
         return {partition: max(0, ends[partition] - positions[partition]) for partition in wanted}
 
     def partitions_for(self, topic: str, deadline_ms: int) -> Steps[tuple[TopicPartition, ...]]:
-        metadata = self.core.metadata
-        operation = metadata.look_up(frozenset((topic,)), self.clock(), deadline_ms)
+        topic = arguments.topic_name(topic)
+        operation = self.core.metadata.look_up(frozenset((topic,)), self.clock(), deadline_ms)
         cluster = yield from self._finish(operation, deadline_ms, f"the partitions of {topic}")
         return tuple(cluster.partitions_of(topic))
 
@@ -382,7 +365,7 @@ class ConsumerCalls:
 
     def enforce_rebalance(self, reason: str) -> Steps[None]:
         self._need_group("enforce_rebalance")
-        membership = self.core.membership
+        reason, membership = arguments.reason(reason), self.core.membership
         assert membership is not None
         if self.core.subscription.is_group:
             membership.request_rejoin(reason or "rebalance enforced by the user")

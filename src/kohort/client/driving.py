@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from kohort.client import arguments
 from kohort.client.config import ClientConfig
 from kohort.client.engine import Engine
 from kohort.client.steps import Look, Steps, T, Until
@@ -12,18 +13,12 @@ from kohort.client.steps import Look, Steps, T, Until
 if TYPE_CHECKING:
     from kohort.client.async_engine import AsyncEngine  # who does not use asyncio does not load it
 
-LONGEST_S = 100 * 365 * 86_400  # for ever, and still a number of milliseconds
-
 
 def deadline_after(engine: Engine | AsyncEngine, config: ClientConfig, timeout: float | None) -> int:
     """In the engine's milliseconds; without a timeout `default.api.timeout.ms` holds."""
     if timeout is None:
         return engine.now_ms() + config.default_api_timeout_ms
-    if not isinstance(timeout, (int, float)) or timeout != timeout:
-        raise ValueError(f"a timeout is a number of seconds, not {timeout!r}")
-    if timeout < 0:
-        raise ValueError(f"a timeout cannot be negative: {timeout}")
-    return engine.now_ms() + int(min(timeout, LONGEST_S) * 1000)
+    return engine.now_ms() + int(arguments.seconds(timeout) * 1000)
 
 
 def run_steps(engine: Engine, steps: Steps[T], *, wakeable: bool = True, pump: bool = True) -> T:

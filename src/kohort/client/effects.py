@@ -33,6 +33,7 @@ class FailureKind(Enum):
         "unsupported version"  # the node serves no version that is ours or that `make` can use
     )
     AUTHENTICATION = "authentication failed"
+    UNENCODABLE = "cannot be encoded"  # it never left: what it holds fits no request
     BAD_ANSWER = "bad answer"  # bytes that are not the response; the connection is closed
 
 

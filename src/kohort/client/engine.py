@@ -19,6 +19,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
+from kohort.client.arguments import shown
 from kohort.client.backoff import Jitter
 from kohort.client.config import ClientConfig
 from kohort.client.effects import Answer, Lane, Outbox, Part
@@ -60,6 +61,8 @@ class Pump:
         self.metadata = Metadata(self.out, config, jitter)
         self.network = Network(self.metadata, reactor, config, security=security, jitter=jitter)
         self.now_ms = reactor.now_ms
+        self.on_failure: Callable[[BaseException], None] = _nobody_waits
+        """Called when driving has failed for good: fails what waits elsewhere than in `run` (a producer's records)."""
         self._reactor = reactor
         self._parts: list[Part] = []
         self._routes: dict[str, Part] = {}
@@ -118,9 +121,13 @@ class Pump:
         return bool(self.out or self._answers) or self.network.changes != changes
 
     def _submit(self) -> None:
-        sends, self.out[:] = list(self.out), ()
-        for send in sends:
-            self.network.submit(send, self._answers.append)
+        sends = deque(self.out)
+        self.out.clear()
+        try:
+            while sends:
+                self.network.submit(sends.popleft(), self._answers.append)
+        finally:
+            self.out[:0] = sends  # none, unless one of them could not even be tried: the others still can
 
     def _hand_out(self, now_ms: int) -> None:
         answers = self._answers
@@ -151,6 +158,10 @@ class Pump:
         ]
         dues.append(self.network.next_deadline_ms(only=Lane.GROUP))
         return min((due for due in dues if due is not None), default=FAR_MS)
+
+
+def _nobody_waits(error: BaseException) -> None:
+    """What a client does about a failed background whose calls all wait in `run`: they are told there."""
 
 
 class Shield:
@@ -356,8 +367,9 @@ class Engine(Pump):
             self.pump()
 
     def _raise_background_error(self) -> None:
-        if self._background_error is not None:
-            raise ClosedClient("the background thread of this client has failed") from self._background_error
+        error = self._background_error
+        if error is not None:
+            raise ClosedClient(f"the background thread of this client has failed: {shown(error)}") from error
 
     # --- the background thread -------------------------------------------------------------------
 
@@ -373,12 +385,17 @@ class Engine(Pump):
         try:
             target()
         except BaseException as error:
-            _log.exception("the background thread has failed")
+            # First this, then whatever may take time: who comes now is told, and does not begin to wait.
             self._background_error = error
+            _log.error("the background thread has failed: %s", shown(error), exc_info=error)
+            with self.lock:
+                self.on_failure(error)
         finally:
             with self.lock:
                 self._everything = False
                 self._turned.notify_all()
+            if not self.is_closed:
+                self.reactor.wakeup_all()  # who drives now looks, and is told
 
     def _drive_everything(self) -> None:
         while not self.is_closed:

@@ -17,6 +17,7 @@ KohortError
 ├── SerializationFailed / DeserializationFailed   a user's (de)serializer raised
 ├── SettingError (in settings.py)   a setting that is unknown or wrong, or that this client does not have; a ValueError
 ├── ConcurrentUse               two threads in one consumer
+├── WrongArgument               what a call was given; a ValueError and a TypeError too, says what is right
 ├── ClosedClient                used after `close`, or in a forked child
 ├── AuthenticationFailed        wrong credentials or a TLS handshake that failed
 └── IllegalState                a call that the subscription does not allow; says which one does
@@ -150,6 +151,10 @@ class ConcurrentUse(KohortError):
     """A consumer is for one thread at a time; only `wakeup` may come from another."""
 
 
+class WrongArgument(KohortError, ValueError, TypeError):
+    """A call was given something that it cannot use; nothing has happened, and the client goes on as before."""
+
+
 class ClosedClient(KohortError):
     """The client was closed, or belongs to the parent process."""
 
@@ -182,6 +187,8 @@ def error_for_failure(failure: Failure, doing: str) -> KohortError:
         return AuthenticationFailed(message)
     if failure.kind is FailureKind.UNSUPPORTED_VERSION:
         return KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+    if failure.kind is FailureKind.UNENCODABLE:
+        return KafkaError(ErrorCode.INVALID_REQUEST, message)
     if failure.kind is FailureKind.TIMED_OUT:
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)
     if failure.kind is FailureKind.DISCONNECTED:

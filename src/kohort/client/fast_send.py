@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from kohort.client.accumulator import Accumulator
-from kohort.client.batch import RECORD_OVERHEAD, OnDelivery, P
+from kohort.client.arguments import INT64
+from kohort.client.batch import RECORD_OVERHEAD, P
 from kohort.client.outgoing import Outgoing
 from kohort.client.partitioners import STICKY
 
@@ -35,35 +36,45 @@ def fast_send(
         headers: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        on_delivery: OnDelivery | None = None,
+        on_delivery: Any = None,
     ) -> Any:
         nonlocal this_ms, since_ns, until_ns
-        queues = find(topic)
+        try:
+            queues = find(topic)
+        except TypeError:  # no hash: what it should be is said where all arguments are checked
+            queues = None
         if queues is None or headers is not None:
             return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if type(value) is not bytes:
             if type(value) is not str:
                 return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-            value = value.encode()
-        at = partition
+            try:
+                value = value.encode()
+            except UnicodeEncodeError:
+                return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if key is None:
             key_size = -1
-            if at is None and not null_keys_stick:
-                at = partitioner(topic, None, len(queues.queues))
         else:
             if type(key) is not bytes:
                 if type(key) is not str:
                     return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-                key = key.encode()
+                try:
+                    key = key.encode()
+                except UnicodeEncodeError:
+                    return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
             key_size = len(key)
-            if at is None:
-                at = partitioner(topic, key, len(queues.queues))
-        if at is None or at == STICKY:
+        if partition is not None:
+            if type(partition) is not int or not 0 <= partition < len(queues.queues):
+                return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            at = partition
+        elif key is None and null_keys_stick:
             at = queues.sticky
-        elif 0 <= at < len(queues.queues):
-            partition = at  # chosen: if there is no room, it is not chosen again
         else:
-            return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            at = partitioner(topic, key, len(queues.queues))
+            if at == STICKY:
+                at = queues.sticky
+            else:
+                partition = at  # chosen: if there is no room, it is not chosen again
         if timestamp_ms is None:
             now_ns = time_ns()
             if since_ns <= now_ns < until_ns:
@@ -72,7 +83,9 @@ def fast_send(
                 timestamp_ms = this_ms = now_ns // 1_000_000
                 since_ns = this_ms * 1_000_000
                 until_ns = since_ns + 1_000_000
-        elif timestamp_ms < 0:
+        elif type(timestamp_ms) is not int or not 0 <= timestamp_ms <= INT64:
+            return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if on_delivery is not None and not callable(on_delivery):
             return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         value_size = len(value)
         added = key_size + value_size + _SIZE_BESIDE  # first: small numbers make no new objects

@@ -252,7 +252,7 @@ class Fetcher:
             if question.state.preferred_replica == node_id:
                 question.state.preferred_replica = NO_NODE
         self._metadata.request_update(f"a fetch from node {node_id} failed: {failure.kind.value}")
-        if failure.kind in (FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED_VERSION):
+        if not failure.is_retriable and failure.kind is not FailureKind.BAD_ANSWER:
             self._errors.add(error_for_failure(failure, f"reading from node {node_id}"))
 
     def _refused(self, node: FetchNode, response: FetchResponse, now_ms: int) -> None:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kohort.client import arguments
 from kohort.client.assignors import Assignor, RebalanceProtocol
 from kohort.client.assignors.assignor import TopicPartitions
 from kohort.client.callbacks import names
@@ -20,7 +21,7 @@ from kohort.client.consumer_protocol import (
     decode_subscription,
     encode_assignment,
 )
-from kohort.client.errors import IllegalState
+from kohort.client.errors import IllegalState, WrongArgument
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import KohortError
 from kohort.wire.messages.join_group import JoinGroupResponseMember
@@ -75,7 +76,7 @@ def elected(
 def divide(election: Election, cluster: Cluster, protocol: RebalanceProtocol) -> dict[str, Assignment]:
     """Runs the assignor. What it raises goes to the caller; a result that breaks the rules is IllegalState."""
     assignor = election.assignor
-    given = assignor.assign(topic_partitions(cluster), election.members)
+    given = _checked(assignor, assignor.assign(topic_partitions(cluster), election.members))
     strangers = given.keys() - election.members.keys()
     if strangers:
         raise IllegalState(
@@ -84,6 +85,30 @@ def divide(election: Election, cluster: Cluster, protocol: RebalanceProtocol) ->
         )
     if protocol is RebalanceProtocol.COOPERATIVE and assignor.name not in OURS:
         check_cooperative(assignor, election.members, given)
+    return given
+
+
+def _checked(assignor: Assignor, answer: object) -> dict[str, Assignment]:
+    """What a user's assignor returned, if it can be sent to the members; IllegalState says what is wrong with it."""
+    if assignor.name in OURS and isinstance(answer, dict):
+        return answer
+    words = f"assignor {assignor.name} must return an Assignment for each member id"
+    if not isinstance(answer, Mapping):
+        raise IllegalState(f"{words}, not {arguments.shown(answer)}")
+    given: dict[str, Assignment] = {}
+    for member_id, assignment in answer.items():
+        if not isinstance(member_id, str) or not isinstance(assignment, Assignment):
+            raise IllegalState(f"{words}, not {arguments.shown(assignment)} for {arguments.shown(member_id)}")
+        try:
+            partitions = tuple(
+                map(arguments.partition, arguments.iterable(assignment.partitions, "partitions"))
+            )
+            data = arguments.raw_bytes(assignment.user_data, "user_data")
+        except WrongArgument as error:
+            raise IllegalState(
+                f"assignor {assignor.name} gave {member_id} what cannot be sent: {error}"
+            ) from error
+        given[member_id] = Assignment(partitions, data)
     return given
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from kohort.client.arguments import function
 from kohort.client.callbacks import CallbackKind
 from kohort.client.types import TopicPartition
 
@@ -29,6 +30,4 @@ class Listener:
 
     def __post_init__(self) -> None:
         for name in ("on_assigned", "on_revoked", "on_lost"):
-            given = getattr(self, name)
-            if given is not None and not callable(given):
-                raise ValueError(f"{name} must be a function of a list of partitions, not {given!r}")
+            function(getattr(self, name), f"{name}, which gets a list of partitions,")

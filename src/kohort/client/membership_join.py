@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kohort.client import membership_prepare
+from kohort.client.arguments import raised_by
 from kohort.client.assignors import Assignor, RebalanceProtocol
 from kohort.client.callbacks import CallbackKind, names
 from kohort.client.consumer_protocol import PROTOCOL_TYPE, Assignment, BadConsumerProtocol, decode_assignment
@@ -41,8 +42,8 @@ def send_join(m: Membership, now_ms: int) -> None:
         offered = protocols(
             m.assignors, topics, m.subscription.partitions, m.generation_id, config.client_rack or None
         )
-    except Exception as error:  # the user's assignor, or a name that fits no request
-        m.fail(error, now_ms)
+    except BaseException as error:  # the user's assignor, or a name that fits no request
+        m.fail(raised_by("subscription_user_data of an assignor", error), now_ms)
         return
     m.attempt += 1
     m.joined_topics = topics
@@ -171,8 +172,10 @@ def assign(m: Membership, now_ms: int) -> None:
     if election.assignments is None:
         try:
             given = divide(election, m.metadata.cluster, m.protocol)
-        except Exception as error:  # the user's assignor
-            m.fail(error, now_ms)
+        except (
+            BaseException
+        ) as error:  # the user's assignor; SystemExit must not end a thread that others need
+            m.fail(raised_by(f"assignor {election.assignor.name}", error), now_ms)
             return
         for member_id in election.members.keys() - given.keys():
             _log.warning("assignor %s forgot member %s: it gets nothing", election.assignor.name, member_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from kohort.client import arguments
 from kohort.client.assignors import Assignor
 from kohort.client.config import ConsumerConfig
 from kohort.client.consumer_protocol import PROTOCOL_TYPE, Subscription, encode_subscription
@@ -30,12 +31,15 @@ def protocols(
     return [
         JoinGroupRequestProtocol(
             assignor.name,
-            encode_subscription(
-                Subscription(wanted, assignor.subscription_user_data(topics), has, generation_id, rack)
-            ),
+            encode_subscription(Subscription(wanted, _user_data(assignor, topics), has, generation_id, rack)),
         )
         for assignor in assignors
     ]
+
+
+def _user_data(assignor: Assignor, topics: frozenset[str]) -> bytes | None:
+    what = f"what subscription_user_data of assignor {assignor.name} returns"
+    return arguments.raw_bytes(assignor.subscription_user_data(topics), what)
 
 
 def join_request(

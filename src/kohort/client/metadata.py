@@ -16,7 +16,7 @@ from kohort.client.backoff import Backoff, Jitter
 from kohort.client.cluster import NO_NODE, Cluster, Node, PartitionInfo, TopicInfo
 from kohort.client.config import ClientConfig
 from kohort.client.effects import ANY_NODE, Answer, FailureKind, Lane, Outbox, Send
-from kohort.client.errors import AuthenticationFailed, TimedOut
+from kohort.client.errors import AuthenticationFailed, TimedOut, error_for_failure
 from kohort.client.operation import Operation
 from kohort.client.telling import AWAY_EVERY_MS, Lasting, NodeWarnings
 from kohort.client.types import TopicPartition
@@ -265,6 +265,9 @@ class Metadata:
 
     def _looked_up(self, question: _LookUp, answer: Answer, now_ms: int) -> None:
         question.asked = False
+        if answer.failure is not None and answer.failure.kind is FailureKind.UNENCODABLE:
+            question.operation.fail(error_for_failure(answer.failure, "looking up topics"))
+            return
         if answer.failure is not None or not answer.response.brokers:
             question.failures += 1
             question.obstacle = (

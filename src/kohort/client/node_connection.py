@@ -165,7 +165,7 @@ class NodeConnection:
         try:
             self._transport = self.security.transport(self._sock, self.host)
             self._sock = self._transport.sock
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a name that no certificate can have
             self.close(Failure(FailureKind.AUTHENTICATION, str(error)))
             return
         self._secure()
@@ -219,7 +219,9 @@ class NodeConnection:
         except Rejected as rejected:
             self.close(rejected.failure)
         else:
-            self._put(Request(None, _nobody, self.setup_deadline_ms), codec(key, version), message)
+            with_codec = codec(key, version)
+            chunks = self._encoded(with_codec, message)
+            self._put(Request(None, _nobody, self.setup_deadline_ms), with_codec, chunks)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -244,8 +246,16 @@ class NodeConnection:
         except ValueError as error:
             request.fail(Failure(FailureKind.UNSUPPORTED_VERSION, str(error)))
             return
+        with_codec = codec(send.api_key, version)
+        try:
+            chunks = self._encoded(with_codec, message)
+        except Exception as error:  # its own operation fails, and no other
+            words = f"{APIS[send.api_key].name} v{version}: {error!r}"
+            _log.error("a request cannot be encoded: %s", words, exc_info=error)
+            request.fail(Failure(FailureKind.UNENCODABLE, words))
+            return
         self.used_ms = request.sent_ms = now_ms
-        self._put(request, codec(send.api_key, version), message)
+        self._put(request, with_codec, chunks)
 
     def _no_version(self, send: Send) -> str:
         ours = APIS[send.api_key]
@@ -254,11 +264,15 @@ class NodeConnection:
             f"({ours.first}-{ours.last})"
         )
 
-    def _put(self, request: Request, with_codec: Codec, message: Message) -> None:
+    def _encoded(self, with_codec: Codec, message: Message) -> list[Any]:
+        """The frame of a request, with a correlation id of its own. Nothing is left of one that fails here."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
-        request.codec, request.correlation_id = with_codec, self._correlation_id
         body = with_codec.encode_request(message)
-        self._writer.add(request_chunks(with_codec, self._correlation_id, self._client_id, body))
+        return request_chunks(with_codec, self._correlation_id, self._client_id, body)
+
+    def _put(self, request: Request, with_codec: Codec, chunks: list[Any]) -> None:
+        request.codec, request.correlation_id = with_codec, self._correlation_id
+        self._writer.add(chunks)
         if request.send is None or request.send.answered:
             self.in_flight.append(request)
         else:

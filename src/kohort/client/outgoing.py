@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kohort.client.accumulator import TopicQueues, record_size
+from kohort.client.arguments import encoded, raised_by, record_partition, shown
 from kohort.client.backoff import Jitter
 from kohort.client.batch import Headers, OnDelivery
 from kohort.client.config import PRODUCER, SECURITY_OBJECTS, ProducerConfig, read_config
-from kohort.client.errors import SerializationFailed, error_for
-from kohort.client.partitioners import STICKY, make_partitioner
+from kohort.client.errors import SerializationFailed, WrongArgument, error_for
+from kohort.client.partitioners import make_partitioner
 from kohort.client.types import RecordMetadata
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode
@@ -92,9 +93,15 @@ class Outgoing:
             if on_send is None:
                 continue
             try:
-                record = on_send(record)
+                changed = on_send(record)
             except Exception:
-                _log.exception("on_send of %r failed; going on with the record as it was", interceptor)
+                _log.exception("on_send of %s failed; going on with the record as it was", shown(interceptor))
+                continue
+            if not isinstance(changed, ProducerRecord):
+                raise WrongArgument(
+                    f"on_send of {shown(interceptor)} returned {shown(changed)}: it must return a ProducerRecord"
+                )
+            record = changed
         return record
 
     def acknowledge(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
@@ -105,14 +112,14 @@ class Outgoing:
             try:
                 on_ack(metadata, error)
             except Exception:
-                _log.exception("on_ack of %r failed", interceptor)
+                _log.exception("on_ack of %s failed", shown(interceptor))
 
     def close_interceptors(self) -> None:
         for interceptor in self.interceptors:
             try:
                 getattr(interceptor, "close", lambda: None)()
             except Exception:
-                _log.exception("close of %r failed", interceptor)
+                _log.exception("close of %s failed", shown(interceptor))
 
     def with_acknowledgement(self, callback: OnDelivery | None) -> OnDelivery | None:
         """The user's callback, and the interceptors before it."""
@@ -120,9 +127,11 @@ class Outgoing:
             return callback
 
         def both(metadata: RecordMetadata | None, error: Exception | None) -> None:
-            self.acknowledge(metadata, error)
-            if callback is not None:
-                callback(metadata, error)
+            try:
+                self.acknowledge(metadata, error)
+            finally:  # also if an interceptor wants to end the program
+                if callback is not None:
+                    callback(metadata, error)
 
         return both
 
@@ -134,13 +143,9 @@ class Outgoing:
 
     def partition_for(self, queues: TopicQueues, partition: int | None, key: bytes | None) -> int:
         count = len(queues.queues)
-        if partition is None or partition == STICKY:
+        if partition is None:
             return self.partitioner(queues.name, key, count)
-        if 0 <= partition < count:
-            return partition
-        raise ValueError(
-            f"topic {queues.name} has the partitions 0 to {count - 1}; there is no partition {partition}"
-        )
+        return record_partition(partition, queues.name, count)
 
     def check_size(self, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
         """RecordTooLarge where a record fits nowhere; says which setting is in the way."""
@@ -157,31 +162,17 @@ class Outgoing:
                 )
 
 
-def checked_headers(headers: Any) -> Headers | None:
-    """A list of (name, bytes or None); text becomes UTF-8."""
-    if not headers:
-        return None
-    checked = []
-    for header in headers.items() if isinstance(headers, dict) else headers:
-        name, content = header
-        if isinstance(content, str):
-            content = content.encode()
-        if not isinstance(name, str) or not isinstance(content, (bytes, bytearray, memoryview, type(None))):
-            raise TypeError(f"a header is a name and bytes (or text, or None), not {header!r}")
-        checked.append((name, content if content is None else bytes(content)))
-    return checked
-
-
 def _serialized(topic: str, thing: Any, serializer: Serializer[Any] | None, what: str) -> bytes | None:
     if serializer is not None:
         try:
             thing = serializer(topic, thing)
         except Exception as error:
-            raise SerializationFailed(f"the {what} serializer failed for topic {topic}: {error}") from error
+            words = str(raised_by(f"the {what} serializer", error))
+            raise SerializationFailed(f"the {what} serializer failed for topic {topic}: {words}") from error
     if thing is None or type(thing) is bytes:
         return thing
     if isinstance(thing, str):
-        return thing.encode()
+        return encoded(thing, f"the {what} of a record for topic {topic}")
     if isinstance(thing, (bytes, bytearray, memoryview)):
         return bytes(thing)
     if serializer is not None:

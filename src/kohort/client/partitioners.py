@@ -10,7 +10,9 @@ from collections.abc import Callable
 from struct import Struct
 from zlib import crc32
 
+from kohort.client.arguments import shown, whole_number
 from kohort.client.backoff import Jitter
+from kohort.client.errors import WrongArgument
 from kohort.settings import SettingError
 
 STICKY = -1
@@ -103,12 +105,14 @@ def checked(own: Callable[[str, bytes | None, int], int]) -> Partitioner:
     """A user's function; an answer that is no partition is the user's error."""
 
     def choose(topic: str, key: bytes | None, count: int) -> int:
-        partition = own(topic, key, count)
-        if not isinstance(partition, int) or not 0 <= partition < count:
-            raise ValueError(
-                f"the partitioner chose {partition!r} for topic {topic}: it must return a number from 0 to {count - 1}"
-            )
-        return partition
+        chosen = own(topic, key, count)
+        try:
+            return whole_number(chosen, "what it returns", 0, count - 1)
+        except WrongArgument:
+            raise WrongArgument(
+                f"the partitioner chose {shown(chosen)} for topic {topic}: it must return a number from 0 to "
+                f"{count - 1}"
+            ) from None
 
     return choose
 

@@ -92,6 +92,7 @@ def outcome_of(failure: Failure) -> Outcome:
         FailureKind.TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
         FailureKind.UNSUPPORTED_VERSION: ErrorCode.UNSUPPORTED_VERSION,
         FailureKind.AUTHENTICATION: ErrorCode.SASL_AUTHENTICATION_FAILED,
+        FailureKind.UNENCODABLE: ErrorCode.INVALID_REQUEST,
         FailureKind.BAD_ANSWER: ErrorCode.NETWORK_EXCEPTION,
     }[failure.kind]
     return Outcome(code, failure.message, failure=failure.kind)

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kohort.client.accumulator import Accumulator
+from kohort.client.arguments import function, seconds
 from kohort.client.batch import Batch, Headers, OnDelivery, Placed, placed_in
 from kohort.client.driving import deadline_after
 from kohort.client.engine import FAR_MS, Engine
@@ -61,6 +62,7 @@ class Delivery(Placed):
 
     def add_done_callback(self, call: Callable[[Delivery], object]) -> None:
         """Calls with this delivery when it is done: on the producer's thread, or at once if it is done already."""
+        function(call, "a callback of a delivery", optional=False)
 
         def check() -> None:
             batch, _ = self._place
@@ -79,7 +81,7 @@ class Delivery(Placed):
         check()
 
     def _wait(self, timeout: float | None) -> RecordMetadata | Exception:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + seconds(timeout)
         while True:
             batch, _ = self._place
             if batch.done:
@@ -89,7 +91,8 @@ class Delivery(Placed):
             batch.waiters.append(told.release)
             if batch.told:
                 continue
-            if not told.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
+            left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
+            if not told.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
                 raise TimedOut(
                     f"the record for {batch.queue} is not written after {timeout:g} s; it stays on its way. Wait "
                     "again, or see to delivery.timeout.ms"
@@ -114,7 +117,7 @@ class ArrowDelivery:
 
     def result(self, timeout: float | None = None) -> list[WrittenRange]:
         """Where the rows were written, as ranges of offsets. Waits; raises the first error."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + seconds(timeout)
         while not self.done():
             for batch in leaves(self._batches):
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -162,6 +165,7 @@ class Producer(Generic[K, V]):
             lambda: engine.network.last_error,
         )  # fmt: skip
         self._part = self._calls.add_part(self._on_change, engine.reactor.wakeup)
+        engine.on_failure = self._calls.fail_everything
         engine.add(self._part, "producer")
         engine.add(self._calls.sender, "sender")
         self._changed = threading.Condition()
@@ -227,18 +231,20 @@ class Producer(Generic[K, V]):
         if threading.get_ident() == self._thread_id:
             raise IllegalState("flush() in a delivery callback would wait for itself: call it elsewhere")
         self._run(self._calls.flush(self._deadline(timeout)))
+        self._engine._raise_background_error()
 
     def close(self, timeout: float | None = None) -> None:
         """Waits for the records on their way, at most `timeout` seconds (without: as long as delivery.timeout.ms lets
         them live), fails the rest with ClosedClient, and frees everything. `close(0)` does not wait."""
         if self._is_closed:
             return
+        on_own_thread = threading.get_ident() == self._thread_id
+        deadline_ms = self._deadline(0 if on_own_thread else timeout)  # a wrong one leaves the producer open
         self._is_closed = True
         self.__dict__.pop("send", None)
         try:
             if _is_usable(self._engine):
-                on_own_thread = threading.get_ident() == self._thread_id
-                self._run(self._calls.close(self._deadline(0 if on_own_thread else timeout)), closing=True)
+                self._run(self._calls.close(deadline_ms), closing=True)
         finally:
             self._engine.close()
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from kohort.client import arguments
 from kohort.client.accumulator import NoRoom, TopicQueues
 from kohort.client.batch import Batch
-from kohort.client.errors import IllegalState, error_for
+from kohort.client.errors import IllegalState, WrongArgument, error_for
 from kohort.client.merging import most_together
 from kohort.client.outgoing import Outgoing
 from kohort.client.partitioners import STICKY, murmur2
@@ -36,12 +37,16 @@ def send_arrow(
         raise IllegalState(
             "send_arrow takes columns of bytes or text: serializers and interceptors are for send()"
         )
+    _check_table(records)
     batches: list[Batch] = []
     deadline_ms = calls.now_ms() + calls.config.max_block_ms
-    for name, rows in _by_topic(topic, records):
+    for name, rows in _by_topic(None if topic is None else arguments.topic_name(topic), records):
         if not len(rows):
             continue
-        columns = outgoing_records(rows, timestamp=wall_ms)
+        try:
+            columns = outgoing_records(rows, timestamp=wall_ms)
+        except (TypeError, ValueError) as error:
+            raise WrongArgument(f"the records for topic {name} cannot be sent: {error}") from error
         queues = yield from calls.topic(name, deadline_ms)
         partitions = _partitions(outgoing, queues, rows, columns)
         groups = {STICKY: columns} if partitions is None else columns.by_partition(partitions)
@@ -51,6 +56,15 @@ def send_arrow(
                 batch = yield from _append(calls, queues, partition, piece, deadline_ms)
                 batches.append(batch)
     return batches
+
+
+def _check_table(records: Any) -> None:
+    import pyarrow
+
+    if not isinstance(records, (pyarrow.RecordBatch, pyarrow.Table)):
+        raise WrongArgument(
+            f"send_arrow takes a pyarrow RecordBatch or Table, not {arguments.shown(records)}"
+        )
 
 
 def _batch_limit(calls: ProducerCalls[Any], queues: TopicQueues) -> int:
@@ -91,13 +105,13 @@ def _by_topic(topic: str | None, records: Any) -> Iterator[tuple[str, Any]]:
         yield topic, records
         return
     if "topic" not in records.schema.names:
-        raise ValueError("name the topic, or give the records a column 'topic'")
+        raise WrongArgument("name the topic, or give the records a column 'topic'")
     import pyarrow.compute as pc
 
     column = records.column("topic").cast("string")
     names = pc.unique(column).to_pylist()
     if None in names:
-        raise ValueError("the column 'topic' has nulls: every record needs a topic")
+        raise WrongArgument("the column 'topic' has nulls: every record needs a topic")
     for name in names:
         yield name, records.filter(pc.equal(column, name)) if len(names) > 1 else records
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Generic
 
+from kohort.client import arguments
 from kohort.client.accumulator import Accumulator, NoRoom, TopicQueues, record_size
 from kohort.client.backoff import Jitter
 from kohort.client.batch import Batch, OnDelivery, P
 from kohort.client.effects import Outbox
 from kohort.client.errors import AuthenticationFailed, ClosedClient, TimedOut, error_for
 from kohort.client.metadata import Metadata
-from kohort.client.outgoing import Outgoing, ProducerRecord, checked_headers
-from kohort.client.producer_part import ProducerPart
+from kohort.client.outgoing import Outgoing, ProducerRecord
+from kohort.client.producer_part import ProducerPart, log_failed_callback
 from kohort.client.sender import Sender
 from kohort.client.steps import Steps, Until
 from kohort.wire.errors import ErrorCode
 from kohort.wire.records import HEADER_SIZE
+
+_log = logging.getLogger("kohort.client.producer")
 
 _NO_SUCH_TOPIC = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _END_MS = 5_000
@@ -44,14 +48,43 @@ class ProducerCalls(Generic[P]):
         self._metadata = metadata
         self.now_ms, self._wall_ms, self._obstacle = now_ms, wall_ms, obstacle
 
-    def add_part(self, on_change: Callable[[], None], ring: Callable[[], None]) -> ProducerPart:
-        self.part = ProducerPart(self.sender, on_change, ring)
+    def add_part(
+        self,
+        on_change: Callable[[], None],
+        ring: Callable[[], None],
+        on_error: Callable[[BaseException], None] = log_failed_callback,
+    ) -> ProducerPart:
+        """`on_error` gets what callbacks raise."""
+        self.part = ProducerPart(self.sender, on_change, ring, on_error)
         return self.part
+
+    def fail_everything(self, error: BaseException) -> None:
+        """Whoever drives this producer has failed: all records that are not written, and all to come, with the cause.
+
+        The parts may be in any state: what cannot be ended in order is ended all the same.
+        """
+        failed = ClosedClient(
+            f"this producer has failed and sends nothing any more: {arguments.shown(error)}"
+        )
+        failed.__cause__ = error
+        self.sender.fatal = failed
+        self.accumulator.shut()
+        try:
+            self.sender.abort_all(failed)
+        except Exception:
+            _log.exception("the records of a failed producer could not be ended in order")
+        left = [batch for batch in self.accumulator.incomplete if not batch.done]
+        for batch in left:
+            batch.fail(failed)
+            self.accumulator.release(batch)
+        self.sender.completed += left
+        self.part.tick_failed()
 
     # --- records ----------------------------------------------------------------------------------
 
     def send(self, record: ProducerRecord, callback: OnDelivery | None) -> Steps[P]:
         self._check_fatal()
+        arguments.function(callback, "on_delivery")
         record = self.outgoing.intercept(record)
         try:
             placed = yield from self._send(record, self.outgoing.with_acknowledgement(callback))
@@ -61,16 +94,16 @@ class ProducerCalls(Generic[P]):
         return placed
 
     def _send(self, record: ProducerRecord, callback: OnDelivery | None) -> Steps[P]:
-        outgoing, name = self.outgoing, record.topic
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"a topic is named by a string that is not empty, not {name!r}")
+        outgoing, name = self.outgoing, arguments.topic_name(record.topic)
+        if record.partition is not None:  # before the topic is waited for; how many it has is looked at below
+            arguments.record_partition(record.partition, name)
         key = outgoing.key_bytes(name, record.key)
         value = outgoing.value_bytes(name, record.value)
-        headers = checked_headers(record.headers)
+        headers = arguments.headers(record.headers)
         outgoing.check_size(key, value, headers)
-        timestamp = self._wall_ms() if record.timestamp_ms is None else record.timestamp_ms
-        if timestamp < 0:
-            raise ValueError(f"timestamp_ms is the time since 1970 in milliseconds and cannot be {timestamp}")
+        timestamp = (
+            self._wall_ms() if record.timestamp_ms is None else arguments.timestamp(record.timestamp_ms)
+        )
         deadline_ms = self.now_ms() + self.config.max_block_ms
         while True:
             queues = yield from self.topic(name, deadline_ms)
@@ -106,6 +139,7 @@ class ProducerCalls(Generic[P]):
 
     def topic(self, name: str, deadline_ms: int) -> Steps[TopicQueues]:
         """The topic's queues; asks for its metadata if they are not there."""
+        name = arguments.topic_name(name)
         topics, metadata = self.accumulator.topics, self._metadata
         known = topics.get(name)
         if known is not None:

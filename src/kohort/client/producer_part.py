@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from kohort.client.arguments import shown
 from kohort.client.effects import Answer
 from kohort.client.sender import Sender
 
@@ -15,7 +16,13 @@ _log = logging.getLogger("kohort.client.producer")
 class ProducerPart:
     """A part that sends nothing itself. It comes before the sender in the engine."""
 
-    def __init__(self, sender: Sender, on_change: Callable[[], None], wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        on_change: Callable[[], None],
+        wake: Callable[[], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
         self.topics: deque[str] = deque()
         self.commands: deque[Callable[[], None]] = deque()
         self.failure: Exception | None = None
@@ -23,6 +30,7 @@ class ProducerPart:
         self._sender = sender
         self._on_change = on_change
         self._ring = wake
+        self._on_error = on_error
         self._asleep = False
         self._telling = 0
 
@@ -38,12 +46,20 @@ class ProducerPart:
             self._sender.want_topic(self.topics.popleft(), now_ms)
         while self.commands:
             self.commands.popleft()()
+        self._tell()
+
+    def tick_failed(self) -> None:
+        """Nobody ticks the parts any more: who waits for the records that were ended is told."""
+        self._telling = 0
+        self._tell()
+
+    def _tell(self) -> None:
         completed = self._sender.completed
         while completed:
             self._telling += 1
             batches, completed[:] = list(completed), ()
             for batch in batches:
-                batch.tell(_failed_callback)
+                batch.tell(self._on_error)
             self._telling -= 1
         self._on_change()
 
@@ -61,5 +77,6 @@ class ProducerPart:
         return 0 if self.topics or self.commands or self._sender.completed else None
 
 
-def _failed_callback(error: Exception) -> None:
-    _log.error("a delivery callback failed: %r", error, exc_info=error)
+def log_failed_callback(error: BaseException) -> None:
+    """The thread goes on: a callback cannot end it, nor the program, with what it raises."""
+    _log.error("a delivery callback failed: %s", shown(error), exc_info=error)

@@ -14,7 +14,7 @@ from kohort.client.backoff import Backoff, Jitter
 from kohort.client.cluster import NO_NODE, Node
 from kohort.client.config import ClientConfig
 from kohort.client.effects import ANY_NODE, Answer, FailureKind, Outbox, Send
-from kohort.client.errors import AuthenticationFailed, TimedOut, error_for
+from kohort.client.errors import AuthenticationFailed, TimedOut, error_for, error_for_failure
 from kohort.client.metadata import Metadata
 from kohort.client.operation import Operation
 from kohort.settings import INT_MAX
@@ -208,6 +208,8 @@ class Requests:
             self._fail(question, AuthenticationFailed(failure.message))
         elif failure.kind is FailureKind.UNSUPPORTED_VERSION:
             self._fail(question, KafkaError(ErrorCode.UNSUPPORTED_VERSION, failure.message))
+        elif failure.kind is FailureKind.UNENCODABLE:
+            self._fail(question, error_for_failure(failure, "asking the broker"))
         else:
             obstacle = failure.message or failure.kind.value
             # Who does not answer may have moved.

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kohort.client.arguments import shown
 from kohort.client.config import ClientConfig
 from kohort.client.effects import Failure, FailureKind
 from kohort.client.transport import Greeter, Rejected
@@ -148,10 +149,10 @@ def scram(digest: str, username: str, password: str, nonce: str | None = None) -
 def oauthbearer(token: Token) -> Exchange:
     """The token is asked for on every connection. A broker that refuses it first says why, as JSON."""
     try:
-        value = token()
-    except Exception as error:
-        raise _failed(f"the token callable of OAUTHBEARER raised {error!r}") from error
-    challenge = yield f"n,,\x01auth=Bearer {value}\x01\x01".encode()
+        said = f"n,,\x01auth=Bearer {token()}\x01\x01".encode()
+    except BaseException as error:  # SystemExit too: the thread may be one that others need
+        raise _failed(f"the token callable of OAUTHBEARER raised {shown(error)}") from error
+    challenge = yield said
     if challenge:
         yield b"\x01"
         raise _failed(f"the token was refused: {challenge.decode(errors='replace')}")

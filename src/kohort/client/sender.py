@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kohort.client.accumulator import Accumulator
+from kohort.client.arguments import shown
 from kohort.client.backoff import Backoff, Jitter
 from kohort.client.batch import Batch
 from kohort.client.cluster import NO_NODE, Cluster
@@ -191,7 +192,7 @@ class Sender:
                 return
             self._burst += len(requests)
             for node_id, (batches, _) in requests.items():
-                self._send(node_id, batches)
+                self._send(node_id, batches, now_ms)
 
     def _next_batch(self, queue: PartitionQueue, now_ms: int) -> Batch | None:
         """The first batch of a partition, if it may be sent now."""
@@ -211,9 +212,10 @@ class Sender:
             return None
         return batch
 
-    def _send(self, node_id: int, batches: list[Batch]) -> None:
-        for batch in batches:
-            self._prepare(batch)
+    def _send(self, node_id: int, batches: list[Batch], now_ms: int) -> None:
+        batches = [batch for batch in batches if self._prepares(batch, node_id, now_ms)]
+        if not batches:
+            return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         self._out.append(
             Send(
@@ -234,6 +236,17 @@ class Sender:
             return None
         encoded: Buffer = columns.encode(self._compression, self._level)
         return encoded
+
+    def _prepares(self, batch: Batch, node_id: int, now_ms: int) -> bool:
+        """Records that cannot be encoded, in spite of all checks, fail; those of other batches do not."""
+        try:
+            self._prepare(batch)
+        except Exception as error:
+            _log.error("%s: a batch cannot be encoded", batch.queue, exc_info=error)
+            outcome = Outcome(ErrorCode.INVALID_RECORD, f"they cannot be encoded: {shown(error)}")
+            self._fail(batch, outcome, node_id, now_ms)
+            return False
+        return True
 
     def _prepare(self, batch: Batch) -> None:
         queue = batch.queue

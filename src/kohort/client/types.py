@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from operator import index
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 V = TypeVar("V")
@@ -22,13 +21,8 @@ class TopicPartition(NamedTuple):
 # A mapping is not covariant in its keys: what a consumer returns must be accepted as well as what a user writes.
 ByPartition = Mapping[TopicPartition, V] | Mapping[tuple[str, int], V]
 
-
-def as_partition(given: object) -> TopicPartition:
-    """A partition as users may write it: `("orders", 0)`. ValueError says what is right if it is not."""
-    match given:
-        case (str() as topic, int() as partition) if topic.strip() and partition >= 0:
-            return TopicPartition(topic, partition)
-    raise ValueError(f'a partition is a topic and a number, as in ("orders", 0), not {given!r}')
+Partitions = tuple[str, int] | Iterable[tuple[str, int]]
+"""How calls take partitions, any number of times: a partition, or a list (a set, a dict, a generator) of them."""
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -45,18 +39,6 @@ class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int | None = None
-
-
-def as_offset(given: object) -> OffsetAndMetadata:
-    """An offset as users may write it: 42, or OffsetAndMetadata(42, "checked"). ValueError if it is neither."""
-    if isinstance(given, OffsetAndMetadata):
-        return given
-    try:
-        if not isinstance(given, bool):
-            return OffsetAndMetadata(index(given))  # type: ignore[arg-type]
-    except TypeError:
-        pass
-    raise ValueError(f'an offset is a number, as in 42, or OffsetAndMetadata(42, "why"), not {given!r}')
 
 
 class GroupMetadata(NamedTuple):

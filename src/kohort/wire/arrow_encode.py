@@ -186,8 +186,24 @@ def _timestamps(batch: Any, default: int) -> Any:
         raise TypeError(
             f"the column 'timestamp' must be a timestamp or milliseconds, but it is {column.type}"
         )
+    import pyarrow.compute as pc  # who sends no times does not load it
+
     column = column.cast(pa.int64())
+    least = pc.min(column).as_py()
+    if least < 0:
+        raise ValueError(
+            f"the column 'timestamp' holds {least}: times are milliseconds since 1970, not negative"
+        )
     return column.fill_null(default) if column.null_count else column
+
+
+def _header(name: Any, content: Any) -> tuple[str, bytes | None]:
+    """One that a batch can hold; TypeError if not."""
+    if isinstance(content, str):
+        content = content.encode()
+    if not isinstance(name, str) or not isinstance(content, (bytes, type(None))):
+        raise TypeError
+    return name, content
 
 
 def _headers(batch: Any) -> list[Headers] | None:
@@ -196,7 +212,7 @@ def _headers(batch: Any) -> list[Headers] | None:
     made: list[Headers] = []
     for each in batch.column("headers").to_pylist():
         try:
-            made.append(tuple((header["key"], header["value"]) for header in each or ()))
+            made.append(tuple(_header(header["key"], header["value"]) for header in each or ()))
         except (TypeError, KeyError):
             kind = batch.schema.field("headers").type
             raise TypeError(
