@@ -16,9 +16,11 @@ import pytest
 
 from kohort.broker.running import running
 from kohort.client.async_engine import AsyncEngine
+from kohort.client.driving import run_steps_async
 from kohort.client.effects import Lane
 from kohort.client.engine import Engine
 from kohort.client.errors import ClosedClient, Wakeup
+from kohort.client.steps import Steps
 from kohort.client.types import TopicPartition
 from kohort.wire.messages.heartbeat import HeartbeatResponse
 from tests.client.driving import HEARTBEAT, PATIENCE_MS, Asker, GroupAsker, config_for, driven, soon
@@ -447,6 +449,26 @@ async def test_heartbeats_go_on_between_the_tasks_of_the_loop(cluster: ScriptedC
     async with asyncio.timeout(60):
         while len(beats.answers) < 5:
             await asyncio.sleep(0.001)
+    engine.close()
+
+
+async def test_the_end_of_one_call_lets_others_go_on_that_waited_for_the_same_round(
+    cluster: ScriptedCluster,
+) -> None:
+    """Two calls of an AsyncAdmin: the last round of one had read the answer of the other, which waited on."""
+    engine = AsyncEngine(config_for(cluster.bootstrap_servers))
+    is_there = False
+
+    def call() -> Steps[None]:
+        nonlocal is_there
+        is_there = True
+        yield from ()
+
+    waiting = asyncio.create_task(engine.wait(lambda: is_there, engine.now_ms() + PATIENCE_MS))
+    await asyncio.sleep(0)
+    await run_steps_async(engine, call())
+    await asyncio.sleep(0)
+    assert waiting.done()
     engine.close()
 
 

@@ -56,7 +56,7 @@ async def run_steps_async(
             step = steps.send(value) if error is None else steps.throw(error)
         except StopIteration as end:
             if pump:
-                engine.pump()
+                engine.turn()
             return end.value  # type: ignore[no-any-return]
         value = error = None
         try:
