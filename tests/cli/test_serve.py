@@ -234,8 +234,10 @@ def test_help_names_an_example_for_every_command():
         assert "example: kohort" in shown.stdout
 
 
-def test_nobody_listens():
-    answer = run("groups", "why", "g", "--bootstrap", "127.0.0.1:1")
+def test_nobody_listens(tmp_path):
+    impatient = tmp_path / "client.properties"
+    impatient.write_text("default.api.timeout.ms=500\nrequest.timeout.ms=500\n")
+    answer = run("groups", "why", "g", "--bootstrap", "127.0.0.1:1", "--config", str(impatient))
     assert answer.returncode == 1
     assert "--bootstrap" in answer.stderr
 

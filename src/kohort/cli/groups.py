@@ -20,6 +20,7 @@ from kohort.wire.errors import ErrorCode, KafkaError
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 SILENCE_S = 2.0  # after which we say what we wait for
+MEETING_S = 10.0  # so long a broker may take to answer at all
 PATIENCE_MS = 30_000  # `default.api.timeout.ms` if the file of settings does not have it: a person waits
 _UUID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _COMMON = Table(ClientConfig, "client").settings
@@ -63,7 +64,7 @@ def _meet(admin: Admin, settings: dict[str, str]) -> None:
     """A broker may be starting, so nobody gives up at once; but who waits is told what for."""
     where = settings["bootstrap.servers"]
     try:
-        patience_s = int(settings["default.api.timeout.ms"]) / 1000
+        patience_s = min(int(settings["default.api.timeout.ms"]) / 1000, MEETING_S)
         try:
             admin.describe_cluster(timeout=min(SILENCE_S, patience_s))
         except TimedOut as late:

@@ -13,7 +13,6 @@ from typing import Any
 
 from kohort import __version__
 from kohort.cli.pipeline_arguments import add_pipeline
-from kohort.settings import SettingError
 from kohort.wire.errors import KohortError
 
 
@@ -154,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()  # here a closed pipe can still be told from a fault
         return code
-    except (KohortError, SettingError) as error:
+    except KohortError as error:
         print(f"kohort: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
