@@ -7,7 +7,10 @@ matter how long it takes to make one. `KOHORT_FRESH_EXAMPLES=1` asks for example
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -18,3 +21,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("kohort")
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C works as in a terminal, here and in programs that the test starts.
+
+    A shell makes what it starts in its background ignore SIGINT (`nohup make test &`), and all that it starts in turn.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

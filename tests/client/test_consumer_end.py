@@ -434,6 +434,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGINT)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_a_poll_and_the_consumer_goes_on(three: Kafka) -> None:
     with program(INTERRUPTED, three.bootstrap_servers) as process:
         assert process.stdout is not None
@@ -446,6 +447,7 @@ def test_ctrl_c_ends_a_poll_and_the_consumer_goes_on(three: Kafka) -> None:
     assert three.group("g").members == []
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_a_program_which_leaves_its_group(three: Kafka) -> None:
     with program(ENDED, three.bootstrap_servers) as process:
         assert process.stdout is not None
@@ -458,6 +460,7 @@ def test_ctrl_c_ends_a_program_which_leaves_its_group(three: Kafka) -> None:
     assert three.committed("g", "t") == {0: 3}
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_while_joining_leaves_no_ghost(three: Kafka) -> None:
     slow = three.delay("JoinGroup", ms=1_000, times=1)
     with program(ENDED, three.bootstrap_servers) as process:
@@ -468,6 +471,7 @@ def test_ctrl_c_while_joining_leaves_no_ghost(three: Kafka) -> None:
     eventually(lambda: not three.group("g").members, "nobody is left in the group")
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_a_callback_is_raised_and_the_group_settles(three: Kafka) -> None:
     told = Told()
 
