@@ -114,23 +114,25 @@ class Outcome:
     failed: int = 0
     retried: int = 0
     not_run: list[str] = field(default_factory=list)
-    must_fail: bool = False
-    """Something did not run that had to, or it ended badly in another way than by a test."""
+    broken: list[str] = field(default_factory=list)
+    """Runs that did not come to their end, and those that had to be and could not."""
 
     def add(self, other: Outcome) -> None:
         self.passed += other.passed
         self.failed += other.failed
         self.retried += other.retried
         self.not_run += other.not_run
-        self.must_fail = self.must_fail or other.must_fail
+        self.broken += other.broken
 
     @property
     def is_good(self) -> bool:
-        return not self.failed and not self.must_fail
+        return not self.failed and not self.broken
 
     def __str__(self) -> str:
-        said = f"{self.passed} passed, {self.failed} failed, {self.retried} retried"
-        return "; not run: ".join([said, *([", ".join(self.not_run)] if self.not_run else [])])
+        said = [f"{self.passed} passed, {self.failed} failed, {self.retried} retried"]
+        said += [f"broken: {', '.join(self.broken)}"] if self.broken else []
+        said += [f"not run: {', '.join(self.not_run)}"] if self.not_run else []
+        return "; ".join(said)
 
 
 class CannotRun(Exception):
@@ -216,7 +218,9 @@ def run_tests(place: Place, tests: tuple[str, ...], conditions: list[Condition])
     log = KEPT / (re.sub(r"\W+", "-", name).strip("-").lower() + ".log")
     began = time.monotonic()
     code = place.run(place.command(tests), conditions, log)
-    outcome = _outcome_of(log, code)
+    outcome = _outcome_of(log)
+    if code and not outcome.failed:
+        outcome.broken.append(name)
     say(f"{name}: {outcome}, {time.monotonic() - began:.0f} s")
     if not outcome.is_good:
         say("\n".join([*_lines(log)[-60:], f"(all of it: {log})"]))
@@ -224,12 +228,11 @@ def run_tests(place: Place, tests: tuple[str, ...], conditions: list[Condition])
     return outcome
 
 
-def _outcome_of(log: Path, code: int) -> Outcome:
+def _outcome_of(log: Path) -> Outcome:
     for line in reversed(_lines(log)):
         if found := re.match(r"(\d+) passed, (\d+) failed.*, (\d+) retried$", line):
-            passed, failed, retried = map(int, found.groups())
-            return Outcome(passed, failed, retried, must_fail=code != 0)
-    return Outcome(must_fail=True)
+            return Outcome(*map(int, found.groups()))
+    return Outcome()
 
 
 def _lines(log: Path) -> list[str]:
@@ -276,14 +279,12 @@ def copied() -> Iterator[Place]:
         if user is not None:
             _give(folder, user)
         base = _python_for(folder, user)
-        place = Place(
-            copy,
-            Path(".venv/bin/python"),
-            user,
-            {"TMPDIR": str(temporary), "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
-            "a blank in the path",
-            through_make=True,
-        )
+        environ = {"TMPDIR": str(temporary), "HOME": str(folder)}
+        if folder in base.parents:  # a copy: its library too is where the copy is
+            environ["LD_LIBRARY_PATH"] = str(base.parent.parent / "lib")
+        prefix = "a blank in the path"
+        place = Place(copy, Path(".venv/bin/python"), user, environ, prefix, through_make=True)
+        _must(place, [str(base), "-c", "import ssl"])
         _must(place, [str(base), "-m", "venv", ".venv"])
         packages = Path(sysconfig.get_path("purelib"))
         inside = copy / ".venv" / packages.relative_to(sys.prefix)
@@ -355,7 +356,10 @@ def find_python(version: str) -> Path:
     for candidate in candidates:
         if _is_python(candidate, version):
             return Path(candidate)
-    _uv("python", "install", "--quiet", version)
+    try:
+        _uv("python", "install", version)
+    except CannotRun as reason:
+        raise CannotRun(f"neither on PATH nor among pyenv's, and uv could not get it: {reason}") from None
     return Path(_uv("python", "find", "--managed-python", version).strip())
 
 
@@ -378,7 +382,7 @@ def _uv(*arguments: str) -> str:
     except subprocess.TimeoutExpired:
         raise CannotRun(f"uv {' '.join(arguments[:2])} took longer than {GET_TIMEOUT_S} s") from None
     if done.returncode:
-        raise CannotRun(f"uv {' '.join(arguments[:2])}: {' '.join(done.stderr.split())[:300]}")
+        raise CannotRun(" ".join(done.stderr.split())[:300] or f"uv ended with code {done.returncode}")
     return done.stdout
 
 
@@ -425,7 +429,7 @@ def main(arguments: list[str]) -> int:
 
 def _not_run(name: str, reason: CannotRun, *, must: bool) -> Outcome:
     say(f"{name}: not run: {reason}")
-    return Outcome(not_run=[f"{name} ({reason})"], must_fail=must)
+    return Outcome(not_run=[f"{name} ({reason})"], broken=[name] if must else [])
 
 
 if __name__ == "__main__":
