@@ -231,7 +231,8 @@ def run_tests(place: Place, tests: tuple[str, ...], conditions: list[Condition])
 def _outcome_of(log: Path) -> Outcome:
     for line in reversed(_lines(log)):
         if found := re.match(r"(\d+) passed, (\d+) failed.*, (\d+) retried$", line):
-            return Outcome(*map(int, found.groups()))
+            passed, failed, retried = map(int, found.groups())
+            return Outcome(passed, failed, retried)
     return Outcome()
 
 
