@@ -65,6 +65,7 @@ def check(said: str, admin: Admin, group: str, folder: Path) -> None:
     eventually(lambda: admin.describe_groups(group)[group].state == "Empty", "the group is left in order", 60)
 
 
+@pytest.mark.jvm
 def test_local_cluster(
     broker: BrokerProcess, admin: Admin, topic: str, new_topic: Any, new_name: Any, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def standalone(tmp_path: Path) -> Iterator[str]:
                 daemon.wait(60)
 
 
+@pytest.mark.jvm
 def test_a_standalone_master_with_two_workers(
     broker: BrokerProcess,
     admin: Admin,
