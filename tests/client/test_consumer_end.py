@@ -373,7 +373,8 @@ print(seen, flush=True)
 
 def program(source: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", source, *arguments],
+        # Since 3.12 Python warns of a fork beside threads, which one of these programs is about.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", source, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -11,8 +11,10 @@ from typing import Any
 
 from kohort.client.accumulator import Accumulator
 from kohort.client.batch import RECORD_OVERHEAD, OnDelivery, P
+from kohort.client.errors import SENT_WITHIN_SEND, IllegalState
 from kohort.client.outgoing import Outgoing
 from kohort.client.partitioners import STICKY
+from kohort.client.signals import let_go
 
 _SIZE_BESIDE = RECORD_OVERHEAD + 1  # a record without a key adds -1 for it
 
@@ -64,37 +66,51 @@ def fast_send(
         elif timestamp_ms < 0:
             return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         value_size = len(value)
-        with lock:
-            batch = queues.open[at]
-            size = batch.size + key_size + value_size + _SIZE_BESIDE
-            if size <= batch.limit:
+        try:
+            with lock:
+                if accumulator.in_send:
+                    raise IllegalState(SENT_WITHIN_SEND)
+                accumulator.in_send = True
                 try:
-                    batch.size = size
-                    values = batch.values
-                    index = len(values)
-                    if key is not None:
-                        if batch.keys is None:
-                            batch.keys = [None] * index
-                        batch.keys.append(key)
-                    elif batch.keys is not None:
-                        batch.keys.append(None)
-                    values.append(value)
-                    batch.timestamps.append(timestamp_ms)
-                    placed = placed_class()
-                    placed._batch = batch
-                    placed._index = index
-                    placed._timestamp = timestamp_ms
-                    placed._key_size = key_size
-                    placed._value_size = value_size
-                    if on_delivery is None:
-                        return placed
-                    if batch.callbacks is None:
-                        batch.callbacks = []
-                    batch.callbacks.append((placed, on_delivery))
-                    return placed
-                except BaseException:  # Ctrl-C strikes anywhere: no column may be longer than the others
-                    batch.even_out()
-                    raise
+                    batch = queues.open[at]
+                    size = batch.size + key_size + value_size + _SIZE_BESIDE
+                    if size <= batch.limit:
+                        try:
+                            batch.size = size
+                            values = batch.values
+                            index = len(values)
+                            if key is not None:
+                                if batch.keys is None:
+                                    batch.keys = [None] * index
+                                batch.keys.append(key)
+                            elif batch.keys is not None:
+                                batch.keys.append(None)
+                            values.append(value)
+                            batch.timestamps.append(timestamp_ms)
+                            placed = placed_class()
+                            placed._batch = batch
+                            placed._index = index
+                            placed._timestamp = timestamp_ms
+                            placed._key_size = key_size
+                            placed._value_size = value_size
+                            if on_delivery is None:
+                                return placed
+                            if batch.callbacks is None:
+                                batch.callbacks = []
+                            batch.callbacks.append((placed, on_delivery))
+                            return placed
+                        except (
+                            BaseException
+                        ):  # Ctrl-C strikes anywhere: no column may be longer than the others
+                            batch.even_out()
+                            raise
+                finally:
+                    accumulator.in_send = False
+        except IllegalState:
+            raise
+        except BaseException:
+            let_go(accumulator.lock)  # Ctrl-C may have come between taking it and the first line
+            raise
         return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     return send
