@@ -44,7 +44,18 @@ def use_python(environ: MutableMapping[str, str] = os.environ, folder: Path | No
     missing = [name for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON") if name not in environ]
     if missing:
         python = _without_archives(folder) if _is_installed() else sys.executable
+        if shlex.quote(python) != python:
+            python = _by_name(Path(python), environ)
         environ.update(dict.fromkeys(missing, python))
+
+
+def _by_name(python: Path, environ: MutableMapping[str, str]) -> str:
+    """What has a blank in its path goes by its name, and its folder onto PATH.
+
+    Spark asks a shell for such a command, without quotes, and finds no data source if there seems to be none.
+    """
+    environ["PATH"] = os.pathsep.join([str(python.parent), environ.get("PATH", os.defpath)])
+    return python.name
 
 
 def _is_installed() -> bool:
@@ -58,7 +69,7 @@ def _without_archives(folder: Path | None) -> str:
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="kohort-python-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    script = folder / "python"
+    script = folder / "kohort-python"
     script.write_text(_SCRIPT.replace('PYTHON "', f'{shlex.quote(sys.executable)} "'))
     script.chmod(0o755)
     return str(script) if os.access(script, os.X_OK) else sys.executable
