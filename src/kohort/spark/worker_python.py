@@ -70,6 +70,7 @@ def _without_archives(folder: Path | None) -> str:
         folder = Path(tempfile.mkdtemp(prefix="kohort-python-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     script = folder / "kohort-python"
-    script.write_text(_SCRIPT.replace('PYTHON "', f'{shlex.quote(sys.executable)} "'))
+    text = _SCRIPT.replace('PYTHON "', f'{shlex.quote(sys.executable)} "')
+    script.write_bytes(os.fsencode(text))
     script.chmod(0o755)
     return str(script) if os.access(script, os.X_OK) else sys.executable
