@@ -73,7 +73,7 @@ IN_A_COPY = (
 SPARK_IN_A_COPY = (
     "tests/spark/test_java.py",
     "tests/spark/test_worker_process.py",
-    "tests/spark/test_batch.py",
+    "tests/spark/test_batch.py::test_rows_and_schema",
 )
 ON_A_PYTHON = (
     "tests/client/test_tls.py",
@@ -92,6 +92,7 @@ ON_A_PYTHON = (
     "tests/testing/test_plugin.py",
     "tests/test_exposition.py",
     "tests/spark/test_worker_process.py",
+    "tests/spark/test_batch.py::test_rows_and_schema",
 )
 
 

@@ -36,8 +36,9 @@ def test_what_a_worker_of_spark_has_loaded_is_not_looked_through_after_every_tas
 
 def test_other_processes_are_left_alone() -> None:
     assert not is_kept_by_daemon()
+    before = gc.get_freeze_count()  # Python 3.12 begins with some
     keep_what_is_loaded()
-    assert gc.get_freeze_count() == 0
+    assert gc.get_freeze_count() == before
 
 
 @pytest.mark.parametrize("name", ["folder", "a folder"])

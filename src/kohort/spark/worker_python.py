@@ -44,18 +44,19 @@ def use_python(environ: MutableMapping[str, str] = os.environ, folder: Path | No
     missing = [name for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON") if name not in environ]
     if missing:
         python = _without_archives(folder) if _is_installed() else sys.executable
-        if shlex.quote(python) != python:
-            python = _by_name(Path(python), environ)
-        environ.update(dict.fromkeys(missing, python))
+        environ.update(dict.fromkeys(missing, as_command(python, environ)))
 
 
-def _by_name(python: Path, environ: MutableMapping[str, str]) -> str:
-    """What has a blank in its path goes by its name, and its folder onto PATH.
+def as_command(python: str, environ: MutableMapping[str, str]) -> str:
+    """The path of a Python as Spark is told it. If it has a blank: its name, and its folder goes onto PATH.
 
     Spark asks a shell for such a command, without quotes, and finds no data source if there seems to be none.
     """
-    environ["PATH"] = os.pathsep.join([str(python.parent), environ.get("PATH", os.defpath)])
-    return python.name
+    if shlex.quote(python) == python:
+        return python
+    folder, name = os.path.split(python)
+    environ["PATH"] = os.pathsep.join([folder, environ.get("PATH", os.defpath)])
+    return name
 
 
 def _is_installed() -> bool:
