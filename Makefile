@@ -5,17 +5,19 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 CYCLES ?= 200
 REBALANCES ?= 1000000
+ONLY ?=
+PYTHONS ?= 3.11 3.12 3.13 3.14
 
-.PHONY: help setup run test lint format messages supported lock interop bench chaos clean
+.PHONY: help setup run test test-anywhere lint format messages supported lock interop bench chaos clean
 
 help: ## what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s'|'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s'|'
 
 setup: $(STAMP) ## virtual environment with pinned dependencies and `kohort`
 
 $(STAMP): requirements/dev.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Kohort needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Kohort needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
@@ -23,11 +25,11 @@ $(STAMP): requirements/dev.lock pyproject.toml
 run: setup ## the demo: a broker, a group whose members come and go, a pipeline on Spark; ends by itself
 	$(BIN)/kohort demo
 
-TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal -m "not interop and not chaos"
+test: setup ## everything that needs PyPI and Debian packages only (ONLY=tests/wire: those); what fails is tried once more
+	@$(BIN)/python -m tests.twice -n 2 --dist worksteal -m "not interop and not chaos" $(ONLY)
 
-test: setup ## everything that needs PyPI and Debian packages only; what fails is tried once more
-	@rm -rf $(VENV)/.tests
-	@$(TESTS) || { echo "What failed, once more:"; $(TESTS) --last-failed --last-failed-no-failures none; }
+test-anywhere: setup ## a part of it as others have it: in the background, a blank in the path, a proxy, not root, PYTHONS="3.11 3.14?" …
+	@$(BIN)/python -m tests.anywhere --pythons "$(PYTHONS)"
 
 lint: setup ## ruff, formatting, types
 	$(BIN)/ruff check .
@@ -57,7 +59,6 @@ chaos: setup ## long runs: SIGKILL (CYCLES=200) and the simulator (REBALANCES=10
 	KOHORT_CHAOS_CYCLES=$(CYCLES) KOHORT_CHAOS_REBALANCES=$(REBALANCES) $(BIN)/python -m pytest -m chaos -s tests
 
 lock: $(STAMP) ## pin requirements/dev.lock again
-	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml requirements/dev.in -o requirements/dev.lock
 
 clean: ## throw away the environment and caches

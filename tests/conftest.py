@@ -7,7 +7,11 @@ matter how long it takes to make one. `KOHORT_FRESH_EXAMPLES=1` asks for example
 from __future__ import annotations
 
 import os
+import resource
+import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -18,3 +22,30 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("kohort")
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C works as in a terminal, here and in programs that the test starts.
+
+    A shell makes what it starts in its background ignore SIGINT (`nohup make test &`), and all that it starts in turn.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+FILES_OF_SPARK = 1024
+"""A JVM with Spark opens each of 250 jars, and starts processes that talk to it."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Raises the limit of open files for a test that starts a Spark; where that is forbidden there can be none."""
+    if "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("jvm"):
+        allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if 0 <= allowed < FILES_OF_SPARK:  # negative: no limit
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_OF_SPARK, max(most, FILES_OF_SPARK)))
+            except (OSError, ValueError):
+                pytest.skip(f"Spark needs {FILES_OF_SPARK} open files, and `ulimit -Hn` allows {most}")

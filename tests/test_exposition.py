@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import urllib.error
-import urllib.request
 
 import pytest
 
 from kohort.exposition import Family, MetricsServer, exposition, metrics_address
 from kohort.settings import SettingError
+from tests.web import visit
 
 
 def test_a_family_is_its_help_its_type_and_its_samples() -> None:
@@ -58,11 +58,11 @@ def test_it_is_served_at_metrics_on_loopback() -> None:
     server = MetricsServer(("127.0.0.1", 0), lambda: "up 1\n")
     try:
         assert server.address.startswith("http://127.0.0.1:")
-        with urllib.request.urlopen(server.address, timeout=60) as answer:
+        with visit(server.address) as answer:
             assert answer.read() == b"up 1\n"
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         with pytest.raises(urllib.error.HTTPError, match="the metrics are at /metrics") as missing:
-            urllib.request.urlopen(server.address + "s", timeout=60)
+            visit(server.address + "s")
         missing.value.close()
         port = int(server.address.split(":")[2].split("/")[0])
         with pytest.raises(SettingError, match="choose another port"):

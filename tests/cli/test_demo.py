@@ -32,6 +32,7 @@ def demo(out: Path, *, without: tuple[str, ...] = (), seconds: float = 14) -> st
     return done.stdout
 
 
+@pytest.mark.jvm
 def test_all_of_it(tmp_path: Path) -> None:
     said = demo(tmp_path / "out")
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")

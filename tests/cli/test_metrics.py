@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import urllib.request
 from pathlib import Path
 
 from kohort import Admin, Consumer, Producer
 from tests.cli.test_serve import Serve, run
+from tests.web import visit
 
 
 def scrape(address: str) -> dict[str, float]:
-    with urllib.request.urlopen(address, timeout=60) as answer:
+    with visit(address) as answer:
         lines = answer.read().decode().splitlines()
     return {name: float(value) for name, value in (x.rsplit(" ", 1) for x in lines if not x.startswith("#"))}
 

@@ -373,7 +373,8 @@ print(seen, flush=True)
 
 def program(source: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", source, *arguments],
+        # Since 3.12 Python warns of a fork beside threads, which one of these programs is about.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", source, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -434,6 +435,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGINT)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_a_poll_and_the_consumer_goes_on(three: Kafka) -> None:
     with program(INTERRUPTED, three.bootstrap_servers) as process:
         assert process.stdout is not None
@@ -446,6 +448,7 @@ def test_ctrl_c_ends_a_poll_and_the_consumer_goes_on(three: Kafka) -> None:
     assert three.group("g").members == []
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_a_program_which_leaves_its_group(three: Kafka) -> None:
     with program(ENDED, three.bootstrap_servers) as process:
         assert process.stdout is not None
@@ -458,6 +461,7 @@ def test_ctrl_c_ends_a_program_which_leaves_its_group(three: Kafka) -> None:
     assert three.committed("g", "t") == {0: 3}
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_while_joining_leaves_no_ghost(three: Kafka) -> None:
     slow = three.delay("JoinGroup", ms=1_000, times=1)
     with program(ENDED, three.bootstrap_servers) as process:
@@ -468,6 +472,7 @@ def test_ctrl_c_while_joining_leaves_no_ghost(three: Kafka) -> None:
     eventually(lambda: not three.group("g").members, "nobody is left in the group")
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_a_callback_is_raised_and_the_group_settles(three: Kafka) -> None:
     told = Told()
 

@@ -321,6 +321,7 @@ def test_a_program_that_forgets_to_close_ends_all_the_same(three: Kafka) -> None
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_an_asyncio_program_which_leaves_its_group(three: Kafka) -> None:
     import signal
 

@@ -44,14 +44,6 @@ def cluster() -> Iterator[ScriptedCluster]:
         yield made
 
 
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """As in a terminal: a shell that starts something in its background makes it ignore Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def never() -> bool:
     return False
 

@@ -10,8 +10,8 @@ from types import FrameType
 
 import pytest
 
-from kohort import Producer
-from kohort.client.signals import HeldSignals
+from kohort import IllegalState, Producer
+from kohort.client.signals import HeldSignals, let_go, new_lock
 from kohort.wire.messages.heartbeat import HeartbeatResponse
 from tests.client.driving import HEARTBEAT, driven, soon
 from tests.client.scripted import ScriptedCluster
@@ -157,3 +157,32 @@ def test_a_record_that_is_being_sent_is_sent(
             producer.send(topic, b"first", headers=[("h", b"")])  # not by the fast way
         assert steps == ["chosen"]
         assert producer.send(topic, b"second", partition=0).result(60).offset == 1
+
+
+def test_a_lock_that_was_taken_and_never_used_is_given_back_but_not_that_of_another_thread() -> None:
+    """As when a handler raises after `with lock:` has taken it and before its first line."""
+    mine = threading.RLock()
+    mine.acquire()
+    let_go(mine)
+    taken: list[bool] = []
+    thread = threading.Thread(target=lambda: taken.append(mine.acquire(timeout=60)))
+    thread.start()
+    thread.join(60)
+    assert taken == [True]
+    let_go(mine)  # it is that thread's
+    assert not mine.acquire(blocking=False)
+    let_go(new_lock())  # nobody's
+
+
+def test_a_handler_that_sends_in_the_middle_of_a_send_is_told(
+    bootstrap_servers: str, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic()
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        producer.partitions_for(topic)
+        producer._accumulator.in_send = True  # where the handler would find it
+        for headers in (None, [("h", b"")]):
+            with pytest.raises(IllegalState, match="handler of a signal"):
+                producer.send(topic, b"in between", headers=headers)
+        producer._accumulator.in_send = False
+        assert producer.send(topic, b"first").result(60).offset == 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kohort.spark.java import use_java
+from kohort.spark.worker_python import as_command
 from tests.spark.conftest import LOOPBACK
 
 
@@ -39,7 +40,8 @@ def killed_once(folder: str) -> Any:
 def main(master: str, bootstrap: str, topic: str, copy: str, group: str, folder: str) -> None:
     use_java()
     # As on any cluster; the other tests have `worker_python.use_python`.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    python = as_command(sys.executable, os.environ)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     from pyspark.sql import SparkSession
     from pyspark.sql.functions import expr, udf
 

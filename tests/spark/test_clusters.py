@@ -13,6 +13,7 @@ import pytest
 
 from kohort import Admin
 from kohort.spark.java import use_java
+from kohort.spark.worker_python import as_command
 from tests.clients.process import BrokerProcess, eventually, fixed_port
 from tests.spark.reading import fill
 
@@ -25,7 +26,8 @@ def environment() -> dict[str, str]:
 
     home = str(Path(pyspark.__file__).parent)
     given = {**os.environ, "SPARK_HOME": home, "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1"}
-    given |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path(__file__).parents[2])}
+    given["PYSPARK_PYTHON"] = as_command(sys.executable, given)
+    given["PYTHONPATH"] = str(Path(__file__).parents[2])
     use_java(given)
     return given
 
@@ -65,6 +67,7 @@ def check(said: str, admin: Admin, group: str, folder: Path) -> None:
     eventually(lambda: admin.describe_groups(group)[group].state == "Empty", "the group is left in order", 60)
 
 
+@pytest.mark.jvm
 def test_local_cluster(
     broker: BrokerProcess, admin: Admin, topic: str, new_topic: Any, new_name: Any, tmp_path: Path
 ) -> None:
@@ -120,6 +123,7 @@ def standalone(tmp_path: Path) -> Iterator[str]:
                 daemon.wait(60)
 
 
+@pytest.mark.jvm
 def test_a_standalone_master_with_two_workers(
     broker: BrokerProcess,
     admin: Admin,

@@ -122,6 +122,7 @@ def read_sink(folder: Path) -> dict[str, list[Any]]:
     }
 
 
+@pytest.mark.jvm
 def test_every_record_exactly_once(
     own_broker: BrokerProcess, life: Callable[[], Life], tmp_path: Path
 ) -> None:

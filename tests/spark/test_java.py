@@ -124,6 +124,7 @@ spark.stop()
 """
 
 
+@pytest.mark.jvm
 def test_spark_runs_on_the_packaged_java() -> None:
     given = {**os.environ, "PATH": "", "SPARK_LOCAL_IP": "127.0.0.1"}
     given.pop("JAVA_HOME", None)

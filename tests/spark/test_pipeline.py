@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from kohort.spark.pipeline import GroupWatch, Run, run_pipeline, stream_options
 from kohort.spark.pipeline_state import FAILED, RUNNING, STOPPED, PipelineState, Status
 from kohort.spark.progress import Terminal
 from tests.clients.process import KOHORT, BrokerProcess, eventually
+from tests.web import visit
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pipelines"
 NewTopic = Callable[..., str]
@@ -200,7 +200,7 @@ def test_sigterm_ends_a_pipeline_in_order_and_metrics_tell_meanwhile(
             eventually(has_read, "25 rows are read and committed", timeout_s=240)
             status = state.read()
             assert status is not None
-            with urllib.request.urlopen(status.metrics or "", timeout=60) as answer:
+            with visit(status.metrics or "") as answer:
                 seen.append(answer.read().decode())
         finally:
             if not has_ended.is_set():

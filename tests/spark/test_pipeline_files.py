@@ -17,7 +17,16 @@ from kohort.cli.properties import read_properties
 from kohort.spark.definition import Pipeline, PipelineError, filled_in, from_sql, load_file
 from kohort.spark.options import OptionError
 from kohort.spark.pipeline import Run, find_pipeline, short_reason, sort_settings, stream_options
-from kohort.spark.pipeline_state import DIED, FAILED, RUNNING, STOPPED, PipelineState, Status, known_pipelines
+from kohort.spark.pipeline_state import (
+    DIED,
+    FAILED,
+    RUNNING,
+    STOPPED,
+    PipelineState,
+    Status,
+    known_pipelines,
+    state_directory,
+)
 from kohort.spark.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pipelines"
@@ -196,6 +205,31 @@ def test_a_killed_pipeline_has_died_and_can_be_started_again(tmp_path: Path) -> 
     (status,) = known_pipelines(tmp_path)
     assert status.state == DIED
     PipelineState(tmp_path, "one").acquire()
+
+
+def test_a_status_is_written_and_read_whatever_the_encoding_of_the_terminal(tmp_path: Path) -> None:
+    said = "no such topic: café → 注文 \udc80"
+    program = (
+        "import sys; from pathlib import Path; from kohort.spark.pipeline_state import *\n"
+        "state = PipelineState(Path(sys.argv[1]), 'one'); status = Status('one', 'f', FAILED)\n"
+        f"status.error = {said!a}\n"
+        "state.write(status); assert state.read().error == status.error"
+    )
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    subprocess.run(command, env=os.environ | ascii_only, check=True, timeout=120)
+    (status,) = known_pipelines(tmp_path)
+    assert status.error == said
+
+
+def test_without_a_home_the_state_needs_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)  # as for a user whom the system does not know
+    with pytest.raises(PipelineError, match="name one with --state"):
+        state_directory()
 
 
 def test_who_looks_at_a_pipeline_does_not_keep_it_from_starting(tmp_path: Path) -> None:

@@ -17,14 +17,14 @@ from kohort.broker.broker import Broker
 from kohort.broker.connection import MOST_SPARES, SPARE_BYTES, Connection
 from kohort.broker.listeners import Listener
 from kohort.broker.names import OFFSETS_TOPIC
+from kohort.log.files import files_that_fit
 
 log = logging.getLogger("kohort.broker")
 
 _SCRATCH_BYTES = 1024 * 1024
-_FILES_OF_OUR_OWN = 464  # the pool of segment files and some more
-_LONGEST_GOODBYE_S = (
-    5.0  # for clients that do not read: a container is killed after 10 s, and files are to be closed
-)
+_OTHER_FILES = 64  # besides the pool of segment files and connections
+_LONGEST_GOODBYE_S = 5.0
+"""For clients that do not read: a container is killed after 10 s, and by then files are to be closed."""
 
 
 class Server:
@@ -185,4 +185,4 @@ def _connections_that_fit() -> int:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
-    return max((limit - _FILES_OF_OUR_OWN) * 3 // 4, 16)
+    return max((limit - files_that_fit() - _OTHER_FILES) * 3 // 4, 16)

@@ -134,8 +134,10 @@ async def _serve(options: argparse.Namespace, settings: dict[str, str]) -> int:
         await server.stop()
         raise
     _spare_the_collector()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end.set)
+    loop.add_signal_handler(signal.SIGTERM, end.set)
+    # A script that starts us in its background has us ignore its Ctrl-C, and so we do.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGINT, end.set)
     broker = server.broker
     where = "in memory" if directory is None else f"in {directory}"
     took = (time.perf_counter() - began) * 1000

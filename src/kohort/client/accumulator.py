@@ -18,6 +18,7 @@ from typing import Any, Generic
 from kohort.client.backoff import Jitter
 from kohort.client.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, Batch, Headers, OnDelivery, P, placed_in
 from kohort.client.cluster import NO_NODE, Cluster
+from kohort.client.errors import SENT_WITHIN_SEND, IllegalState
 from kohort.client.merging import MOST_BYTES, carrier_of, may_ride
 from kohort.client.partition_queue import PartitionQueue
 from kohort.client.partitioners import STICKY
@@ -107,7 +108,7 @@ class Accumulator(Generic[P]):
         """A batch was closed since the sender looked."""
         self.full: list[Batch] = []
         """Open batches that are to be closed when the sender looks; until then they grow."""
-        self.closed = False
+        self.closed = self.in_send = False
         self.linger_ms = linger_ms
         self.placed = placed
         self.lock = lock
@@ -207,6 +208,8 @@ class Accumulator(Generic[P]):
             return batch
 
     def _refusal(self, topic: TopicQueues) -> NoRoom | None:
+        if self.in_send:
+            raise IllegalState(SENT_WITHIN_SEND)
         if self.closed:
             return NoRoom.CLOSED
         return NoRoom.FORGOTTEN if topic.forgotten else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from types import TracebackType
@@ -24,6 +23,7 @@ from kohort.client.producer import send_slowly_after_fork
 from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
 from kohort.client.producer_part import log_failed_callback
+from kohort.client.signals import new_lock
 from kohort.client.steps import Steps, T, Until
 from kohort.client.tls import security_for
 from kohort.client.types import RecordMetadata
@@ -130,7 +130,7 @@ class AsyncProducer(Generic[K, V]):
         config = outgoing.config
         self._engine = engine = AsyncEngine(config, security=security_for(config, outgoing.objects))
         self._accumulator: Accumulator[AsyncDelivery] = Accumulator(
-            AsyncDelivery, threading.Lock(), random.random, self._wake, batch_size=outgoing.batch_limit,
+            AsyncDelivery, new_lock(), random.random, self._wake, batch_size=outgoing.batch_limit,
             most_together=most_together(config), buffer_memory=config.buffer_memory, linger_ms=config.linger_ms,
         )  # fmt: skip
         self._calls: ProducerCalls[AsyncDelivery] = ProducerCalls(

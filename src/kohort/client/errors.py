@@ -204,3 +204,9 @@ def error_for(code: int, message: str) -> KafkaError:
     if known in AUTHORIZATION:
         return AuthorizationFailed(known, message)
     return KafkaError(known, message)
+
+
+SENT_WITHIN_SEND = (
+    "send() was called by the handler of a signal that came in the middle of a send() of the same producer: "
+    "have the handler set a flag, and send when send() has returned"
+)

@@ -12,8 +12,10 @@ from typing import Any
 from kohort.client.accumulator import Accumulator
 from kohort.client.arguments import INT64
 from kohort.client.batch import RECORD_OVERHEAD, P
+from kohort.client.errors import SENT_WITHIN_SEND, IllegalState
 from kohort.client.outgoing import Outgoing
 from kohort.client.partitioners import STICKY
+from kohort.client.signals import let_go
 
 _SIZE_BESIDE = RECORD_OVERHEAD + 1  # a record without a key adds -1 for it
 
@@ -24,6 +26,8 @@ def fast_send(
     """The `send` of a producer whose records need no serializer; calls `slowly` for whatever is not simple."""
     find, lock, placed_class = accumulator.topics.get, _at_hand(accumulator.lock), accumulator.placed
     partitioner, null_keys_stick = outgoing.partitioner, outgoing.null_keys_stick
+    may_be_inside = hasattr(accumulator.lock, "_is_owned")
+    """A lock that knows its owner lets the handler of a signal in, in the middle of a send; see `signals.new_lock`."""
 
     # Records of one millisecond share one number: two comparisons take less than a division and a new object for each,
     # and what waits takes less memory. Threads may leave an empty range here; then the next one divides again.
@@ -89,37 +93,53 @@ def fast_send(
             return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         value_size = len(value)
         added = key_size + value_size + _SIZE_BESIDE  # first: small numbers make no new objects
-        with lock:
-            batch = queues.open[at]
-            size = batch.size + added
-            if size <= batch.limit:
+        try:
+            with lock:
+                if may_be_inside:
+                    if accumulator.in_send:
+                        raise IllegalState(SENT_WITHIN_SEND)
+                    accumulator.in_send = True
                 try:
-                    batch.size = size
-                    values = batch.values
-                    index = len(values)
-                    if key is not None:
-                        if batch.keys is None:
-                            batch.keys = [None] * index
-                        batch.keys.append(key)
-                    elif batch.keys is not None:
-                        batch.keys.append(None)
-                    values.append(value)
-                    batch.timestamps.append(timestamp_ms)
-                    placed = placed_class()
-                    placed._batch = batch
-                    placed._index = index
-                    placed._timestamp = timestamp_ms
-                    placed._key_size = key_size
-                    placed._value_size = value_size
-                    if on_delivery is None:
-                        return placed
-                    if batch.callbacks is None:
-                        batch.callbacks = []
-                    batch.callbacks.append((placed, on_delivery))
-                    return placed
-                except BaseException:  # Ctrl-C strikes anywhere: no column may be longer than the others
-                    batch.even_out()
-                    raise
+                    batch = queues.open[at]
+                    size = batch.size + added
+                    if size <= batch.limit:
+                        try:
+                            batch.size = size
+                            values = batch.values
+                            index = len(values)
+                            if key is not None:
+                                if batch.keys is None:
+                                    batch.keys = [None] * index
+                                batch.keys.append(key)
+                            elif batch.keys is not None:
+                                batch.keys.append(None)
+                            values.append(value)
+                            batch.timestamps.append(timestamp_ms)
+                            placed = placed_class()
+                            placed._batch = batch
+                            placed._index = index
+                            placed._timestamp = timestamp_ms
+                            placed._key_size = key_size
+                            placed._value_size = value_size
+                            if on_delivery is None:
+                                return placed
+                            if batch.callbacks is None:
+                                batch.callbacks = []
+                            batch.callbacks.append((placed, on_delivery))
+                            return placed
+                        except (
+                            BaseException
+                        ):  # Ctrl-C strikes anywhere: no column may be longer than the others
+                            batch.even_out()
+                            raise
+                finally:
+                    if may_be_inside:
+                        accumulator.in_send = False
+        except IllegalState:
+            raise
+        except BaseException:
+            let_go(accumulator.lock)  # Ctrl-C may have come between taking it and the first line
+            raise
         return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     return send

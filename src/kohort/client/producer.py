@@ -22,7 +22,7 @@ from kohort.client.merging import most_together
 from kohort.client.outgoing import K, Outgoing, ProducerRecord, Serializer, V
 from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
 from kohort.client.producer_calls import ProducerCalls
-from kohort.client.signals import HeldSignals
+from kohort.client.signals import HeldSignals, let_go, new_lock
 from kohort.client.steps import Steps, T, Until
 from kohort.client.tls import security_for
 from kohort.client.types import RecordMetadata
@@ -155,7 +155,7 @@ class Producer(Generic[K, V]):
         outgoing = Outgoing(settings, {**keywords, **given}, random.random)
         config = outgoing.config
         self._engine = engine = Engine(config, security=security_for(config, outgoing.objects))
-        lock = threading.Lock()
+        lock = new_lock()
         self._accumulator: Accumulator[Delivery] = Accumulator(
             Delivery, lock, random.random, self._wake, batch_size=outgoing.batch_limit,
             most_together=most_together(config), buffer_memory=config.buffer_memory, linger_ms=config.linger_ms,
@@ -284,19 +284,25 @@ class Producer(Generic[K, V]):
             # A callback: if it waited, nothing would ever change.
             self._part.tick(self._engine.now_ms()) if closing else None
             return until.condition()
-        with self._changed:
-            self._waiting += 1
-            try:
-                while not until.condition():
-                    left_ms = until.deadline_ms - self._engine.now_ms()
-                    if left_ms <= 0:
-                        return False
-                    self._engine.check_usable()
-                    self._engine._raise_background_error()
-                    self._changed.wait(min(left_ms, 1_000) / 1000)
-                return True
-            finally:
-                self._waiting -= 1
+        was_inside = self._changed._is_owned()  # type: ignore[attr-defined]  # called by a handler of a signal
+        try:
+            with self._changed:
+                self._waiting += 1
+                try:
+                    while not until.condition():
+                        left_ms = until.deadline_ms - self._engine.now_ms()
+                        if left_ms <= 0:
+                            return False
+                        self._engine.check_usable()
+                        self._engine._raise_background_error()
+                        self._changed.wait(min(left_ms, 1_000) / 1000)
+                    return True
+                finally:
+                    self._waiting -= 1
+        except BaseException:
+            if not was_inside:
+                let_go(self._changed)
+            raise
 
 
 def _is_usable(engine: Engine) -> bool:

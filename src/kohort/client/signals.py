@@ -23,6 +23,22 @@ _HELD = tuple(int(number) for number in (signal.SIGINT, signal.SIGTERM, signal.S
 _signal: Any = importlib.import_module("_signal" if sys.implementation.name == "cpython" else "signal")
 
 
+def new_lock() -> Any:
+    """A lock for `with` where signals are not held: follow the `with` by `except BaseException: let_go(lock)`.
+
+    Since Python 3.14 a handler may strike between taking the lock and entering the block: nobody would give it back.
+    Only a lock that knows its owner tells whether that was so. Before 3.14 that is the slower one, and not needed.
+    """
+    return threading.RLock() if sys.version_info >= (3, 14) else threading.Lock()
+
+
+def let_go(lock: Any) -> None:
+    """Gives back a lock that this thread has taken and did not come to use; see `new_lock`."""
+    with HeldSignals():
+        while hasattr(lock, "_is_owned") and lock._is_owned():
+            lock.release()
+
+
 class HeldSignals:
     """Is the handler meanwhile: takes note, and calls `wake`. Python calls handlers on the main thread only."""
 

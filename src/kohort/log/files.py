@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import shutil
 from collections import deque
 from pathlib import Path
@@ -100,8 +101,17 @@ class Directory(Protocol):
         """The directory with all that is in it."""
 
 
+_MOST_OPEN = 400
+
+
+def files_that_fit() -> int:
+    """How many files a pool keeps open: fewer where the system allows few, so that connections get the greater part."""
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST_OPEN if allowed == resource.RLIM_INFINITY else max(min(_MOST_OPEN, allowed * 2 // 5), 4)
+
+
 class FilePool:
-    """Keeps at most `limit` descriptors open, and closes what was not used lately.
+    """Keeps at most `limit` descriptors open (`files_that_fit` if it is None), and closes what was not used lately.
 
     Second chance instead of exact LRU: a use (but the first after opening) costs one attribute store. Pinned files
     are never closed.
@@ -109,8 +119,8 @@ class FilePool:
 
     __slots__ = ("_files", "limit")
 
-    def __init__(self, limit: int = 400) -> None:
-        self.limit = limit
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = files_that_fit() if limit is None else limit
         self._files: deque[DiskFile] = deque()
 
     def __len__(self) -> int:

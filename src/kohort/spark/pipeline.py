@@ -279,7 +279,7 @@ class _Runner:
 
     def _failed(self, text: str) -> int:
         details = self._run.state.folder / "error.txt"
-        details.write_text(text)
+        details.write_text(text, "utf-8", "backslashreplace")
         self._status.state = FAILED
         self._status.error = short_reason(text)
         self._terminal.line(f"{self._pipeline.name}: failed: {self._status.error}\n  (all of it: {details})")

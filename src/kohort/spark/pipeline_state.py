@@ -28,7 +28,12 @@ def state_directory(given: str | None = None) -> Path:
     """Where pipelines keep their state: as told, $XDG_STATE_HOME/kohort/pipelines, or ~/.local/state/…"""
     if given is not None:
         return Path(given)
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    try:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    except RuntimeError:  # HOME is not set, and the system does not know this user
+        raise PipelineError(
+            "there is no home directory for the state of pipelines: name one with --state"
+        ) from None
     return Path(home) / "kohort" / "pipelines"
 
 
@@ -144,7 +149,9 @@ class PipelineState:
     def write(self, status: Status) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         new = self.folder / "status.json.new"
-        new.write_text(json.dumps(asdict(status), indent=2, ensure_ascii=False))
+        # The same bytes whatever the terminal's encoding is; what is no character becomes an escape of JSON.
+        text = json.dumps(asdict(status), indent=2, ensure_ascii=False)
+        new.write_text(text, "utf-8", "backslashreplace")
         new.replace(self.folder / "status.json")
 
     def read(self) -> Status | None:
@@ -163,7 +170,7 @@ class PipelineState:
 
     def _read(self) -> Status | None:
         try:
-            fields = json.loads((self.folder / "status.json").read_text())
+            fields = json.loads((self.folder / "status.json").read_text("utf-8"))
             return Status(**{name: fields[name] for name in Status.__slots__ if name in fields})
         except (OSError, ValueError, TypeError):
             return None

@@ -44,7 +44,19 @@ def use_python(environ: MutableMapping[str, str] = os.environ, folder: Path | No
     missing = [name for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON") if name not in environ]
     if missing:
         python = _without_archives(folder) if _is_installed() else sys.executable
-        environ.update(dict.fromkeys(missing, python))
+        environ.update(dict.fromkeys(missing, as_command(python, environ)))
+
+
+def as_command(python: str, environ: MutableMapping[str, str]) -> str:
+    """The path of a Python as Spark is told it. If it has a blank: its name, and its folder goes onto PATH.
+
+    Spark asks a shell for such a command, without quotes, and finds no data source if there seems to be none.
+    """
+    if shlex.quote(python) == python:
+        return python
+    folder, name = os.path.split(python)
+    environ["PATH"] = os.pathsep.join([folder, environ.get("PATH", os.defpath)])
+    return name
 
 
 def _is_installed() -> bool:
@@ -58,7 +70,8 @@ def _without_archives(folder: Path | None) -> str:
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="kohort-python-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    script = folder / "python"
-    script.write_text(_SCRIPT.replace('PYTHON "', f'{shlex.quote(sys.executable)} "'))
+    script = folder / "kohort-python"
+    text = _SCRIPT.replace('PYTHON "', f'{shlex.quote(sys.executable)} "')
+    script.write_bytes(os.fsencode(text))
     script.chmod(0o755)
     return str(script) if os.access(script, os.X_OK) else sys.executable
