@@ -66,7 +66,8 @@ IN_A_COPY = (
     "tests/log/test_full_disk.py",
     "tests/log/test_many_partitions.py",
     "tests/log/test_whose_directory.py",
-    "tests/clients/test_topics.py",
+    "tests/clients/test_records.py::test_a_hundred_topics_of_ten_partitions",
+    "tests/client/test_consumer_end.py",
     "tests/spark/test_pipeline_files.py",
 )
 # A JVM with Spark opens more than 256 files.

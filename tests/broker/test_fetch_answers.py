@@ -12,7 +12,7 @@ from kohort.broker.apis import TABLE
 from kohort.broker.fetch_answers import COPIED_BYTES, layout, response_of
 from kohort.broker.outbox import release
 from kohort.broker.sessions import Key, Wanted
-from kohort.log.files import DiskDirectory, File, Slice
+from kohort.log.files import DiskDirectory, File, FilePool, Slice
 from kohort.log.memory import MemoryDirectory
 from kohort.wire.errors import ErrorCode
 from kohort.wire.frame import response_chunks
@@ -84,6 +84,24 @@ def test_what_is_copied_into_one_answer_has_a_limit(file):
     frame = layout(11).frame(1, 0, answers, False)
     assert sum(isinstance(chunk, Slice) for chunk in frame) == 16
     release(frame)
+
+
+@pytest.mark.parametrize("parted", [None, EpochEndOffset(1, 2)], ids=["by hand", "by the codec"])
+def test_no_more_files_are_pinned_than_the_pool_may_have_open(tmp_path, parted):
+    """An answer of thousands of partitions must not take the descriptors that connections and the log need."""
+    pool = FilePool(4)
+    directory, answers = DiskDirectory(tmp_path, pool), []
+    for index in range(10):
+        file = directory.open(f"{index}.log")
+        file.append(CONTENT)
+        answers += answers_in(file, 12, [(("t", bytes(16)), index, 0, 1, 0, COPIED_BYTES + 1, parted)])
+    frame = layout(12).frame(1, 0, answers, False)
+    assert sum(isinstance(chunk, Slice) for chunk in frame) == pool.pinned == 4
+    codec, message = TABLE[1].codec(12), response_of(0, answers, False)
+    assert bytes_of(frame) == bytes_of(response_chunks(codec, 1, codec.encode_response(message)))
+    release(frame)
+    assert pool.pinned == 0
+    pool.close()
 
 
 def test_a_file_that_ends_too_early_fails_and_leaves_nothing_pinned(tmp_path):

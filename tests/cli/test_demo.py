@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -26,7 +27,12 @@ def demo(out: Path, *, without: tuple[str, ...] = (), seconds: float = 14) -> st
         f"sys.exit(main(['demo', '--seconds', '{seconds}', '--out', {str(out)!r}]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, "-c", program],
+        capture_output=True,
+        encoding="utf-8",
+        env=os.environ | {"PYTHONIOENCODING": "utf-8"},  # what is drawn is compared
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stdout

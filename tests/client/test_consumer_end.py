@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -275,7 +276,10 @@ def test_a_consumer_that_cannot_be_made_leaves_nothing(three: Kafka) -> None:
 
 
 def test_thirty_poll_loops_in_threads_close_cleanly(three: Kafka) -> None:
-    three.create_topic("many", partitions=30)
+    # Each takes ten descriptors or so, with the broker's ends: as many as fit.
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    count = 30 if allowed == resource.RLIM_INFINITY else min(30, max(allowed - 100, 50) // 15)
+    three.create_topic("many", partitions=count)
     before, stop = open_descriptors(), threading.Event()
     errors: list[BaseException] = []
     owned: dict[int, int] = {}
@@ -290,11 +294,11 @@ def test_thirty_poll_loops_in_threads_close_cleanly(three: Kafka) -> None:
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=loop, args=(number,)) for number in range(30)]
+    threads = [threading.Thread(target=loop, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
     try:
-        eventually(lambda: errors or list(owned.values()) == [1] * 30, "everybody has a partition", 120)
+        eventually(lambda: errors or list(owned.values()) == [1] * count, "everybody has a partition", 120)
     finally:
         stop.set()
         for thread in threads:

@@ -101,7 +101,7 @@ class Layout:
                     run.append(part(index, error, end, end, start, told, size))
                 else:
                     run.append(part(index, error, end, end, told, size))
-                if size > room and isinstance(records, Slice):
+                if size > room and isinstance(records, Slice) and records.file.may_be_pinned:
                     records.file.pin()
                     chunks += (b"".join(run), records)
                     run = []
@@ -148,10 +148,12 @@ class Layout:
         chunks = response_chunks(codec_, correlation_id, codec_.encode_response(response))
         pinned: list[Chunk] = []
         try:
-            for chunk in chunks:
-                if isinstance(chunk, Slice):
+            for number, chunk in enumerate(chunks):
+                if isinstance(chunk, Slice) and chunk.file.may_be_pinned:
                     chunk.file.pin()
                     pinned.append(chunk)
+                elif isinstance(chunk, Slice):
+                    chunks[number] = b"".join(_copy(chunk))
         except OSError:
             release(pinned)
             raise

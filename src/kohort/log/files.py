@@ -65,6 +65,10 @@ class File(Protocol):
     def unpin(self) -> None: ...
     @property
     def is_pinned(self) -> bool: ...
+    @property
+    def may_be_pinned(self) -> bool:
+        """False while so many are that one more would take a descriptor that others need."""
+
     def close(self) -> None: ...
     def delete(self) -> None:
         """Gone from the directory at once; who has it pinned may read on until unpin."""
@@ -117,10 +121,11 @@ class FilePool:
     are never closed.
     """
 
-    __slots__ = ("_files", "limit")
+    __slots__ = ("_files", "limit", "pinned")
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = files_that_fit() if limit is None else limit
+        self.pinned = 0
         self._files: deque[DiskFile] = deque()
 
     def __len__(self) -> int:
@@ -184,6 +189,10 @@ class DiskFile:
     @property
     def is_pinned(self) -> bool:
         return self.pins > 0
+
+    @property
+    def may_be_pinned(self) -> bool:
+        return self.pins > 0 or self._pool is None or self._pool.pinned < self._pool.limit
 
     @property
     def fd(self) -> int | None:
@@ -259,12 +268,17 @@ class DiskFile:
         if self._fd < 0:
             self._open()
         self.pins += 1
+        if self.pins == 1 and self._pool is not None:
+            self._pool.pinned += 1
 
     def unpin(self) -> None:
         assert self.pins > 0, f"{self._path} is not pinned"
         self.pins -= 1
-        if self.pins == 0 and (self.deleted or self._pool is None):
-            self.close()
+        if self.pins == 0:
+            if self._pool is not None:
+                self._pool.pinned -= 1
+            if self.deleted or self._pool is None:
+                self.close()
 
     def close(self) -> None:
         if self._fd >= 0 and self.pins == 0:

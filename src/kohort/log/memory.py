@@ -85,6 +85,10 @@ class MemoryFile:
     def is_pinned(self) -> bool:
         return False
 
+    @property
+    def may_be_pinned(self) -> bool:
+        return True
+
     def unpin(self) -> None:
         pass
 
