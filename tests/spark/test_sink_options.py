@@ -135,7 +135,10 @@ def test_option_names_ignore_case_and_kafka_settings_reach_the_producer() -> Non
             "unknown option linger.ms: settings of Kafka are written as kafka.linger.ms",
         ),
         ({**BOOTSTRAP, "kafka.linger.m": "5"}, "settings of the producer: unknown setting linger.m"),
-        ({**BOOTSTRAP, "kafka.acks": "1"}, "enable.idempotence needs acks=all"),
+        (
+            {**BOOTSTRAP, "kafka.acks": "1", "kafka.enable.idempotence": "true"},
+            "enable.idempotence needs acks=all",
+        ),
     ],
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, str], text: str) -> None:
