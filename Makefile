@@ -41,7 +41,7 @@ format: setup ## let ruff put the code in order
 	$(BIN)/ruff format .
 
 messages: setup ## src/kohort/wire/messages from src/kohort/wire/schema
-	$(BIN)/python -m kohort.wire.generate
+	$(BIN)/python -m kohort.wire.compiler.generate
 
 supported: setup ## SUPPORTED.md and the settings in docs/ from the tables that the code runs on
 	$(BIN)/python -m kohort.cli.supported > SUPPORTED.md

@@ -112,14 +112,14 @@ def consume_kohort_views(address: str, topic: str, count: int) -> Meter:
 
 def consume_ceiling(address: str, topic: str, count: int) -> Meter:
     """What this machine allows: the same answers into one buffer that is used again, decompressed but never decoded."""
-    from kohort.client.connection import Connection
-    from kohort.client.fetch_buffer import BULK_FETCH_BYTES
-    from kohort.wire.compile import codec
-    from kohort.wire.compression import decompress_into
+    from kohort.client.consume.fetch_buffer import BULK_FETCH_BYTES
+    from kohort.client.io.connection import Connection
+    from kohort.wire.compiler.compile import codec
     from kohort.wire.frame import read_response_header
     from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
     from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-    from kohort.wire.records import HEADER_SIZE, iter_batches
+    from kohort.wire.records.batch import HEADER_SIZE, iter_batches
+    from kohort.wire.records.compression import decompress_into
 
     meter, layout = Meter(count), codec(FetchRequest.API_KEY, 18)
     room, unpacked = memoryview(bytearray(2 * BULK_FETCH_BYTES)), memoryview(bytearray(1 << 27))

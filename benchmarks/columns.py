@@ -13,12 +13,12 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from kohort.client.records import Records
-from kohort.wire import columns
-from kohort.wire.arrow_encode import outgoing_records
-from kohort.wire.columns import decode_columns, encode_batch_columns
-from kohort.wire.compression import Compression
-from kohort.wire.payload import encode_records
-from kohort.wire.records import Record, assign, encode_batch, iter_records
+from kohort.wire.records import columns
+from kohort.wire.records.arrow_encode import outgoing_records
+from kohort.wire.records.batch import Record, assign, encode_batch, iter_records
+from kohort.wire.records.columns import decode_columns, encode_batch_columns
+from kohort.wire.records.compression import Compression
+from kohort.wire.records.payload import encode_records
 
 T = 1_700_000_000_000
 SECONDS_PER_FIGURE = 0.5

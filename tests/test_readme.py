@@ -104,9 +104,8 @@ def test_a_wheel_is_made_and_installed_as_the_readme_says(tmp_path: Path) -> Non
     pip(make, "--no-build-isolation")
     place = tmp_path / "site"
     pip(install, "--no-deps", "--target", str(place))
-    program = (
-        "import kohort, kohort.wire.compile as c; c.codec(3, 1); print(kohort.__file__, kohort.__version__)"
-    )
+    codec = "from kohort.wire.compiler.compile import codec; codec(3, 1)"
+    program = f"import kohort; {codec}; print(kohort.__file__, kohort.__version__)"
     ran = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

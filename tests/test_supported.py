@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kohort.broker.apis import TABLE
+from kohort.broker.apis.table import TABLE
 from kohort.cli.supported import page
-from kohort.wire.notation import all_apis
+from kohort.wire.compiler.notation import all_apis
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,6 +35,6 @@ def test_the_table_serves_what_the_issue_asks_for():
 
 
 def test_the_state_diagram_in_the_docs_is_drawn_from_the_table():
-    from kohort.coordinator.state import diagram
+    from kohort.coordinator.classic.state import diagram
 
     assert diagram().strip() in (ROOT / "docs" / "groups.md").read_text("utf-8")

@@ -30,19 +30,9 @@ if TYPE_CHECKING:
     from kohort.client.admin_types import NewTopic as NewTopic
     from kohort.client.admin_types import PartitionDescription as PartitionDescription
     from kohort.client.admin_types import TopicDescription as TopicDescription
-    from kohort.client.assignors import Assignment as Assignment
-    from kohort.client.assignors import Assignor as Assignor
-    from kohort.client.assignors import CooperativeStickyAssignor as CooperativeStickyAssignor
-    from kohort.client.assignors import RangeAssignor as RangeAssignor
-    from kohort.client.assignors import RebalanceProtocol as RebalanceProtocol
-    from kohort.client.assignors import RoundRobinAssignor as RoundRobinAssignor
-    from kohort.client.assignors import StickyAssignor as StickyAssignor
-    from kohort.client.assignors import Subscription as Subscription
-    from kohort.client.assignors import TopicPartitions as TopicPartitions
     from kohort.client.async_admin import AsyncAdmin as AsyncAdmin
     from kohort.client.async_consumer import AsyncConsumer as AsyncConsumer
     from kohort.client.async_producer import AsyncProducer as AsyncProducer
-    from kohort.client.batch import BatchMemberFailed as BatchMemberFailed
     from kohort.client.consumer import Consumer as Consumer
     from kohort.client.errors import AuthenticationFailed as AuthenticationFailed
     from kohort.client.errors import AuthorizationFailed as AuthorizationFailed
@@ -63,10 +53,20 @@ if TYPE_CHECKING:
     from kohort.client.errors import TimedOut as TimedOut
     from kohort.client.errors import Wakeup as Wakeup
     from kohort.client.errors import WrongArgument as WrongArgument
-    from kohort.client.outgoing import ProducerRecord as ProducerRecord
+    from kohort.client.group.assignors import Assignment as Assignment
+    from kohort.client.group.assignors import Assignor as Assignor
+    from kohort.client.group.assignors import CooperativeStickyAssignor as CooperativeStickyAssignor
+    from kohort.client.group.assignors import RangeAssignor as RangeAssignor
+    from kohort.client.group.assignors import RebalanceProtocol as RebalanceProtocol
+    from kohort.client.group.assignors import RoundRobinAssignor as RoundRobinAssignor
+    from kohort.client.group.assignors import StickyAssignor as StickyAssignor
+    from kohort.client.group.assignors import Subscription as Subscription
+    from kohort.client.group.assignors import TopicPartitions as TopicPartitions
+    from kohort.client.produce.arrow import WrittenRange as WrittenRange
+    from kohort.client.produce.batch import BatchMemberFailed as BatchMemberFailed
+    from kohort.client.produce.outgoing import ProducerRecord as ProducerRecord
     from kohort.client.producer import Delivery as Delivery
     from kohort.client.producer import Producer as Producer
-    from kohort.client.producer_arrow import WrittenRange as WrittenRange
     from kohort.client.records import Record as Record
     from kohort.client.records import Records as Records
     from kohort.client.types import GroupMetadata as GroupMetadata
@@ -92,7 +92,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "PartitionDescription",
         "TopicDescription",
     ),
-    "client.assignors": (
+    "client.group.assignors": (
         "Assignment",
         "Assignor",
         "CooperativeStickyAssignor",
@@ -106,7 +106,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "client.async_admin": ("AsyncAdmin",),
     "client.async_consumer": ("AsyncConsumer",),
     "client.async_producer": ("AsyncProducer",),
-    "client.batch": ("BatchMemberFailed",),
+    "client.produce.batch": ("BatchMemberFailed",),
     "client.consumer": ("Consumer",),
     "client.errors": (
         "AuthenticationFailed",
@@ -129,9 +129,9 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "Wakeup",
         "WrongArgument",
     ),
-    "client.outgoing": ("ProducerRecord",),
+    "client.produce.outgoing": ("ProducerRecord",),
     "client.producer": ("Delivery", "Producer"),
-    "client.producer_arrow": ("WrittenRange",),
+    "client.produce.arrow": ("WrittenRange",),
     "client.records": ("Record", "Records"),
     "client.types": (
         "GroupMetadata",

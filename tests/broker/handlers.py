@@ -8,18 +8,18 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
-from kohort.broker import configs
-from kohort.broker.apis import TABLE
+from kohort.broker.apis import configs
+from kohort.broker.apis.fetch_sessions import FetchSessions
+from kohort.broker.apis.table import TABLE
 from kohort.broker.broker import Broker
-from kohort.broker.call import Call, Encoded
 from kohort.broker.config import BrokerConfig
-from kohort.broker.outbox import release
-from kohort.broker.sessions import FetchSessions
-from kohort.log.files import Slice
+from kohort.broker.net.call import Call, Encoded
+from kohort.broker.net.outbox import release
+from kohort.log.storage.files import Slice
 from kohort.log.store import Store
 from kohort.wire.frame import read_response_header
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kohort.wire.records import Record, encode_batch, read_header
+from kohort.wire.records.batch import Record, encode_batch, read_header
 from kohort.wire.struct import Message
 
 NOW_MS = 1_700_000_000_000

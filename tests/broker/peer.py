@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kohort.wire.payload import Record
-from kohort.wire.records import encode_batch, iter_batches, iter_records
+from kohort.wire.records.batch import encode_batch, iter_batches, iter_records
+from kohort.wire.records.payload import Record
 
 PATIENCE_S = 120.0  # for what never comes: a machine may be slow
 LONG_POLL_MS = 600_000  # for a fetch that something is to wake

@@ -6,9 +6,10 @@ import importlib
 
 import pytest
 
-from kohort.broker import apis, running
-from kohort.client.connection import Connection
-from kohort.wire.notation import all_apis
+from kohort.broker import running
+from kohort.broker.apis import table as apis
+from kohort.client.io.connection import Connection
+from kohort.wire.compiler.notation import all_apis
 
 ADMIN = (2, 3, 19, 20, 21, 22, 23, 32, 33, 35, 37, 43, 44, 46, 60, 61, 74, 75)
 

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.broker import running
 from kohort.broker.clock import Clock
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -20,7 +20,7 @@ from kohort.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kohort.wire.messages.sync_group import SyncGroupRequest
-from kohort.wire.records import BatchHeader, crc_is_good, iter_batches
+from kohort.wire.records.batch import BatchHeader, crc_is_good, iter_batches
 from tests.broker.peer import create_topic, fetch
 from tests.clients.process import eventually
 

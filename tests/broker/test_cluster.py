@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker.cluster import CLUSTER_OPERATIONS, NOT_ASKED
+from kohort.broker.apis.cluster import CLUSTER_OPERATIONS, NOT_ASKED
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_cluster import DescribeClusterRequest
 from kohort.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest

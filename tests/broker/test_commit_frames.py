@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.broker import commit_frames, running
-from kohort.broker.commit_frames import CommitCodec, LaidOutRequest
-from kohort.client.connection import Connection
-from kohort.wire.compile import codec
+from kohort.broker import running
+from kohort.broker.groups import commit_frames
+from kohort.broker.groups.commit_frames import CommitCodec, LaidOutRequest
+from kohort.client.io.connection import Connection
+from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import BadFrame, ErrorCode
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest

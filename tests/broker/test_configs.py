@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker.configs import Operation, ResourceType
+from kohort.broker.apis.configs import Operation, ResourceType
 from kohort.settings import Kind, Source
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import alter_configs as legacy

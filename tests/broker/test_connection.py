@@ -9,9 +9,9 @@ import struct
 import pytest
 
 from kohort.broker import running
-from kohort.broker.connection import MOST_SPARES
-from kohort.client.connection import Connection
-from kohort.wire.compile import codec
+from kohort.broker.net.connection import MOST_SPARES
+from kohort.client.io.connection import Connection
+from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.frame import request_frame
 from kohort.wire.messages.api_versions import ApiVersionsRequest

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from kohort.broker import running
-from kohort.broker.apis import TABLE
-from kohort.broker.call import Call
-from kohort.broker.fetch import _Fetch
-from kohort.broker.sessions import FetchSessions
-from kohort.client.connection import Connection
+from kohort.broker.apis.fetch import _Fetch
+from kohort.broker.apis.fetch_sessions import FetchSessions
+from kohort.broker.apis.table import TABLE
+from kohort.broker.net.call import Call
+from kohort.client.io.connection import Connection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kohort.wire.messages.metadata import MetadataRequest
-from kohort.wire.records import iter_batches
+from kohort.wire.records.batch import iter_batches
 from tests.broker.handlers import Node
 from tests.broker.peer import LONG_POLL_MS, batch_of, create_topic, fetch, fetch_request, produce, values_in
 

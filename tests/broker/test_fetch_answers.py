@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.broker.apis import TABLE
-from kohort.broker.fetch_answers import COPIED_BYTES, layout, response_of
-from kohort.broker.outbox import release
-from kohort.broker.sessions import Key, Wanted
-from kohort.log.files import DiskDirectory, File, FilePool, Slice
-from kohort.log.memory import MemoryDirectory
+from kohort.broker.apis.fetch_answers import COPIED_BYTES, layout, response_of
+from kohort.broker.apis.fetch_sessions import Key, Wanted
+from kohort.broker.apis.table import TABLE
+from kohort.broker.net.outbox import release
+from kohort.log.storage.files import DiskDirectory, File, FilePool, Slice
+from kohort.log.storage.memory import MemoryDirectory
 from kohort.wire.errors import ErrorCode
 from kohort.wire.frame import response_chunks
 from kohort.wire.messages.fetch import EpochEndOffset

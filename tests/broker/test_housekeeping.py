@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kohort.broker import running
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kohort.wire.records import iter_batches, iter_records
+from kohort.wire.records.batch import iter_batches, iter_records
 from tests.broker.peer import batch_of, create_topic, fetch, produce
 from tests.clients.process import eventually
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import running
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.messages.delete_records import (

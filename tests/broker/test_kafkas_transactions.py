@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import running
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.coordinator.records import CommittedOffset, offset_records, offset_tombstone
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
@@ -23,7 +23,13 @@ from kohort.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from kohort.wire.records import ControlKind, assign, encode_control_batch, encode_pairs_batch, read_header
+from kohort.wire.records.batch import (
+    ControlKind,
+    assign,
+    encode_control_batch,
+    encode_pairs_batch,
+    read_header,
+)
 from tests.broker.peer import create_topic
 
 OFFSETS = "__consumer_offsets"

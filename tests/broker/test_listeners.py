@@ -12,7 +12,7 @@ import pytest
 
 from kohort.broker import running
 from kohort.broker.listeners import Address, bind_address, parse
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.settings import SettingError
 from kohort.testing import Kafka
 from kohort.wire.messages.describe_cluster import DescribeClusterRequest

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from kohort.broker import running
-from kohort.broker.apis import TABLE
+from kohort.broker.apis.table import TABLE
 from kohort.broker.missing import _APIS, Missing
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest

@@ -7,14 +7,14 @@ import struct
 import pytest
 
 from kohort.broker import running
-from kohort.client.connection import Connection
-from kohort.wire.compression import Compression
+from kohort.client.io.connection import Connection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest
 from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kohort.wire.payload import Record
-from kohort.wire.records import encode_batch, iter_batches, read_header
+from kohort.wire.records.batch import encode_batch, iter_batches, read_header
+from kohort.wire.records.compression import Compression
+from kohort.wire.records.payload import Record
 from tests.broker.peer import batch_of, create_topic, fetch, produce, produce_request, records_of, values_in
 
 NOW = 1_700_000_000_000

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from kohort.broker import running
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.testing import Kafka
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest

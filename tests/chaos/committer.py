@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,

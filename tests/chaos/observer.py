@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

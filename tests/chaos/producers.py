@@ -11,10 +11,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest
-from kohort.wire.records import iter_batches, iter_records
+from kohort.wire.records.batch import iter_batches, iter_records
 from tests.broker.peer import batch_of, create_topic, fetch, produce_request
 
 MAX_IN_FLIGHT = 5  # what a broker remembers of an idempotent producer

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.wire.messages.metadata import MetadataRequest
 from tests.broker.peer import create_topic
 from tests.chaos.producers import ConfluentProducer, Ledger, RawProducer, TopicMaker, Worker

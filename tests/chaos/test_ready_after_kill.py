@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kohort.wire.records import crc_is_good, iter_batches
+from kohort.wire.records.batch import crc_is_good, iter_batches
 from tests.broker.peer import batch_of, create_topic, fetch, produce
 from tests.clients.process import BrokerProcess
 

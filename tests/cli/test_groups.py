@@ -16,7 +16,7 @@ import pytest
 from kohort import Admin, Consumer
 from kohort.broker import running
 from kohort.cli.main import main
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.broker.peer import create_topic

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kohort.cli.main import main
-from kohort.client.consumer_protocol import Assignment, encode_assignment
+from kohort.client.group.consumer_protocol import Assignment, encode_assignment
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.consumer_group_describe import (

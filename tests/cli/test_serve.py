@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.wire.messages.metadata import MetadataRequest
 from tests.broker.peer import batch_of, create_topic, fetch, produce, values_in
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from kohort.client.assignors import Assignment, Assignor, Subscription, TopicPartitions
+from kohort.client.group.assignors import Assignment, Assignor, Subscription, TopicPartitions
 from kohort.client.types import TopicPartition
 
 Owned = dict[str, set[TopicPartition]]

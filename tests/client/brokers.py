@@ -38,8 +38,8 @@ from kohort.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from kohort.wire.payload import Record
-from kohort.wire.records import HEADER_SIZE, encode_batch, read_header
+from kohort.wire.records.batch import HEADER_SIZE, encode_batch, read_header
+from kohort.wire.records.payload import Record
 from tests.client.scripted import Received, ScriptedCluster, Versions
 
 EARLIEST = -2

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from kohort.client.config import CONSUMER, ConsumerConfig, read_config
-from kohort.client.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Outbox, Send
-from kohort.client.engine import Engine
+from kohort.client.core.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Outbox, Send
+from kohort.client.io.engine import Engine
 from kohort.wire.messages.heartbeat import HeartbeatRequest
 from kohort.wire.struct import Message
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.effects import Answer, Failure, FailureKind, Send
-from kohort.client.fetcher import Fetcher
-from kohort.client.metadata import Metadata
-from kohort.client.subscription import PartitionState, Position, Subscription
+from kohort.client.consume.fetcher import Fetcher
+from kohort.client.core.effects import Answer, Failure, FailureKind, Send
+from kohort.client.core.metadata import Metadata
+from kohort.client.offsets.subscription import PartitionState, Position, Subscription
 from kohort.client.types import TopicPartition
-from kohort.wire.compile import codec
+from kohort.wire.compiler.compile import codec
 from kohort.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -30,8 +30,8 @@ from kohort.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kohort.wire.payload import Record
-from kohort.wire.records import encode_batch
+from kohort.wire.records.batch import encode_batch
+from kohort.wire.records.payload import Record
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 SESSION = 77

@@ -7,14 +7,14 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from kohort.client.assignors import load_assignors
-from kohort.client.callbacks import CallbackKind
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.effects import Answer, Failure, FailureKind, Outbox, Send
-from kohort.client.group_coordinator import GroupCoordinator
-from kohort.client.membership import Membership
-from kohort.client.metadata import Metadata
-from kohort.client.subscription import Subscription
+from kohort.client.core.effects import Answer, Failure, FailureKind, Outbox, Send
+from kohort.client.core.metadata import Metadata
+from kohort.client.group.assignors import load_assignors
+from kohort.client.group.callbacks import CallbackKind
+from kohort.client.group.coordinator import GroupCoordinator
+from kohort.client.group.membership import Membership
+from kohort.client.offsets.subscription import Subscription
 from kohort.client.types import TopicPartition
 from kohort.coordinator import events as ev
 from kohort.coordinator.effects import Append, Reply, SetTimer

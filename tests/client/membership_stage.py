@@ -6,21 +6,21 @@ import logging
 import threading
 from typing import Any, ClassVar
 
-from kohort.client.assignors import Assignor, RebalanceProtocol, load_assignors
-from kohort.client.assignors.assignor import TopicPartitions
 from kohort.client.config import CONSUMER, ConsumerConfig, read_config
-from kohort.client.consumer_protocol import (
+from kohort.client.core.effects import ANY_NODE, Answer, Failure, Outbox, Send
+from kohort.client.core.metadata import Metadata
+from kohort.client.group.assignors import Assignor, RebalanceProtocol, load_assignors
+from kohort.client.group.assignors.assignor import TopicPartitions
+from kohort.client.group.consumer_protocol import (
     Assignment,
     decode_assignment,
     decode_subscription,
 )
-from kohort.client.effects import ANY_NODE, Answer, Failure, Outbox, Send
-from kohort.client.group_coordinator import GroupCoordinator
-from kohort.client.membership import Membership
-from kohort.client.metadata import Metadata
-from kohort.client.subscription import Mode, Subscription
+from kohort.client.group.coordinator import GroupCoordinator
+from kohort.client.group.membership import Membership
+from kohort.client.offsets.subscription import Mode, Subscription
 from kohort.client.types import TopicPartition
-from kohort.wire.compile import codec
+from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.metadata import (
     MetadataResponse,

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kohort.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
-from kohort.client.commits import Commits
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.effects import Answer, Failure, FailureKind, Send
-from kohort.client.group_coordinator import GroupCoordinator
-from kohort.client.metadata import Metadata
-from kohort.client.positions import Positions
-from kohort.client.subscription import PartitionState, Position, Subscription
+from kohort.client.core.cluster import Cluster, Node, PartitionInfo, TopicInfo
+from kohort.client.core.effects import Answer, Failure, FailureKind, Send
+from kohort.client.core.metadata import Metadata
+from kohort.client.group.coordinator import GroupCoordinator
+from kohort.client.offsets.commits import Commits
+from kohort.client.offsets.positions import Positions
+from kohort.client.offsets.subscription import PartitionState, Position, Subscription
 from kohort.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
-from kohort.wire.compile import codec
+from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.wire.messages.list_offsets import (

@@ -6,17 +6,17 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kohort.client.accumulator import Accumulator, NoRoom
-from kohort.client.batch import Placed
-from kohort.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
 from kohort.client.config import ProducerConfig
-from kohort.client.effects import Answer, Failure, FailureKind, Outbox, Send
-from kohort.client.fast_send import fast_send
-from kohort.client.merging import most_together
-from kohort.client.metadata import Metadata
-from kohort.client.outgoing import Outgoing
-from kohort.client.partitioners import STICKY
-from kohort.client.sender import Sender
+from kohort.client.core.cluster import Cluster, Node, PartitionInfo, TopicInfo
+from kohort.client.core.effects import Answer, Failure, FailureKind, Outbox, Send
+from kohort.client.core.metadata import Metadata
+from kohort.client.produce.accumulator import Accumulator, NoRoom
+from kohort.client.produce.batch import Placed
+from kohort.client.produce.fast_send import fast_send
+from kohort.client.produce.merging import most_together
+from kohort.client.produce.outgoing import Outgoing
+from kohort.client.produce.partitioners import STICKY
+from kohort.client.produce.sender import Sender
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.init_producer_id import InitProducerIdResponse
 from kohort.wire.messages.produce import (
@@ -28,7 +28,7 @@ from kohort.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kohort.wire.records import BatchHeader, iter_records, read_header
+from kohort.wire.records.batch import BatchHeader, iter_records, read_header
 
 TOPIC_ID = bytes(range(16))
 Produced = tuple[BatchHeader, list[bytes | None]]

@@ -25,7 +25,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from kohort.wire.compile import codec
+from kohort.wire.compiler.compile import codec
+from kohort.wire.compiler.notation import all_apis
 from kohort.wire.errors import ErrorCode
 from kohort.wire.frame import body_of, read_request_header, response_chunks
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -35,7 +36,6 @@ from kohort.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kohort.wire.notation import all_apis
 from kohort.wire.struct import ZERO_UUID, Message
 
 METADATA, API_VERSIONS = 3, 18

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from kohort.client.accumulator import GROWTH, MOST_GROWTH, NoRoom
-from kohort.client.batch import BatchMemberFailed, Placed
-from kohort.client.fast_send import fast_send
-from kohort.client.merging import MOST_BYTES
+from kohort.client.produce.accumulator import GROWTH, MOST_GROWTH, NoRoom
+from kohort.client.produce.batch import BatchMemberFailed, Placed
+from kohort.client.produce.fast_send import fast_send
+from kohort.client.produce.merging import MOST_BYTES
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import BatchIndexAndErrorMessage
 from tests.client.producing import Core, cluster, outcome, parts, produced, values
@@ -276,7 +276,7 @@ def test_a_partition_whose_node_is_busy_gets_no_more_of_the_records_without_a_ke
 
 
 def test_partitions_without_a_leader_get_no_records_that_have_a_choice() -> None:
-    from kohort.client.cluster import Cluster, PartitionInfo, TopicInfo
+    from kohort.client.core.cluster import Cluster, PartitionInfo, TopicInfo
 
     core = plain(partitions=3, batch_size=100, jitter=random.Random(1).random)
     known = core.metadata.cluster

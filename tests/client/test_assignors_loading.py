@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from kohort.client.assignors import (
+from kohort.client.group.assignors import (
     Assignment,
     Assignor,
     CooperativeStickyAssignor,
@@ -109,7 +109,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         ([], "is empty; name at least one of range"),
         (["no.such.module:Assignor"], "'no.such.module:Assignor' cannot be loaded: No module named 'no'"),
         ([f"{__name__}:NotThere"], "cannot be loaded: .* has no attribute 'NotThere'"),
-        (["builtins:dict"], "is no assignor; subclass kohort.client.assignors.Assignor"),
+        (["builtins:dict"], "is no assignor; subclass kohort.client.group.assignors.Assignor"),
         ([dict], "is no assignor"),
         ([Nameless], "Nameless has no name; give the class a `name`"),
     ],

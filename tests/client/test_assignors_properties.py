@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.client.assignors import (
+from kohort.client.group.assignors import (
     Assignment,
     Assignor,
     CooperativeStickyAssignor,

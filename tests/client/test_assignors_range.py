@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.client.assignors import RangeAssignor, TopicPartitions
+from kohort.client.group.assignors import RangeAssignor, TopicPartitions
 from tests.client.assignor_groups import parts, shown, wants
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.client.assignors import RoundRobinAssignor, Subscription, TopicPartitions
+from kohort.client.group.assignors import RoundRobinAssignor, Subscription, TopicPartitions
 from tests.client.assignor_groups import shown, wants
 
 

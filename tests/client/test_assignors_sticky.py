@@ -8,15 +8,15 @@ from time import process_time
 
 import pytest
 
-from kohort.client.assignors import (
+from kohort.client.group.assignors import (
     Assignment,
     CooperativeStickyAssignor,
     StickyAssignor,
     Subscription,
     TopicPartitions,
 )
-from kohort.client.assignors.claims import Claim
-from kohort.client.assignors.sticky import claim_in_user_data, encode_claim
+from kohort.client.group.assignors.claims import Claim
+from kohort.client.group.assignors.sticky import claim_in_user_data, encode_claim
 from tests.client.assignor_groups import Group, parts, shown, wants
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.effects import FailureKind
+from kohort.client.core.effects import FailureKind
 from kohort.client.errors import (
     AuthenticationFailed,
     AuthorizationFailed,

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.client.effects import FailureKind, Lane
+from kohort.client.core.effects import FailureKind, Lane
+from kohort.client.core.operation import Operation
 from kohort.client.errors import (
     CommitFailed,
     RetriableCommitFailed,
     TimedOut,
 )
-from kohort.client.offset_requests import Offsets
-from kohort.client.operation import Operation
+from kohort.client.offsets.offset_requests import Offsets
 from kohort.client.types import GroupMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode
 from tests.client.offsets import COORDINATOR, ORDERS_0, ORDERS_1, Question, World, at, topic_id

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.client.consumer_protocol import (
+from kohort.client.group.consumer_protocol import (
     Assignment,
     BadConsumerProtocol,
     Subscription,

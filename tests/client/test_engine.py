@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from kohort.broker.running import running
-from kohort.client.async_engine import AsyncEngine
-from kohort.client.driving import run_steps_async
-from kohort.client.effects import Lane
-from kohort.client.engine import Engine
+from kohort.client.core.effects import Lane
+from kohort.client.core.steps import Steps
 from kohort.client.errors import ClosedClient, Wakeup
-from kohort.client.steps import Steps
+from kohort.client.io.async_engine import AsyncEngine
+from kohort.client.io.driving import run_steps_async
+from kohort.client.io.engine import Engine
 from kohort.client.types import TopicPartition
 from kohort.wire.messages.heartbeat import HeartbeatResponse
 from tests.client.driving import HEARTBEAT, PATIENCE_MS, Asker, GroupAsker, config_for, driven, soon

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.effects import FailureKind
-from kohort.client.fetch_session import MAX_EPOCH, FetchSession
+from kohort.client.consume.fetch_session import MAX_EPOCH, FetchSession
+from kohort.client.core.effects import FailureKind
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.fetch import FetchResponse

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.subscription import EARLIEST, Position
+from kohort.client.offsets.subscription import EARLIEST, Position
 from kohort.client.types import TopicPartition
-from kohort.wire.compression import Compression
-from kohort.wire.records import iter_records, read_header, rebuild
+from kohort.wire.records.batch import iter_records, read_header, rebuild
+from kohort.wire.records.compression import Compression
 from tests.client.fetching import ORDERS_0, ORDERS_1, World, batch, data, offsets_asked
 
 BOTH = {ORDERS_0: 1, ORDERS_1: 1}

@@ -8,11 +8,11 @@ import pytest
 
 from kohort.broker import running
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.connection import Connection
-from kohort.client.effects import Answer, Send
-from kohort.client.fetcher import Fetcher
-from kohort.client.metadata import Metadata
-from kohort.client.subscription import Position, Subscription
+from kohort.client.consume.fetcher import Fetcher
+from kohort.client.core.effects import Answer, Send
+from kohort.client.core.metadata import Metadata
+from kohort.client.io.connection import Connection
+from kohort.client.offsets.subscription import Position, Subscription
 from kohort.client.types import TopicPartition
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

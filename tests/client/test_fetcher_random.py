@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from kohort.client.effects import FailureKind
+from kohort.client.core.effects import FailureKind
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.fetch import PartitionData
-from kohort.wire.records import ControlKind, encode_control_batch
+from kohort.wire.records.batch import ControlKind, encode_control_batch
 from tests.client.fetching import World, batch, data
 
 PARTITIONS = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("clicks", 0)]

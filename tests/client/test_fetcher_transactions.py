@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.fetch_buffer import Piece
-from kohort.client.subscription import PartitionState, Position
-from kohort.wire.records import ControlKind, encode_control_batch
+from kohort.client.consume.fetch_buffer import Piece
+from kohort.client.offsets.subscription import PartitionState, Position
+from kohort.wire.records.batch import ControlKind, encode_control_batch
 from tests.client.fetching import ORDERS_0, ORDERS_1, World, batch, data, offsets_asked
 
 BOTH = {ORDERS_0: 1, ORDERS_1: 1}

@@ -7,12 +7,12 @@ import resource
 
 import pytest
 
-from kohort.client.framing import MOST_KEPT, SCRATCH_BYTES, ChunkWriter, FrameReader, request_chunks
-from kohort.wire.compile import codec
+from kohort.client.io.framing import MOST_KEPT, SCRATCH_BYTES, ChunkWriter, FrameReader, request_chunks
+from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import BadFrame
 from kohort.wire.frame import body_of, read_request_header, request_frame
 from kohort.wire.messages.heartbeat import HeartbeatRequest
-from kohort.wire.rooms import LEAST, MAPPED
+from kohort.wire.records.buffer_pool import LEAST, MAPPED
 
 
 class Stream:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.cluster import Node
 from kohort.client.config import CONSUMER, ConsumerConfig, read_config
-from kohort.client.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Outbox
+from kohort.client.core.cluster import Node
+from kohort.client.core.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Outbox
+from kohort.client.core.metadata import Metadata
 from kohort.client.errors import AuthorizationFailed
-from kohort.client.group_coordinator import GroupCoordinator
-from kohort.client.metadata import Metadata
+from kohort.client.group.coordinator import GroupCoordinator
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.wire.messages.metadata import MetadataResponse, MetadataResponseBroker

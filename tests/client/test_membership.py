@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.assignors import Assignor, RebalanceProtocol, load_assignors
-from kohort.client.assignors.assignor import TopicPartitions
-from kohort.client.backoff import Backoff
-from kohort.client.callbacks import CallbackKind, Callbacks, names
-from kohort.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.effects import Answer, Lane, Outbox
+from kohort.client.core.backoff import Backoff
+from kohort.client.core.cluster import Cluster, Node, PartitionInfo, TopicInfo
+from kohort.client.core.effects import Answer, Lane, Outbox
+from kohort.client.core.metadata import Metadata
 from kohort.client.errors import IllegalState
-from kohort.client.group_coordinator import GroupCoordinator
-from kohort.client.heartbeats import Heartbeats
-from kohort.client.leadership import difference, snapshot, topic_partitions
-from kohort.client.membership import Membership, State
-from kohort.client.membership_state import TRANSITIONS
-from kohort.client.membership_words import code_name, refusal, seconds
-from kohort.client.metadata import Metadata
-from kohort.client.subscription import Subscription
+from kohort.client.group.assignors import Assignor, RebalanceProtocol, load_assignors
+from kohort.client.group.assignors.assignor import TopicPartitions
+from kohort.client.group.callbacks import CallbackKind, Callbacks, names
+from kohort.client.group.coordinator import GroupCoordinator
+from kohort.client.group.heartbeats import Heartbeats
+from kohort.client.group.leadership import difference, snapshot, topic_partitions
+from kohort.client.group.membership import Membership, State
+from kohort.client.group.membership_state import TRANSITIONS
+from kohort.client.group.membership_words import code_name, refusal, seconds
+from kohort.client.offsets.subscription import Subscription
 from kohort.client.types import GroupMetadata, TopicPartition
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode

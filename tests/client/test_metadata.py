@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kohort.client.cluster import NO_NODE, Node
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.effects import ANY_NODE, Answer, Failure, FailureKind, Outbox, Send
-from kohort.client.metadata import Metadata
+from kohort.client.core.cluster import NO_NODE, Node
+from kohort.client.core.effects import ANY_NODE, Answer, Failure, FailureKind, Outbox, Send
+from kohort.client.core.metadata import Metadata
 from kohort.client.types import TopicPartition
-from kohort.wire.compile import codec
+from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.metadata import (
     MetadataResponse,

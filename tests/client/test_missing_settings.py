@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, KohortError, Producer, SettingError
-from kohort.client import consumer, missing_settings, outgoing
+from kohort.client import consumer
 from kohort.client.config import ADMIN, CONSUMER, PRODUCER, SECURITY_OBJECTS, read_config
-from kohort.client.missing_settings import NO_EFFECT, OTHER_NAMES, REFUSED
+from kohort.client.core import missing_settings
+from kohort.client.core.missing_settings import NO_EFFECT, OTHER_NAMES, REFUSED
+from kohort.client.produce import outgoing
 from kohort.settings import Table
 
 SERVERS = {"bootstrap.servers": "a:9092"}

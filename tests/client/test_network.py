@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from kohort.client.effects import ANY_NODE, FailureKind, Lane, Send
-from kohort.client.network import parse_address
-from kohort.client.reactor import Found, SelectorReactor
+from kohort.client.core.effects import ANY_NODE, FailureKind, Lane, Send
+from kohort.client.io.network import parse_address
+from kohort.client.io.reactor import Found, SelectorReactor
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.api_versions import ApiVersionsResponse

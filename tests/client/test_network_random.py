@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from kohort.client.effects import ANY_NODE, Answer, Lane
+from kohort.client.core.effects import ANY_NODE, Answer, Lane
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.client.driving import HEARTBEAT, PATIENCE_MS, Driven, driven
 from tests.client.scripted import (

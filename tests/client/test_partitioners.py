@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kohort.client.partitioners import STICKY, fnv1a, make_partitioner, murmur2
+from kohort.client.produce.partitioners import STICKY, fnv1a, make_partitioner, murmur2
 from kohort.settings import SettingError
 
 

@@ -21,8 +21,8 @@ import pytest
 from kohort import ClosedClient, KafkaError, RecordMetadata, SerializationFailed, TimedOut
 from kohort.broker.running import running
 from kohort.client.async_producer import AsyncProducer
-from kohort.client.outgoing import ProducerRecord
-from kohort.client.partitioners import make_partitioner
+from kohort.client.produce.outgoing import ProducerRecord
+from kohort.client.produce.partitioners import make_partitioner
 from kohort.client.producer import Delivery, Producer
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode

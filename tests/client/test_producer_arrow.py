@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kohort.client.batch import Batch
-from kohort.client.merging import MOST_BYTES
-from kohort.client.producer_arrow import send_arrow
-from kohort.client.producer_calls import ProducerCalls
-from kohort.wire.arrow_encode import outgoing_records
-from kohort.wire.compression import Compression
+from kohort.client.produce.arrow import send_arrow
+from kohort.client.produce.batch import Batch
+from kohort.client.produce.calls import ProducerCalls
+from kohort.client.produce.merging import MOST_BYTES
 from kohort.wire.errors import ErrorCode
-from kohort.wire.records import check_batch, iter_records
+from kohort.wire.records.arrow_encode import outgoing_records
+from kohort.wire.records.batch import check_batch, iter_records
+from kohort.wire.records.compression import Compression
 from tests.client.producing import Core, numbers, parts, values
 from tests.wire.ways import way
 

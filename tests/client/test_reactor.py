@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kohort.client.effects import Lane
-from kohort.client.reactor import Address, Bell, Clock, Found, LoopReactor, SelectorReactor, is_numeric
+from kohort.client.core.effects import Lane
+from kohort.client.io.reactor import Address, Bell, Clock, Found, LoopReactor, SelectorReactor, is_numeric
 
 PATIENCE_MS = 60_000  # only ends a test that hangs: a machine may be busy
 
@@ -39,7 +39,7 @@ Pair = tuple[socket.socket, socket.socket]
 
 OPENS_AND_CLOSES_A_REACTOR = """
 import os
-from kohort.client.reactor import SelectorReactor
+from kohort.client.io.reactor import SelectorReactor
 
 before = os.listdir("/proc/self/fd")
 reactor = SelectorReactor()

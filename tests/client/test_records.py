@@ -9,8 +9,8 @@ import pytest
 
 from kohort.client.errors import DeserializationFailed
 from kohort.client.records import Record, Records
-from kohort.wire import records as wire
-from kohort.wire.columns import decode_columns, no_columns
+from kohort.wire.records import batch as wire
+from kohort.wire.records.columns import decode_columns, no_columns
 from tests.wire.ways import T, simple, way
 
 __all__ = ["way"]

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from kohort.client.async_engine import AsyncEngine
-from kohort.client.effects import Failure, FailureKind
+from kohort.client.core.effects import Failure, FailureKind
 from kohort.client.errors import AuthenticationFailed
-from kohort.client.reactor import SelectorReactor
-from kohort.client.sasl import credentials, scram
-from kohort.client.tls import security_for
-from kohort.client.transport import Rejected
+from kohort.client.io.async_engine import AsyncEngine
+from kohort.client.io.reactor import SelectorReactor
+from kohort.client.io.sasl import credentials, scram
+from kohort.client.io.tls import security_for
+from kohort.client.io.transport import Rejected
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.heartbeat import HeartbeatResponse

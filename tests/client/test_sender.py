@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.batch import BatchMemberFailed
-from kohort.client.cluster import Cluster, PartitionInfo, TopicInfo
-from kohort.client.effects import FailureKind, Send
+from kohort.client.core.cluster import Cluster, PartitionInfo, TopicInfo
+from kohort.client.core.effects import FailureKind, Send
 from kohort.client.errors import AuthenticationFailed, AuthorizationFailed, ClosedClient, TimedOut
+from kohort.client.produce.batch import BatchMemberFailed
 from kohort.client.types import RecordMetadata
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.init_producer_id import InitProducerIdResponse
@@ -17,7 +17,7 @@ from kohort.wire.messages.produce import (
     PartitionProduceData,
     ProduceResponse,
 )
-from kohort.wire.records import iter_records, read_header
+from kohort.wire.records.batch import iter_records, read_header
 from tests.client.producing import TOPIC_ID, Core, cluster, numbers, outcome, parts, produced, request, values
 
 

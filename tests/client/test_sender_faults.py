@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kohort.client.batch import Placed
-from kohort.client.effects import FailureKind, Send
+from kohort.client.core.effects import FailureKind, Send
+from kohort.client.produce.batch import Placed
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from kohort.wire.records import iter_records, read_header
+from kohort.wire.records.batch import iter_records, read_header
 from tests.client.producing import Core, outcome, request
 
 PARTITIONS = 3

@@ -11,7 +11,7 @@ from types import FrameType
 import pytest
 
 from kohort import IllegalState, Producer
-from kohort.client.signals import HeldSignals, let_go, new_lock
+from kohort.client.core.signals import HeldSignals, let_go, new_lock
 from kohort.wire.messages.heartbeat import HeartbeatResponse
 from tests.client.driving import HEARTBEAT, driven, soon
 from tests.client.scripted import ScriptedCluster

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kohort.client.errors import IllegalState
-from kohort.client.subscription import EARLIEST, LATEST, Mode, Position, Reset, Subscription
+from kohort.client.offsets.subscription import EARLIEST, LATEST, Mode, Position, Reset, Subscription
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

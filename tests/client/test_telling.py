@@ -11,9 +11,9 @@ from itertools import pairwise
 import pytest
 
 from kohort import Consumer, Producer
-from kohort.client.effects import FailureKind
-from kohort.client.reactor import SelectorReactor
-from kohort.client.telling import AWAY_EVERY_MS, Lasting, NodeWarnings
+from kohort.client.core.complaints import AWAY_EVERY_MS, Lasting, NodeWarnings
+from kohort.client.core.effects import FailureKind
+from kohort.client.io.reactor import SelectorReactor
 from kohort.testing import Kafka
 from kohort.wire.errors import ErrorCode
 from tests.client.consuming import PATIENCE_S, quick, read

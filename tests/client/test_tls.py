@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kohort.client.effects import Failure, FailureKind
-from kohort.client.tls import security_for
+from kohort.client.core.effects import Failure, FailureKind
+from kohort.client.io.tls import security_for
 from kohort.settings import SettingError
 from kohort.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kohort.wire.messages.heartbeat import HeartbeatResponse

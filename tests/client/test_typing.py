@@ -13,8 +13,9 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from kohort import Consumer, Producer, Record, Records
-from kohort.client import consumer, keywords, outgoing
+from kohort.client import consumer, keywords
 from kohort.client.config import ADMIN, CONSUMER, PRODUCER, SECURITY_OBJECTS, ClientConfig
+from kohort.client.produce import outgoing
 from kohort.settings import Kind, Table
 
 PROGRAM = Path(__file__).with_name("typed_program.py")

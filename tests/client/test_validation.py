@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.effects import FailureKind
+from kohort.client.core.effects import FailureKind
 from kohort.client.errors import AuthorizationFailed, LogTruncation
-from kohort.client.subscription import LATEST
+from kohort.client.offsets.subscription import LATEST
 from kohort.wire.errors import ErrorCode
 from tests.client.offsets import ORDERS_0, ORDERS_1, World, at
 

@@ -26,13 +26,13 @@ import re
 import sys
 from pathlib import Path
 
-from kohort.client.consumer_protocol import (
+from kohort.client.core.effects import Failure, FailureKind
+from kohort.client.group.consumer_protocol import (
     Assignment,
     encode_assignment,
     encode_subscription,
 )
-from kohort.client.consumer_protocol import Subscription as Wanted
-from kohort.client.effects import Failure, FailureKind
+from kohort.client.group.consumer_protocol import Subscription as Wanted
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse

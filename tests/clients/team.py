@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from kohort import Consumer, TopicPartition
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.coordinator.records import GroupKey, decode_group, decode_key
 from kohort.coordinator.settings import partition_for
 from kohort.wire.errors import ErrorCode

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kohort.client.connection import Connection
-from kohort.wire.compression import Compression
-from kohort.wire.records import BatchHeader, iter_batches
+from kohort.client.io.connection import Connection
+from kohort.wire.records.batch import BatchHeader, iter_batches
+from kohort.wire.records.compression import Compression
 from tests.broker.peer import batch_of, fetch
 from tests.clients.client import Client, Headers, Received, Refused, Sent
 from tests.clients.clients import CLIENTS, each_client, each_codec

@@ -17,7 +17,7 @@ from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.coordinator.shard import Shard
 from kohort.wire.errors import ErrorCode, KafkaError
-from kohort.wire.records import check_batch, encode_pairs_batch
+from kohort.wire.records.batch import check_batch, encode_pairs_batch
 
 KNOBS = Settings(
     group_initial_rebalance_delay_ms=0,

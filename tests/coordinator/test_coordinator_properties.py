@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.coordinator import events as ev
+from kohort.coordinator.classic.heartbeat import in_full, in_time
 from kohort.coordinator.effects import Append, HeartbeatResponse, Reply, SetTimer
-from kohort.coordinator.heartbeat import in_full, in_time
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.shard import Shard

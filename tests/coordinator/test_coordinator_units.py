@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kohort.coordinator import events as ev
+from kohort.coordinator.classic.state import ANSWERS, TRANSITIONS, State, diagram
 from kohort.coordinator.effects import (
     Append,
     CommitResponse,
@@ -17,7 +18,6 @@ from kohort.coordinator.history import LONGEST_REASON, LOST, GroupHistory, Rebal
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.state import ANSWERS, TRANSITIONS, State, diagram
 from kohort.wire.errors import ErrorCode
 
 

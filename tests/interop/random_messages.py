@@ -7,7 +7,7 @@ import importlib
 import random
 from typing import Any
 
-from kohort.wire.notation import ApiSpec, FieldSpec, StructSpec
+from kohort.wire.compiler.notation import ApiSpec, FieldSpec, StructSpec
 from kohort.wire.struct import Struct
 
 _INTEGERS = {

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import pytest
 
-from kohort.client.assignors import Assignment, Subscription, TopicPartitions, load_assignors
-from kohort.client.assignors.claims import Claim
-from kohort.client.assignors.cooperative import owned_partitions
-from kohort.client.assignors.sticky import claim_in_user_data, encode_claim
-from kohort.client.consumer_protocol import (
+from kohort.client.group.assignors import Assignment, Subscription, TopicPartitions, load_assignors
+from kohort.client.group.assignors.claims import Claim
+from kohort.client.group.assignors.cooperative import owned_partitions
+from kohort.client.group.assignors.sticky import claim_in_user_data, encode_claim
+from kohort.client.group.consumer_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kohort.wire.compile import codec
-from kohort.wire.notation import all_apis
+from kohort.wire.compiler.compile import codec
+from kohort.wire.compiler.notation import all_apis
 
 from . import random_messages
 from .conftest import Run

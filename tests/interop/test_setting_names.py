@@ -6,9 +6,10 @@ import pytest
 
 from kohort.broker import kafka_settings
 from kohort.broker.config import BROKER_SETTINGS
-from kohort.client import consumer, outgoing
+from kohort.client import consumer
 from kohort.client.config import ADMIN, CONSUMER, PRODUCER, SECURITY_OBJECTS
-from kohort.client.missing_settings import NO_EFFECT, REFUSED
+from kohort.client.core.missing_settings import NO_EFFECT, REFUSED
+from kohort.client.produce import outgoing
 from tests.interop.conftest import Run
 
 pytestmark = pytest.mark.interop

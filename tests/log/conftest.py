@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kohort.log.files import Directory, DiskDirectory
-from kohort.log.memory import MemoryDirectory
+from kohort.log.storage.files import Directory, DiskDirectory
+from kohort.log.storage.memory import MemoryDirectory
 
 
 @pytest.fixture(params=["disk", "memory"])

@@ -6,7 +6,7 @@ import errno
 import threading
 from dataclasses import dataclass, field
 
-from kohort.log.files import Directory, File, Slice
+from kohort.log.storage.files import Directory, File, Slice
 from tests.log.support import PATIENCE_S
 
 

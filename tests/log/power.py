@@ -18,7 +18,7 @@ from random import Random
 
 import pytest
 
-from kohort.log.kernel_writes import KernelWriter
+from kohort.log.durability.kernel_writes import KernelWriter
 from tests.log.support import PATIENCE_S
 
 Names = dict[str, int]

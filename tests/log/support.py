@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 
 from kohort.log.config import TopicConfig
-from kohort.log.files import Directory, DiskDirectory
+from kohort.log.durability.sync import Syncer
 from kohort.log.partition import Durability, Partition
-from kohort.log.recovery import CleanState
-from kohort.log.sync import Syncer
-from kohort.wire.records import BatchHeader, Record, check_batch, encode_batch, iter_batches
+from kohort.log.storage.files import Directory, DiskDirectory
+from kohort.log.storage.recovery import CleanState
+from kohort.wire.records.batch import BatchHeader, Record, check_batch, encode_batch, iter_batches
 
 PATIENCE_S = 120.0  # for what never comes: a machine may be slow, and children have to be started
 

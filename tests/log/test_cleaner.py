@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.log.cleaner import (
+from kohort.log.maintenance.cleaner import (
     Covered,
     Group,
     Job,
@@ -21,10 +21,8 @@ from kohort.log.cleaner import (
     step_from_json,
     step_to_json,
 )
-from kohort.log.memory import MemoryDirectory
-from kohort.wire.compression import Compression
-from kohort.wire.payload import Record
-from kohort.wire.records import (
+from kohort.log.storage.memory import MemoryDirectory
+from kohort.wire.records.batch import (
     BatchHeader,
     ControlKind,
     crc_is_good,
@@ -33,6 +31,8 @@ from kohort.wire.records import (
     iter_batches,
     iter_records,
 )
+from kohort.wire.records.compression import Compression
+from kohort.wire.records.payload import Record
 
 Row = tuple[bytes | None, bytes | None]  # key, value
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.log.cleaner import Covered, Group, Spoiled, clean, index_cleaned
-from kohort.log.compaction import (
+from kohort.log.config import TopicConfig
+from kohort.log.maintenance.cleaner import Covered, Group, Spoiled, clean, index_cleaned
+from kohort.log.maintenance.compaction import (
     ChildPass,
     discard_unfinished,
     job_for,
@@ -20,14 +21,13 @@ from kohort.log.compaction import (
     swap,
     swap_is_possible,
 )
-from kohort.log.config import TopicConfig
-from kohort.log.files import DiskDirectory
+from kohort.log.maintenance.retention import NEVER
+from kohort.log.maintenance.upkeep import CHECKPOINT, encode_checkpoints, read_checkpoints
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated, TopicDeleted
-from kohort.log.retention import NEVER
+from kohort.log.storage.files import DiskDirectory
 from kohort.log.store import Store
-from kohort.log.upkeep import CHECKPOINT, encode_checkpoints, read_checkpoints
-from kohort.wire.records import Record, check_batch, encode_batch, iter_batches, iter_records
+from kohort.wire.records.batch import Record, check_batch, encode_batch, iter_batches, iter_records
 from tests.clients.process import eventually
 from tests.log.support import Inbox, Node, content, node_on
 
@@ -328,7 +328,7 @@ def test_without_a_process_to_be_had_the_next_round_tries_again(
         partition = store.topics["t"].partitions[0]
         fill(partition)
         with monkeypatch.context() as crowded:
-            crowded.setattr("kohort.log.compaction.subprocess.Popen", refuse)
+            crowded.setattr("kohort.log.maintenance.compaction.subprocess.Popen", refuse)
             store.housekeeping(NOW)
             assert not store.upkeep.is_busy
         assert "t-0: compaction failed: [Errno 11]" in caplog.text

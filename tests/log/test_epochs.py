@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kohort.log.epochs import FILE_NAME, Epochs
-from kohort.log.files import Directory
+from kohort.log.storage.epochs import FILE_NAME, Epochs
+from kohort.log.storage.files import Directory
 from tests.log.support import append, node_on
 
 

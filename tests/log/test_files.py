@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.log.files import Directory, DiskDirectory, FilePool
-from kohort.log.memory import MemoryDirectory
+from kohort.log.storage.files import Directory, DiskDirectory, FilePool
+from kohort.log.storage.memory import MemoryDirectory
 
 
 def test_an_absent_file_is_empty_and_is_created_by_its_first_append(directory: Directory) -> None:

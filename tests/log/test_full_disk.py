@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.log.files import Directory, DiskDirectory
 from kohort.log.partition import Durability, Partition
-from kohort.log.recovery import CleanState
+from kohort.log.storage.files import Directory, DiskDirectory
+from kohort.log.storage.recovery import CleanState
 from kohort.wire.errors import ErrorCode, KafkaError
 from tests.log.faulty import Faults, FaultyDirectory
 from tests.log.support import PATIENCE_S, append, content, headers_of, make_batch, node_on
@@ -110,7 +110,7 @@ def test_a_full_disk_at_a_roll_costs_an_index_but_no_record(directory: Directory
 def test_a_state_file_that_does_not_fit_stops_nothing(
     directory: Directory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kohort.log.commit.STATE_EVERY_BATCHES", 3)
+    monkeypatch.setattr("kohort.log.durability.commit.STATE_EVERY_BATCHES", 3)
     faults = Faults(bytes_left=4 * BATCH + 50)
     with node_on(FaultyDirectory(directory, faults), "disk") as node:  # type: ignore[arg-type]
         partition = node.open(clean=FRESH)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.log.files import Directory
-from kohort.log.index import DamagedIndex, OffsetIndex, TimeIndex
-from kohort.log.segment import Segment
+from kohort.log.storage.files import Directory
+from kohort.log.storage.index import DamagedIndex, OffsetIndex, TimeIndex
+from kohort.log.storage.segment import Segment
 from tests.log.support import append, make_batch, node_on
 
 
@@ -129,7 +129,7 @@ def test_a_rebuilt_index_equals_the_written_one(directory: Directory) -> None:
 def test_an_index_that_is_ahead_of_an_older_state_is_cut_to_it(
     directory: Directory, monkeypatch: pytest.MonkeyPatch, torn: bool
 ) -> None:
-    monkeypatch.setattr("kohort.log.commit.STATE_EVERY_BATCHES", 10)
+    monkeypatch.setattr("kohort.log.durability.commit.STATE_EVERY_BATCHES", 10)
     with node_on(directory, index_interval_bytes=100) as node:
         partition = node.open()
         for n in range(35):

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from kohort.cli.verify import verify
-from kohort.log.files import sync_path
-from kohort.log.journal import SMALL_BYTES
+from kohort.log.durability.journal import SMALL_BYTES
+from kohort.log.durability.rounds import BLOCK, DamagedJournal, read_rounds, rounds_in
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated, TopicDeleted
-from kohort.log.rounds import BLOCK, DamagedJournal, read_rounds, rounds_in
+from kohort.log.storage.files import sync_path
 from kohort.log.store import Store
 from kohort.wire.errors import ErrorCode, KafkaError
 from tests.log.power import Disk
@@ -29,7 +29,7 @@ FILE_BYTES = 16 * BLOCK
 @pytest.fixture(params=[False, True], ids=["thread", "kernel"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     """Rounds are written by a thread, and by the kernel itself."""
-    monkeypatch.setattr("kohort.log.journal.FILE_BYTES", FILE_BYTES)
+    monkeypatch.setattr("kohort.log.durability.journal.FILE_BYTES", FILE_BYTES)
     (tmp_path / "data").mkdir()
     watched = Disk(tmp_path / "data", kernel_writes=request.param).watch(monkeypatch)
     yield watched

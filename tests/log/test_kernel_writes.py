@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.log.journal_files import JournalFile, Round, RoundWriter, create
-from kohort.log.kernel_writes import KernelWriter
-from kohort.log.rounds import BLOCK
+from kohort.log.durability.journal_files import JournalFile, Round, RoundWriter, create
+from kohort.log.durability.kernel_writes import KernelWriter
+from kohort.log.durability.rounds import BLOCK
 from tests.log.support import PATIENCE_S, Inbox
 
 SIZE = 8 * BLOCK
@@ -96,7 +96,7 @@ class Answers(KernelWriter):
 
 
 def _written(file: JournalFile, says: int, monkeypatch: pytest.MonkeyPatch) -> Round:
-    monkeypatch.setattr("kohort.log.journal_files.KernelWriter", Answers)
+    monkeypatch.setattr("kohort.log.durability.journal_files.KernelWriter", Answers)
     monkeypatch.setattr(Answers, "says", says)
     buffer, _ = filled(b"round" * 2_000)
     inbox, done = Inbox(), list[Round]()
@@ -135,7 +135,7 @@ def test_what_the_kernel_left_half_written_a_thread_brings_to_its_end(
 
 
 def test_a_system_without_it_has_a_thread(file: JournalFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kohort.log.kernel_writes.platform.machine", lambda: "abacus")
+    monkeypatch.setattr("kohort.log.durability.kernel_writes.platform.machine", lambda: "abacus")
     with pytest.raises(OSError, match="not known"):
         KernelWriter()
     inbox, done = Inbox(), list[Round]()

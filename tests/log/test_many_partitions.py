@@ -6,10 +6,10 @@ import tracemalloc
 from pathlib import Path
 
 from kohort.log.config import TopicConfig
-from kohort.log.files import DiskDirectory
+from kohort.log.durability.sync import MOST_AT_ONCE, WORKERS
 from kohort.log.partition import Partition
-from kohort.log.recovery import CleanState
-from kohort.log.sync import MOST_AT_ONCE, WORKERS
+from kohort.log.storage.files import DiskDirectory
+from kohort.log.storage.recovery import CleanState
 from tests.log.support import Node, append, content, headers_of, node_on
 
 FRESH = CleanState()

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.log.files import Directory, DiskDirectory
-from kohort.log.memory import MemoryDirectory
 from kohort.log.partition import Durability, Partition
-from kohort.log.recovery import CleanState
-from kohort.log.segment import Segment
+from kohort.log.storage.files import Directory, DiskDirectory
+from kohort.log.storage.memory import MemoryDirectory
+from kohort.log.storage.recovery import CleanState
+from kohort.log.storage.segment import Segment
 from kohort.wire.errors import ErrorCode, KafkaError
-from kohort.wire.records import assign, crc_is_good, read_header
+from kohort.wire.records.batch import assign, crc_is_good, read_header
 from tests.log.support import append, content, headers_of, make_batch, node_on
 
 FRESH = CleanState()

@@ -11,12 +11,12 @@ from random import Random
 import pytest
 
 from kohort.log.datadir import new_uuid
-from kohort.log.journal import SMALL_BYTES
+from kohort.log.durability.journal import SMALL_BYTES
+from kohort.log.durability.rounds import BLOCK
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated, TopicDeleted
-from kohort.log.rounds import BLOCK
 from kohort.wire.errors import ErrorCode
-from kohort.wire.records import Record, check_batch, encode_batch, iter_records, read_header
+from kohort.wire.records.batch import Record, check_batch, encode_batch, iter_records, read_header
 from tests.log.power import Disk
 from tests.log.support import Inbox, content, headers_of
 from tests.log.test_store import crash, do, open_store
@@ -251,7 +251,7 @@ class Life:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_acknowledged_is_lost(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kohort.log.journal.FILE_BYTES", 16 * BLOCK)
+    monkeypatch.setattr("kohort.log.durability.journal.FILE_BYTES", 16 * BLOCK)
     (tmp_path / "data").mkdir()
     disk = Disk(tmp_path / "data", kernel_writes=seed % 2 == 1).watch(monkeypatch)
     life = Life(disk, seed)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.log.files import Directory
 from kohort.log.partition import Partition
-from kohort.log.producers import MAX_SEQUENCE, Duplicate, ProducerStates, sequence_after, sequence_before
+from kohort.log.storage.files import Directory
+from kohort.log.storage.producers import (
+    MAX_SEQUENCE,
+    Duplicate,
+    ProducerStates,
+    sequence_after,
+    sequence_before,
+)
 from kohort.wire.errors import ErrorCode, KafkaError
 from tests.log.support import make_batch, node_on
 

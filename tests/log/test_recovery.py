@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from kohort.log import commit
-from kohort.log.files import Directory
-from kohort.log.index import OffsetIndex
+from kohort.log.durability import commit
 from kohort.log.partition import Partition
-from kohort.log.recovery import CleanState, State, offsets_of, verify
-from kohort.log.segment import LOG
+from kohort.log.storage.files import Directory
+from kohort.log.storage.index import OffsetIndex
+from kohort.log.storage.recovery import CleanState, State, offsets_of, verify
+from kohort.log.storage.segment import LOG
 from tests.log.support import Node, append, content, headers_of, node_on, told
 
 

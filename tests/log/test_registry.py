@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from kohort.log.files import DiskDirectory, DiskFile
 from kohort.log.registry import (
     JOURNAL,
     BrokerConfigSet,
@@ -20,6 +19,7 @@ from kohort.log.registry import (
     TopicDeleted,
     encode_entry,
 )
+from kohort.log.storage.files import DiskDirectory, DiskFile
 from kohort.wire.errors import KafkaError
 
 A, B = b"a" * 16, b"b" * 16

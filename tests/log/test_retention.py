@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kohort.log.files import Directory
+from kohort.log.maintenance.retention import NEVER, expire
 from kohort.log.partition import Partition
-from kohort.log.retention import NEVER, expire
+from kohort.log.storage.files import Directory
 from kohort.settings import Value
 from tests.log.support import Node, append, content, headers_of, make_batch, node_on
 

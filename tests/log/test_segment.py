@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kohort.log.files import Directory, DiskDirectory
-from kohort.log.segment import Segment, walk
+from kohort.log.storage.files import Directory, DiskDirectory
+from kohort.log.storage.segment import Segment, walk
 from kohort.wire.errors import BadBatch, ErrorCode
-from kohort.wire.records import HEADER_SIZE, assign, read_header
+from kohort.wire.records.batch import HEADER_SIZE, assign, read_header
 from tests.log.support import append, make_batch, node_on
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.log.files import Directory, DiskDirectory
 from kohort.log.partition import Durability
-from kohort.log.recovery import CleanState
+from kohort.log.storage.files import Directory, DiskDirectory
+from kohort.log.storage.recovery import CleanState
 from kohort.wire.errors import ErrorCode, KafkaError
 from tests.log.faulty import Faults, FaultyDirectory
 from tests.log.support import PATIENCE_S, Node, append, content, headers_of, node_on
@@ -168,7 +168,7 @@ def test_new_names_are_durable_before_the_answer(tmp_path: Path, monkeypatch: py
     """The directory and its parent are synced with the first append, the directory with each new segment."""
     synced: list[str] = []
     directory = DiskDirectory(tmp_path)
-    monkeypatch.setattr("kohort.log.files.sync_path", lambda path: synced.append(str(path)))
+    monkeypatch.setattr("kohort.log.storage.files.sync_path", lambda path: synced.append(str(path)))
     with node_on(directory, "disk") as node:
         partition = node.open(clean=FRESH)
         append(partition)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.log.files import Directory, DiskDirectory
 from kohort.log.partition import Partition
-from kohort.log.producers import Duplicate
+from kohort.log.storage.files import Directory, DiskDirectory
+from kohort.log.storage.producers import Duplicate
 from kohort.wire.errors import ErrorCode, KafkaError
 from tests.log.support import Node, append, content, make_batch, node_on, told
 

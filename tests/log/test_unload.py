@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.log.files import DiskDirectory
+from kohort.log.storage.files import DiskDirectory
 from kohort.wire.errors import KafkaError
-from kohort.wire.records import read_header
+from kohort.wire.records.batch import read_header
 from tests.log.support import append, content, make_batch, node_on
 
 

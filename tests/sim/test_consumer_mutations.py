@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 
-from kohort.client import consumer_calls, membership_join, membership_prepare, membership_stay
-from kohort.client.callbacks import CallbackKind, Callbacks
-from kohort.client.commit_queue import CommitQueue
-from kohort.client.commits import Commits
-from kohort.client.consumer_core import ConsumerCore
-from kohort.client.effects import Answer
-from kohort.client.fetch_buffer import FetchBuffer
-from kohort.client.group_coordinator import GroupCoordinator
-from kohort.client.heartbeats import Heartbeats
-from kohort.client.membership import Membership
-from kohort.client.positions import Positions
-from kohort.client.steps import Until
-from kohort.client.subscription import PartitionState, Subscription
+from kohort.client.consume import calls as consumer_calls
+from kohort.client.consume.consumer_core import ConsumerCore
+from kohort.client.consume.fetch_buffer import FetchBuffer
+from kohort.client.core.effects import Answer
+from kohort.client.core.steps import Until
+from kohort.client.group import membership_join, membership_prepare, membership_stay
+from kohort.client.group.callbacks import CallbackKind, Callbacks
+from kohort.client.group.coordinator import GroupCoordinator
+from kohort.client.group.heartbeats import Heartbeats
+from kohort.client.group.membership import Membership
+from kohort.client.offsets.commit_queue import CommitQueue
+from kohort.client.offsets.commits import Commits
+from kohort.client.offsets.positions import Positions
+from kohort.client.offsets.subscription import PartitionState, Subscription
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.sim import Broken, run_consumers
 from kohort.sim.faults import Faults
@@ -198,7 +199,7 @@ def cooperative_members_forget_to_join_again(patch: pytest.MonkeyPatch) -> None:
 @mutation
 def partitions_move_without_being_revoked_first(patch: pytest.MonkeyPatch) -> None:
     """The cooperative assignor gives a partition to its new owner at once."""
-    from kohort.client.assignors import cooperative, sticky
+    from kohort.client.group.assignors import cooperative, sticky
 
     patch.setattr(cooperative.CooperativeStickyAssignor, "assign", sticky.StickyAssignor.assign)
 

@@ -5,16 +5,17 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator import expiry, heartbeat, join, offsets, rebalance, sync
+from kohort.coordinator import expiry, offsets
+from kohort.coordinator.classic import heartbeat, join, rebalance, sync
+from kohort.coordinator.classic.group import Group
+from kohort.coordinator.classic.state import State
+from kohort.coordinator.classic.sync import Assignment
 from kohort.coordinator.effects import Append, JoinResponse, Reply, SyncResponse
 from kohort.coordinator.events import LogRecord, TimerKind
-from kohort.coordinator.group import Group
 from kohort.coordinator.history import GroupHistory
 from kohort.coordinator.offsets import Commit
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.state import State
-from kohort.coordinator.sync import Assignment
 from kohort.coordinator.turn import Turn
 from kohort.sim import Broken, Faults, run
 from kohort.wire.errors import ErrorCode

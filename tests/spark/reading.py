@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from kohort import Producer, TopicPartition
-from kohort.spark.cluster import Cluster, settings_without_group
-from kohort.spark.fetch import read_range
+from kohort.spark.driver.cluster import Cluster, settings_without_group
+from kohort.spark.driver.planning import OffsetRange
+from kohort.spark.executor.fetch import read_range
 from kohort.spark.options import SourceOptions, read_source_options
-from kohort.spark.planning import OffsetRange
 from kohort.spark.source import TYPES
 
 PLAIN = tuple(name for name in TYPES if name != "headers")

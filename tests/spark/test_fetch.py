@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import kohort.spark.fetch as fetch
-import kohort.spark.rows as arrow_rows
+import kohort.spark.executor.fetch as fetch
+import kohort.spark.executor.rows as arrow_rows
 from kohort import Admin, Producer, TopicPartition
 from kohort.broker.running import running
-from kohort.spark.planning import DataLoss
-from kohort.spark.rows import schema_of
-from kohort.wire.columns import prefer
-from kohort.wire.records import Record, encode_batch, read_header
-from kohort.wire.rooms import Rooms
+from kohort.spark.driver.planning import DataLoss
+from kohort.spark.executor.rows import schema_of
+from kohort.wire.records.batch import Record, encode_batch, read_header
+from kohort.wire.records.buffer_pool import Rooms
+from kohort.wire.records.columns import prefer
 from tests.spark.reading import PLAIN, fill, options_for, range_of, rows_of
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kohort import Admin, Consumer, Producer
-from kohort.spark.definition import STREAM
-from kohort.spark.history import TABLES, group_history, read_table
-from kohort.spark.report import file_name
+from kohort.spark.history.extract import TABLES, group_history, read_table
+from kohort.spark.history.report import file_name
+from kohort.spark.pipelines.definition import STREAM
 from tests.clients.process import BrokerProcess
 
 PNG = b"\x89PNG"
@@ -135,8 +135,8 @@ def test_what_groups_did_is_in_the_tables_and_in_the_report(
 
 def test_a_cluster_without_groups_has_empty_tables_and_a_report(spark: Any, tmp_path: Path) -> None:
     from kohort.broker.running import running
-    from kohort.spark.history import derive
-    from kohort.spark.report import write_report
+    from kohort.spark.history.extract import derive
+    from kohort.spark.history.report import write_report
 
     with running() as empty:
         derive(spark, tmp_path, {"bootstrap.servers": empty.bootstrap_servers})

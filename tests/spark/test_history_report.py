@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kohort.spark.report import MOST_GROUPS, file_name, write_report
+from kohort.spark.history.report import MOST_GROUPS, file_name, write_report
 
 START = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 TEXT, WHEN, NUMBER = pa.string(), pa.timestamp("us", tz="UTC"), pa.int64()

@@ -7,10 +7,10 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.client.consumer_protocol import Assignment, encode_assignment
+from kohort.client.group.consumer_protocol import Assignment, encode_assignment
 from kohort.client.types import TopicPartition
 from kohort.coordinator import records
-from kohort.spark.history_tables import (
+from kohort.spark.history.tables import (
     BAD,
     COMMIT,
     COMMIT_DELETED,

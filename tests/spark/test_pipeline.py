@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from kohort import Admin, Consumer, Producer, TopicPartition
-from kohort.spark.definition import Pipeline, PipelineError, from_sql, load_file
-from kohort.spark.identity import is_below
-from kohort.spark.member import process_of
-from kohort.spark.pipeline import GroupWatch, Run, run_pipeline, stream_options
-from kohort.spark.pipeline_state import FAILED, RUNNING, STOPPED, PipelineState, Status
-from kohort.spark.progress import Terminal
+from kohort.spark.driver.identity import is_below
+from kohort.spark.driver.member import process_of
+from kohort.spark.pipelines.definition import Pipeline, PipelineError, from_sql, load_file
+from kohort.spark.pipelines.progress import Terminal
+from kohort.spark.pipelines.run import GroupWatch, Run, run_pipeline, stream_options
+from kohort.spark.pipelines.state import FAILED, RUNNING, STOPPED, PipelineState, Status
 from tests.clients.process import KOHORT, BrokerProcess, eventually
 from tests.web import visit
 
@@ -226,7 +226,7 @@ def test_sigterm_ends_a_pipeline_in_order_and_metrics_tell_meanwhile(
 _SLOW_TO_LEAVE = """
 import sys
 from kohort import Consumer
-from kohort.spark.identity import this_process
+from kohort.spark.driver.identity import this_process
 
 bootstrap, topic, group = sys.argv[1:]
 with Consumer(bootstrap_servers=bootstrap, group_id=group, client_id=f"query@{this_process()}") as consumer:
@@ -274,7 +274,7 @@ def test_the_end_waits_for_the_farewell_of_its_own_members_only(
                     member.wait(60)
             return is_below(name)
 
-        monkeypatch.setattr("kohort.spark.pipeline.is_below", look)
+        monkeypatch.setattr("kohort.spark.pipelines.run.is_below", look)
         watch = GroupWatch(run, [group, other])
         watch.wait_for_farewell(status)
         watch.close()

@@ -14,10 +14,11 @@ import pytest
 
 from kohort.cli.main import main
 from kohort.cli.properties import read_properties
-from kohort.spark.definition import Pipeline, PipelineError, filled_in, from_sql, load_file
 from kohort.spark.options import OptionError
-from kohort.spark.pipeline import Run, find_pipeline, short_reason, sort_settings, stream_options
-from kohort.spark.pipeline_state import (
+from kohort.spark.pipelines.definition import Pipeline, PipelineError, filled_in, from_sql, load_file
+from kohort.spark.pipelines.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
+from kohort.spark.pipelines.run import Run, find_pipeline, short_reason, sort_settings, stream_options
+from kohort.spark.pipelines.state import (
     DIED,
     FAILED,
     RUNNING,
@@ -27,7 +28,6 @@ from kohort.spark.pipeline_state import (
     known_pipelines,
     state_directory,
 )
-from kohort.spark.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pipelines"
 
@@ -197,7 +197,7 @@ def test_a_second_start_is_refused_with_the_process_that_runs_it(tmp_path: Path)
 
 def test_a_killed_pipeline_has_died_and_can_be_started_again(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from kohort.spark.pipeline_state import *\n"
+        "import sys; from pathlib import Path; from kohort.spark.pipelines.state import *\n"
         "s = PipelineState(Path(sys.argv[1]), 'one'); s.acquire(); s.write(Status('one', 'f', RUNNING))\n"
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -210,7 +210,7 @@ def test_a_killed_pipeline_has_died_and_can_be_started_again(tmp_path: Path) -> 
 def test_a_status_is_written_and_read_whatever_the_encoding_of_the_terminal(tmp_path: Path) -> None:
     said = "no such topic: café → 注文 \udc80"
     program = (
-        "import sys; from pathlib import Path; from kohort.spark.pipeline_state import *\n"
+        "import sys; from pathlib import Path; from kohort.spark.pipelines.state import *\n"
         "state = PipelineState(Path(sys.argv[1]), 'one'); status = Status('one', 'f', FAILED)\n"
         f"status.error = {said!a}\n"
         "state.write(status); assert state.read().error == status.error"
@@ -363,7 +363,7 @@ def test_the_reason_of_a_failure_is_found_in_sparks_long_texts() -> None:
     text = (
         "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\n\nJVM stacktrace:\n"
         "Traceback (most recent call last):\n  File \"x.py\", line 3, in read\n    raise X\n"
-        "kohort.spark.planning.DataLoss: Some data may have been lost\n\n\tat org.apache.spark.X\n"
+        "kohort.spark.driver.planning.DataLoss: Some data may have been lost\n\n\tat org.apache.spark.X\n"
     )  # fmt: skip
-    assert short_reason(text) == "kohort.spark.planning.DataLoss: Some data may have been lost"
+    assert short_reason(text) == "kohort.spark.driver.planning.DataLoss: Some data may have been lost"
     assert short_reason("[X] only this\nand that") == "[X] only this"

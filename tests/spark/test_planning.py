@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort import TopicPartition
-from kohort.spark.offsets import Offsets
-from kohort.spark.planning import (
+from kohort.spark.driver.offsets import Offsets
+from kohort.spark.driver.planning import (
     Delay,
     OffsetRange,
     batch_ranges,

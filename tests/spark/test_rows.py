@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort import TopicPartition
-from kohort.spark.rows import TYPES, Rows, schema_of
-from kohort.wire import columns
-from kohort.wire.arrow import PartitionColumns, to_arrow
-from kohort.wire.columns import Columns, decode_columns, encode_batch_columns
+from kohort.spark.executor.rows import TYPES, Rows, schema_of
+from kohort.wire.records import columns
+from kohort.wire.records.arrow import PartitionColumns, to_arrow
+from kohort.wire.records.columns import Columns, decode_columns, encode_batch_columns
 
 HERE = TopicPartition("örders", 3)
 blob = st.none() | st.binary(max_size=20)

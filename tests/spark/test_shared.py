@@ -12,10 +12,10 @@ import pytest
 
 from kohort import Admin, Consumer, TopicPartition
 from kohort.broker.running import running
-from kohort.spark.member import SharedGroup
-from kohort.spark.offsets import Offsets, from_json, to_json
+from kohort.spark.driver.member import SharedGroup
+from kohort.spark.driver.offsets import Offsets, from_json, to_json
+from kohort.spark.driver.stream import Driver
 from kohort.spark.source import RangePartition
-from kohort.spark.stream import Driver
 from tests.clients.process import eventually
 from tests.spark.reading import fill, options_for
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.functions import udf
 
 from kohort import Admin, Consumer, Record
-from kohort.client.partitioners import murmur2
+from kohort.client.produce.partitioners import murmur2
 from tests.clients.process import BrokerProcess
 
 NewTopic = Callable[..., str]

@@ -16,12 +16,12 @@ import pytest
 from kohort import Admin, Consumer, TopicPartition
 from kohort.broker.running import running
 from kohort.client.errors import FencedInstanceId
-from kohort.spark.group import GroupTaken
-from kohort.spark.member import MemberGroup
-from kohort.spark.offsets import Offsets
-from kohort.spark.planning import DataLoss, OffsetRange
+from kohort.spark.driver.group import GroupTaken
+from kohort.spark.driver.member import MemberGroup
+from kohort.spark.driver.offsets import Offsets
+from kohort.spark.driver.planning import DataLoss, OffsetRange
+from kohort.spark.driver.stream import Driver, Guard
 from kohort.spark.source import RangePartition
-from kohort.spark.stream import Driver, Guard
 from kohort.wire.errors import KafkaError
 from tests.clients.process import eventually
 from tests.spark.reading import fill, options_for
@@ -428,7 +428,7 @@ def test_the_driver_is_a_static_member_with_all_partitions(
 def test_a_second_query_in_the_same_group_fails_clearly(
     drive: Any, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kohort.spark.member.TAKEOVER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("kohort.spark.driver.member.TAKEOVER_TIMEOUT_S", 0.3)
     first = drive(kafka__group__id=group)
     start = first.initial()
     with pytest.raises(
@@ -441,7 +441,7 @@ def test_a_second_query_in_the_same_group_fails_clearly(
 def test_a_group_with_other_consumers_is_not_taken(
     drive: Any, topic: str, bootstrap: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kohort.spark.member.TAKEOVER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("kohort.spark.driver.member.TAKEOVER_TIMEOUT_S", 0.3)
     with Consumer(bootstrap_servers=bootstrap, group_id=group) as other:
         other.subscribe([topic])
         eventually(lambda: other.poll(0.05) or other.assignment(), "the other consumer is a member")
@@ -459,7 +459,7 @@ def test_a_killed_driver_is_replaced_at_once_and_its_commits_are_fenced(
     start = old.initial()
     write(3)
     monkeypatch.setattr(
-        "kohort.spark.member.process_lives", lambda name: False
+        "kohort.spark.driver.member.process_lives", lambda name: False
     )  # as if it had been on another machine
     began = time.monotonic()
     new = drive(kafka__group__id=group, **session)
@@ -518,7 +518,7 @@ def test_sigterm_waits_for_the_call_under_way() -> None:
 _ENDS = """
 import os, signal, sys
 from importlib.machinery import ModuleSpec
-from kohort.spark.stream import RUNNER, KohortStreamReader
+from kohort.spark.driver.stream import RUNNER, KohortStreamReader
 from tests.spark.reading import options_for
 
 how, bootstrap, topic, group = sys.argv[1:]

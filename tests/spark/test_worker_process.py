@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kohort.spark.worker_process import is_kept_by_daemon, keep_what_is_loaded
+from kohort.spark.executor.worker_process import is_kept_by_daemon, keep_what_is_loaded
 from kohort.spark.worker_python import use_python
 
 IN_A_CHILD_OF_THE_DAEMON = """

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.apis import TABLE
-from kohort.client.connection import Connection
+from kohort.broker.apis.table import TABLE
+from kohort.client.io.connection import Connection
 from kohort.testing import Kafka
 from kohort.testing.answers import mirrored
-from kohort.wire.compile import codec
+from kohort.wire.compiler.compile import codec
+from kohort.wire.compiler.notation import PRIMITIVES, ApiSpec, StructSpec, all_apis
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import fetch, find_coordinator, join_group, metadata, produce
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
@@ -30,7 +31,6 @@ from kohort.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from kohort.wire.notation import PRIMITIVES, ApiSpec, StructSpec, all_apis
 
 ERROR = ErrorCode.REQUEST_TIMED_OUT
 NEED_THE_BROKER = ("Fetch", "Metadata")

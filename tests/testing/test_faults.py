@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.testing import Kafka
 from kohort.testing.waiting import wait_until
 from kohort.wire.errors import ErrorCode
@@ -22,8 +22,8 @@ from kohort.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kohort.wire.payload import Record
-from kohort.wire.records import encode_batch
+from kohort.wire.records.batch import encode_batch
+from kohort.wire.records.payload import Record
 
 
 def commit(group: str = "g", topic: str = "orders", offset: int = 1) -> OffsetCommitRequest:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from kohort.client.connection import Connection
+from kohort.client.io.connection import Connection
 from kohort.settings import SettingError
 from kohort.testing import Kafka
 from kohort.testing.waiting import wait_until

@@ -10,8 +10,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kohort.wire.compile import codec
-from kohort.wire.notation import ApiSpec, FieldSpec, StructSpec, all_apis
+from kohort.wire.compiler.compile import codec
+from kohort.wire.compiler.notation import ApiSpec, FieldSpec, StructSpec, all_apis
 from kohort.wire.struct import Message
 
 Values = st.SearchStrategy[Any]

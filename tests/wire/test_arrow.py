@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.client.partitioners import murmur2
-from kohort.wire.arrow import SCHEMA, PartitionColumns, to_arrow, to_arrow_batches
-from kohort.wire.arrow_encode import outgoing_records
-from kohort.wire.columns import decode_columns, no_columns
-from kohort.wire.records import Record, check_batch, encode_batch, iter_records, stamp_append_time
+from kohort.client.produce.partitioners import murmur2
+from kohort.wire.records.arrow import SCHEMA, PartitionColumns, to_arrow, to_arrow_batches
+from kohort.wire.records.arrow_encode import outgoing_records
+from kohort.wire.records.batch import Record, check_batch, encode_batch, iter_records, stamp_append_time
+from kohort.wire.records.columns import decode_columns, no_columns
 from tests.wire.ways import BLOBS, WAYS, T, logs, loops_of, simple, way
 
 __all__ = ["way"]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.wire.arrow import SCHEMA, PartitionColumns, to_arrow
-from kohort.wire.arrow_rows import ArrowRows
-from kohort.wire.columns import decode_columns, no_columns
-from kohort.wire.records import Record, encode_batch
+from kohort.wire.records.arrow import SCHEMA, PartitionColumns, to_arrow
+from kohort.wire.records.arrow_rows import ArrowRows
+from kohort.wire.records.batch import Record, encode_batch
+from kohort.wire.records.columns import decode_columns, no_columns
 from tests.wire.ways import WAYS, T, logs, loops_of, simple, way
 
 __all__ = ["way"]

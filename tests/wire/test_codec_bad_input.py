@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kohort.wire.compiler.notation import FieldSpec, StructSpec
 from kohort.wire.errors import BadFrame
-from kohort.wire.notation import FieldSpec, StructSpec
 from kohort.wire.struct import Message
 from kohort.wire.varint import read_uvarint, write_uvarint
 from tests.wire.strategies import Case, all_cases, filled, messages

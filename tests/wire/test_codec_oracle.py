@@ -21,8 +21,8 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_writer
 from kio.serial._introspect import classify_field, get_schema_field_type
 
+from kohort.wire.compiler.notation import FieldSpec, StructSpec
 from kohort.wire.errors import ErrorCode
-from kohort.wire.notation import FieldSpec, StructSpec
 from tests.wire.strategies import Case, Values, all_cases, filled, messages, nulled
 
 CASES = list(all_cases())

@@ -7,10 +7,8 @@ import sys
 
 import pytest
 
-from kohort.wire.columns import Columns, compiled, decode_columns, no_columns, prefer
-from kohort.wire.compression import Compression
 from kohort.wire.errors import ErrorCode
-from kohort.wire.records import (
+from kohort.wire.records.batch import (
     ControlKind,
     Record,
     assign,
@@ -20,6 +18,8 @@ from kohort.wire.records import (
     rebuild,
     stamp_append_time,
 )
+from kohort.wire.records.columns import Columns, compiled, decode_columns, no_columns, prefer
+from kohort.wire.records.compression import Compression
 from tests.wire.ways import T, rows, simple, way
 
 __all__ = ["way"]
@@ -236,10 +236,10 @@ def test_the_way_can_be_chosen(way: str) -> None:
 
 def test_importing_columns_and_records_loads_neither_numba_nor_numpy_nor_pyarrow() -> None:
     code = (
-        "import sys, kohort.wire.columns, kohort.client.records\n"
-        "from kohort.wire.records import Record, encode_batch\n"
+        "import sys, kohort.wire.records.columns, kohort.client.records\n"
+        "from kohort.wire.records.batch import Record, encode_batch\n"
         "batch = encode_batch([Record(0, 0, None, b'v', [])])\n"
-        "assert len(kohort.wire.columns.decode_columns(batch, 0).columns) == 1\n"
+        "assert len(kohort.wire.records.columns.decode_columns(batch, 0).columns) == 1\n"
         "print([name for name in ('numba', 'numpy', 'pyarrow') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
@@ -256,7 +256,7 @@ class Blocker:
 
 sys.meta_path.insert(0, Blocker())
 from kohort.client.records import Records
-from kohort.wire.columns import compiled, decode_columns, encode_batch_columns, prefer
+from kohort.wire.records.columns import compiled, decode_columns, encode_batch_columns, prefer
 values = [b"%d" % number for number in range(100_000)]
 batch = encode_batch_columns(None, values, 0, compression=4)
 assert not compiled()

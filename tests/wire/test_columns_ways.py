@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.wire.columns import Decoded, decode_columns, encode_batch_columns, encode_columns
 from kohort.wire.errors import BadBatch
-from kohort.wire.payload import encode_records, wrap64
-from kohort.wire.records import (
+from kohort.wire.records.batch import (
     HEADER_SIZE,
     ControlKind,
     Record,
@@ -21,6 +19,8 @@ from kohort.wire.records import (
     iter_batches,
     iter_records,
 )
+from kohort.wire.records.columns import Decoded, decode_columns, encode_batch_columns, encode_columns
+from kohort.wire.records.payload import encode_records, wrap64
 from tests.wire.ways import CONTENTS, WAYS, logs, loops_of, rows, simple
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.wire.compression import Compression, compress, decompress
 from kohort.wire.errors import BadBatch, ErrorCode
+from kohort.wire.records.compression import Compression, compress, decompress
 
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 TEXT = b"".join(b'{"user": "u%d", "n": %d}\n' % (n % 50, n) for n in range(8_000))
@@ -169,7 +169,7 @@ def test_the_cap_lets_its_own_size_pass_and_not_a_byte_more(codec: Compression, 
 
 BOMB = """
 import resource, sys, zlib
-from kohort.wire.compression import Compression, compress, decompress
+from kohort.wire.records.compression import Compression, compress, decompress
 from kohort.wire.errors import BadBatch
 
 codec, size = Compression(int(sys.argv[1])), 256

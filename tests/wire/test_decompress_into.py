@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.wire.compression import Compression, compress, decompress, decompress_into
 from kohort.wire.errors import BadBatch
+from kohort.wire.records.compression import Compression, compress, decompress, decompress_into
 
 CONTENTS = st.binary(max_size=300) | st.sampled_from(
     [bytes(70_000), bytes(range(256)) * 700, b"abc" * 90_000]

@@ -13,7 +13,7 @@ from kio.schema.request_header.v2.header import RequestHeader as RequestHeader2
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
 
-from kohort.wire.compile import codec
+from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import BadFrame
 from kohort.wire.frame import (
     body_of,

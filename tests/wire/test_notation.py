@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from kohort.wire import messages
-from kohort.wire.compile import Codec, codec
-from kohort.wire.errors import BadFrame
-from kohort.wire.generate import READY, codec_source, codecs_source, init_source, module_source
-from kohort.wire.notation import (
+from kohort.wire.compiler.compile import Codec, codec
+from kohort.wire.compiler.generate import READY, codec_source, codecs_source, init_source, module_source
+from kohort.wire.compiler.notation import (
     NEVER,
     ApiSpec,
     FieldSpec,
@@ -26,6 +25,7 @@ from kohort.wire.notation import (
     parse_api,
     parse_versions,
 )
+from kohort.wire.errors import BadFrame
 
 SCHEMA = Path(str(files("kohort.wire"))) / "schema"
 MESSAGES = Path(messages.__path__[0])

@@ -15,8 +15,7 @@ import kio.records.readers
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kohort.wire.compression import Compression
-from kohort.wire.records import (
+from kohort.wire.records.batch import (
     ControlKind,
     Record,
     assign,
@@ -29,6 +28,7 @@ from kohort.wire.records import (
     read_header,
     recompress,
 )
+from kohort.wire.records.compression import Compression
 
 ALL_CODECS = list(Compression)
 PATIENCE_S = 60  # for what never comes: a machine may be slow

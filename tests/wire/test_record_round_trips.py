@@ -7,8 +7,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.wire.compression import Compression
-from kohort.wire.records import (
+from kohort.wire.records.batch import (
     HEADER_SIZE,
     ControlKind,
     Record,
@@ -24,6 +23,7 @@ from kohort.wire.records import (
     recompress,
     stamp_append_time,
 )
+from kohort.wire.records.compression import Compression
 
 T = 1_700_000_000_000
 SMALL = [

@@ -10,9 +10,8 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.wire.compression import Compression, compress
 from kohort.wire.errors import BadBatch, ErrorCode
-from kohort.wire.records import (
+from kohort.wire.records.batch import (
     HEADER_SIZE,
     BatchHeader,
     ControlKind,
@@ -31,6 +30,7 @@ from kohort.wire.records import (
     recompress,
     stamp_append_time,
 )
+from kohort.wire.records.compression import Compression, compress
 
 T = 1_700_000_000_000
 SMALL = [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.wire.rooms import LEAST, MAPPED, Rooms
+from kohort.wire.records.buffer_pool import LEAST, MAPPED, Rooms
 
 SIZES = st.sampled_from(
     [0, 1, LEAST - 1, LEAST, LEAST + 1, 3 * LEAST, 1 << 20, MAPPED, MAPPED + 5, 3 * MAPPED]

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import strategies as st
 
-from kohort.wire import columns
-from kohort.wire.columns import Columns
-from kohort.wire.compression import Compression
-from kohort.wire.records import Record, encode_batch
+from kohort.wire.records import columns
+from kohort.wire.records.batch import Record, encode_batch
+from kohort.wire.records.columns import Columns
+from kohort.wire.records.compression import Compression
 
 WAYS = ("numba", "python")
 T = 1_700_000_000_000

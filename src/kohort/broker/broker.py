@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from kohort.broker.apis.fetch_sessions import FetchSessions
 from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
 from kohort.broker.missing import Missing
-from kohort.broker.sessions import FetchSessions
 from kohort.log.partition import Partition
 from kohort.log.registry import Entry, TopicDeleted
 from kohort.log.store import Store
@@ -19,8 +19,8 @@ from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from kohort.broker.call import Call
-    from kohort.broker.groups import Groups
+    from kohort.broker.groups.coordinator import Groups
+    from kohort.broker.net.call import Call
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Broker:
     def groups(self) -> Groups:
         """The coordinator of groups; made when somebody first needs it: a broker without groups starts sooner."""
         if self._groups is None:
-            from kohort.broker.groups import Groups
+            from kohort.broker.groups.coordinator import Groups
 
             self._groups = Groups(self)
         return self._groups

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 
 import kohort
-from kohort.broker.server import Server
-from kohort.coordinator.describe import shown_state
+from kohort.broker.net.server import Server
+from kohort.coordinator.classic.describe import shown_state
+from kohort.coordinator.classic.state import State
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.state import State
 from kohort.exposition import Family
 
 

@@ -10,14 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from kohort.broker import configs, listeners
-from kohort.broker.apis import TABLE, Row
+from kohort.broker import listeners
+from kohort.broker.apis import configs
+from kohort.broker.apis.fetch_sessions import FetchSessions
+from kohort.broker.apis.table import TABLE, Row
 from kohort.broker.broker import Broker
 from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
 from kohort.broker.listeners import Listener
-from kohort.broker.server import Server
-from kohort.broker.sessions import FetchSessions
+from kohort.broker.net.server import Server
 from kohort.log.partition import Durability
 from kohort.log.store import Store
 

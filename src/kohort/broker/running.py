@@ -20,9 +20,9 @@ from kohort.broker.directory import data_directory
 from kohort.broker.node import start, start_again
 
 if TYPE_CHECKING:
-    from kohort.broker.apis import Row
+    from kohort.broker.apis.table import Row
     from kohort.broker.clock import Clock
-    from kohort.broker.server import Server
+    from kohort.broker.net.server import Server
 
 T = TypeVar("T")
 

@@ -171,7 +171,7 @@ class PipelineProcess:
     killed = False
 
     def __init__(self, bootstrap: str, folder: Path, out: Path, clock: Callable[[], float]) -> None:
-        from kohort.spark.pipeline_state import PipelineState
+        from kohort.spark.pipelines.state import PipelineState
 
         self._clock = clock
         self.began_s, self.ended_s = 0.0, math.inf

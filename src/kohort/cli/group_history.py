@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from kohort.broker.history import group_of
+from kohort.broker.groups.history import group_of
 from kohort.broker.names import HISTORY_TOPIC
 from kohort.cli.groups import client_settings, no_group, short_ids
 from kohort.client.admin import Admin

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from kohort.cli.properties import read_properties
 from kohort.settings import SettingError
-from kohort.spark.definition import PipelineError
-from kohort.spark.pipeline_state import (
+from kohort.spark.pipelines.definition import PipelineError
+from kohort.spark.pipelines.state import (
     DIED,
     FAILED,
     PipelineState,
@@ -47,8 +47,8 @@ def _run(options: argparse.Namespace, root: Path) -> int:
         raise PipelineError(str(unsupported)) from None
     except ImportError:
         raise PipelineError('pipelines run on Spark: pip install "kohort[spark]"') from None
-    from kohort.spark.pipeline import DEFAULT_BOOTSTRAP, Run, find_pipeline, run_pipeline, sort_settings
-    from kohort.spark.progress import Terminal
+    from kohort.spark.pipelines.progress import Terminal
+    from kohort.spark.pipelines.run import DEFAULT_BOOTSTRAP, Run, find_pipeline, run_pipeline, sort_settings
 
     found = find_pipeline(options.pipeline)
     given = _pairs(options.settings)
@@ -89,7 +89,7 @@ def _pairs(given: list[str]) -> dict[str, str]:
 
 
 def _list(root: Path, as_json: bool) -> int:
-    from kohort.spark.pipeline import BUILT_IN
+    from kohort.spark.pipelines.run import BUILT_IN
 
     known = known_pipelines(root)
     if as_json:

@@ -20,7 +20,7 @@ from kohort.broker.running import new_event_loop
 from kohort.settings import SettingError
 
 if TYPE_CHECKING:
-    from kohort.broker.server import Server
+    from kohort.broker.net.server import Server
     from kohort.exposition import Family, MetricsServer
 
 log = logging.getLogger("kohort")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from importlib.resources import files
 
-from kohort.broker.apis import TABLE
+from kohort.broker.apis.table import TABLE
 from kohort.broker.config import BROKER_SETTINGS
 from kohort.log.config import TOPIC_SETTINGS
 from kohort.settings import as_text
-from kohort.wire.notation import all_apis
+from kohort.wire.compiler.notation import all_apis
 
 
 def page() -> str:

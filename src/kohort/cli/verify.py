@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from kohort.log.datadir import META, DataDirectory, partition_of
-from kohort.log.files import DiskDirectory
-from kohort.log.recovery import verify as damages_of
-from kohort.log.rounds import read_rounds
+from kohort.log.durability.rounds import read_rounds
+from kohort.log.storage.files import DiskDirectory
+from kohort.log.storage.recovery import verify as damages_of
 from kohort.settings import SettingError
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
-from kohort.client.admin_calls import REASON, AdminCalls
 from kohort.client.admin_types import (
     ClusterDescription,
     ConfigEntry,
@@ -15,13 +14,14 @@ from kohort.client.admin_types import (
     NewTopic,
     TopicDescription,
 )
+from kohort.client.administer.calls import REASON, AdminCalls
 from kohort.client.config import ADMIN, SECURITY_OBJECTS, read_config
-from kohort.client.driving import deadline_after, run_steps
-from kohort.client.engine import Engine
+from kohort.client.core.requests import Requests
+from kohort.client.core.steps import Steps, T
 from kohort.client.errors import ClosedClient
-from kohort.client.requests import Requests
-from kohort.client.steps import Steps, T
-from kohort.client.tls import security_for
+from kohort.client.io.driving import deadline_after, run_steps
+from kohort.client.io.engine import Engine
+from kohort.client.io.tls import security_for
 from kohort.client.types import ByPartition, OffsetAndMetadata, OffsetAndTimestamp, Partitions, TopicPartition
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kohort.client.cluster import Node
+from kohort.client.core.cluster import Node
 from kohort.client.types import TopicPartition
 
 

@@ -10,19 +10,19 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
-from kohort.client import arguments
-from kohort.client.async_engine import AsyncEngine
 from kohort.client.config import CONSUMER, read_config
+from kohort.client.consume.calls import ConsumerCalls, Offsets
+from kohort.client.consume.interceptors import Interceptors
+from kohort.client.consume.iteration import Iteration
 from kohort.client.consumer import OBJECTS, OffsetMap, Polled, build_core, with_deserializers
-from kohort.client.consumer_calls import ConsumerCalls, Offsets
-from kohort.client.driving import deadline_after, run_steps_async
+from kohort.client.core import arguments
+from kohort.client.core.steps import Steps, T
 from kohort.client.errors import ClosedClient, ConcurrentUse, Wakeup, WrongArgument
-from kohort.client.interceptors import Interceptors
-from kohort.client.iteration import Iteration
-from kohort.client.listener import Listener, RebalanceCallback
+from kohort.client.group.listener import Listener, RebalanceCallback
+from kohort.client.io.async_engine import AsyncEngine
+from kohort.client.io.driving import deadline_after, run_steps_async
+from kohort.client.io.tls import security_for
 from kohort.client.records import Deserializer, K, Record, V
-from kohort.client.steps import Steps, T
-from kohort.client.tls import security_for
 from kohort.client.types import (
     ByPartition,
     GroupMetadata,

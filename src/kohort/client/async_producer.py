@@ -9,23 +9,23 @@ from collections.abc import Callable, Generator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
-from kohort.client.accumulator import Accumulator
-from kohort.client.arguments import function
-from kohort.client.async_engine import AsyncEngine
-from kohort.client.batch import Batch, Headers, OnDelivery, Placed
-from kohort.client.driving import deadline_after
-from kohort.client.engine import FAR_MS
+from kohort.client.core.arguments import function
+from kohort.client.core.signals import new_lock
+from kohort.client.core.steps import Steps, T, Until
 from kohort.client.errors import ClosedClient
-from kohort.client.fast_send import fast_send
-from kohort.client.merging import most_together
-from kohort.client.outgoing import K, Outgoing, ProducerRecord, Serializer, V
+from kohort.client.io.async_engine import AsyncEngine
+from kohort.client.io.driving import deadline_after
+from kohort.client.io.engine import FAR_MS
+from kohort.client.io.tls import security_for
+from kohort.client.produce.accumulator import Accumulator
+from kohort.client.produce.arrow import WrittenRange, leaves, ranges, send_arrow
+from kohort.client.produce.batch import Batch, Headers, OnDelivery, Placed
+from kohort.client.produce.calls import ProducerCalls
+from kohort.client.produce.fast_send import fast_send
+from kohort.client.produce.merging import most_together
+from kohort.client.produce.outgoing import K, Outgoing, ProducerRecord, Serializer, V
+from kohort.client.produce.producer_part import log_failed_callback
 from kohort.client.producer import send_slowly_after_fork
-from kohort.client.producer_arrow import WrittenRange, leaves, ranges, send_arrow
-from kohort.client.producer_calls import ProducerCalls
-from kohort.client.producer_part import log_failed_callback
-from kohort.client.signals import new_lock
-from kohort.client.steps import Steps, T, Until
-from kohort.client.tls import security_for
 from kohort.client.types import RecordMetadata
 
 if TYPE_CHECKING:

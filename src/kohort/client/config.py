@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kohort.client.missing_settings import is_missing
-from kohort.client.subscription import EARLIEST, LATEST, NO_RESET, Reset
+from kohort.client.core.missing_settings import is_missing
+from kohort.client.offsets.subscription import EARLIEST, LATEST, NO_RESET, Reset
 from kohort.settings import (
     INT_MAX,
     Kind,

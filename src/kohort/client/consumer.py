@@ -11,20 +11,20 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
-from kohort.client import arguments
-from kohort.client.assignors import load_assignors
 from kohort.client.config import CONSUMER, SECURITY_OBJECTS, ConsumerConfig, read_config
-from kohort.client.consumer_calls import ConsumerCalls, Offsets
-from kohort.client.consumer_core import ConsumerCore
-from kohort.client.driving import deadline_after, run_steps
-from kohort.client.engine import Engine
+from kohort.client.consume.calls import ConsumerCalls, Offsets
+from kohort.client.consume.consumer_core import ConsumerCore
+from kohort.client.consume.interceptors import Interceptors
+from kohort.client.consume.iteration import Iteration
+from kohort.client.core import arguments
+from kohort.client.core.steps import Steps, T
 from kohort.client.errors import ClosedClient, ConcurrentUse, WrongArgument
-from kohort.client.interceptors import Interceptors
-from kohort.client.iteration import Iteration
-from kohort.client.listener import Listener, RebalanceCallback
+from kohort.client.group.assignors import load_assignors
+from kohort.client.group.listener import Listener, RebalanceCallback
+from kohort.client.io.driving import deadline_after, run_steps
+from kohort.client.io.engine import Engine
+from kohort.client.io.tls import security_for
 from kohort.client.records import Deserializer, K, Record, Records, V
-from kohort.client.steps import Steps, T
-from kohort.client.tls import security_for
 from kohort.client.types import (
     ByPartition,
     GroupMetadata,
@@ -38,7 +38,7 @@ from kohort.wire.errors import KohortError
 if TYPE_CHECKING:
     import pyarrow
 
-    from kohort.client.async_engine import AsyncEngine
+    from kohort.client.io.async_engine import AsyncEngine
     from kohort.client.keywords import ConsumerKeywords
 
 OBJECTS = (

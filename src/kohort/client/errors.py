@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kohort.client.effects import Failure, FailureKind
+from kohort.client.core.effects import Failure, FailureKind
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError, KohortError
 

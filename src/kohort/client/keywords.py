@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
-from kohort.client.assignors import Assignor
+from kohort.client.group.assignors import Assignor
 
 Text = str | None
 Texts = str | Sequence[str] | None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, overl
 
 from kohort.client.errors import DeserializationFailed
 from kohort.client.types import TopicPartition
-from kohort.wire.columns import Columns, Headers
+from kohort.wire.records.columns import Columns, Headers
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # with `default`; every type checker brings it
@@ -207,7 +207,7 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
 
         `binary_view`: key and value of that type, without a copy of their bytes; see `Consumer.poll_arrow`.
         """
-        from kohort.wire.arrow import PartitionColumns, to_arrow
+        from kohort.wire.records.arrow import PartitionColumns, to_arrow
 
         part = PartitionColumns(self.topic, self.partition, self.columns)
         return to_arrow([part], columns=columns, binary_view=binary_view)

@@ -19,7 +19,7 @@ from kohort.coordinator.effects import CommitResponse, RecordToWrite
 from kohort.coordinator.events import OffsetToCommit
 from kohort.coordinator.records import CommittedOffset, fits, offset_records
 from kohort.wire.errors import ErrorCode
-from kohort.wire.records import CRC_START, KEEP_LOCK, LENGTH_END, BatchHeader, encode_pairs_batch
+from kohort.wire.records.batch import CRC_START, KEEP_LOCK, LENGTH_END, BatchHeader, encode_pairs_batch
 from kohort.wire.template import int64_fields
 
 T = TypeVar("T")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kohort.coordinator.classic.group import Group
+from kohort.coordinator.classic.state import State
 from kohort.coordinator.effects import DeleteResponse, RecordToWrite, SetTimer
 from kohort.coordinator.events import DeleteGroup, TimerKind, TopicsDeleted
-from kohort.coordinator.group import Group
 from kohort.coordinator.offsets import held_offsets, unstable_offsets
 from kohort.coordinator.records import CommittedOffset, group_tombstone, offset_tombstone
-from kohort.coordinator.state import State
 from kohort.coordinator.turn import Turn, Write
 from kohort.wire.errors import ErrorCode
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kohort.coordinator.classic.group import Group
+from kohort.coordinator.classic.state import ANSWERS, State
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
 from kohort.coordinator.effects import (
     CommitResponse,
@@ -15,10 +17,8 @@ from kohort.coordinator.effects import (
     RecordToWrite,
 )
 from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit, TxnOffsetCommit
-from kohort.coordinator.group import Group
 from kohort.coordinator.records import CommittedOffset, fits, offset_records, offset_tombstone
 from kohort.coordinator.replay import Durable, Together, TopicPartition
-from kohort.coordinator.state import ANSWERS, State
 from kohort.coordinator.turn import Turn, Write
 from kohort.wire.errors import ErrorCode
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
+from kohort.coordinator.classic.heartbeat import in_time
+from kohort.coordinator.classic.state import answer_for_append_error
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
 from kohort.coordinator.effects import (
     Append,
@@ -32,11 +34,9 @@ from kohort.coordinator.events import (
     Token,
     WriteFailed,
 )
-from kohort.coordinator.heartbeat import in_time
 from kohort.coordinator.offsets import LaidOutCommit, place_in_time
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.state import answer_for_append_error
 from kohort.wire.errors import ErrorCode, KafkaError
 
 Done = Callable[[ErrorCode, int, int], None]

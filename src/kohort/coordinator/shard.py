@@ -11,7 +11,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
-from kohort.coordinator import describe, expiry, heartbeat, join, offsets, rebalance, sync
+from kohort.coordinator import expiry, offsets
+from kohort.coordinator.classic import describe, heartbeat, join, rebalance, sync
+from kohort.coordinator.classic.group import Group, from_record
+from kohort.coordinator.classic.state import State, answer_for_append_error
 from kohort.coordinator.effects import (
     Effect,
     HeartbeatResponse,
@@ -49,12 +52,10 @@ from kohort.coordinator.events import (
     TxnOffsetCommit,
     WriteFailed,
 )
-from kohort.coordinator.group import Group, from_record
 from kohort.coordinator.history import GroupHistory
 from kohort.coordinator.records import BadRecord, fits
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
-from kohort.coordinator.state import State, answer_for_append_error
 from kohort.coordinator.turn import Turn, Write
 from kohort.wire.errors import ErrorCode
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kohort.coordinator.classic.group import Group, Member, Session
 from kohort.coordinator.effects import (
     Append,
     Effect,
@@ -19,7 +20,6 @@ from kohort.coordinator.effects import (
     refusal,
 )
 from kohort.coordinator.events import LogRecord, Request, TimerKind, Token
-from kohort.coordinator.group import Group, Member, Session
 from kohort.coordinator.history import GroupHistory
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings

@@ -26,8 +26,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kohort.log.files import DiskDirectory, FilePool, sync_path
-from kohort.log.recovery import CleanState
+from kohort.log.storage.files import DiskDirectory, FilePool, sync_path
+from kohort.log.storage.recovery import CleanState
 from kohort.wire.errors import KohortError
 
 log = logging.getLogger(__name__)

@@ -12,19 +12,19 @@ from collections.abc import Callable, Container, Sequence
 from struct import Struct
 from typing import Literal
 
-from kohort.log import recovery
-from kohort.log.commit import Commit
 from kohort.log.config import TopicConfig
-from kohort.log.epochs import Epochs
-from kohort.log.files import Directory, Slice
-from kohort.log.memory import EMPTY
-from kohort.log.producers import ProducerStates
-from kohort.log.recovery import CleanState, storage_error
-from kohort.log.segment import Segment
-from kohort.log.segments import Segments
-from kohort.log.sync import Syncer
+from kohort.log.durability.commit import Commit
+from kohort.log.durability.sync import Syncer
+from kohort.log.storage import recovery
+from kohort.log.storage.epochs import Epochs
+from kohort.log.storage.files import Directory, Slice
+from kohort.log.storage.memory import EMPTY
+from kohort.log.storage.producers import ProducerStates
+from kohort.log.storage.recovery import CleanState, storage_error
+from kohort.log.storage.segment import Segment
+from kohort.log.storage.segments import Segments
 from kohort.wire.errors import ErrorCode, KafkaError
-from kohort.wire.records import BatchHeader
+from kohort.wire.records.batch import BatchHeader
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kohort.log.files import Directory, File
+from kohort.log.storage.files import Directory, File
 from kohort.wire.errors import ErrorCode, KafkaError, KohortError
 
 JOURNAL = "topics.journal"

@@ -26,11 +26,18 @@ from kohort.log.datadir import (
     partition_of,
     uuid_text,
 )
-from kohort.log.files import Directory
-from kohort.log.journal_files import Loop
-from kohort.log.memory import MemoryDirectory
+from kohort.log.durability.journal_files import Loop
+from kohort.log.durability.rounds import (
+    DamagedJournal,
+    Found,
+    begin_again,
+    put_back,
+    read_rounds,
+    remove_journal,
+)
+from kohort.log.durability.sync import Syncer
+from kohort.log.maintenance.upkeep import Upkeep
 from kohort.log.partition import Durability, Partition
-from kohort.log.recovery import CleanState
 from kohort.log.registry import (
     Entry,
     EpochBumped,
@@ -42,10 +49,10 @@ from kohort.log.registry import (
     TopicDeleted,
     TopicRow,
 )
-from kohort.log.rounds import DamagedJournal, Found, begin_again, put_back, read_rounds, remove_journal
-from kohort.log.sync import Syncer
+from kohort.log.storage.files import Directory
+from kohort.log.storage.memory import MemoryDirectory
+from kohort.log.storage.recovery import CleanState
 from kohort.log.topic import Topic
-from kohort.log.upkeep import Upkeep
 from kohort.settings import SettingError
 from kohort.wire.errors import KohortError
 

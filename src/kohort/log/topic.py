@@ -6,8 +6,8 @@ from array import array
 from dataclasses import dataclass, field
 
 from kohort.log.config import TopicConfig
-from kohort.log.files import Directory
 from kohort.log.partition import Partition
+from kohort.log.storage.files import Directory
 
 
 @dataclass(slots=True, eq=False)

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, cast
 
-from kohort.broker import group_membership, group_offsets
-from kohort.broker.apis import TABLE
+from kohort.broker.apis import group_membership, group_offsets
+from kohort.broker.apis.fetch_sessions import FetchSessions
+from kohort.broker.apis.table import TABLE
 from kohort.broker.broker import Broker
-from kohort.broker.call import Call
-from kohort.broker.sessions import FetchSessions
+from kohort.broker.net.call import Call
 from kohort.coordinator.effects import CommitResponse, Response
 from kohort.coordinator.events import GroupRequest, JoinGroup
 from kohort.coordinator.runtime import Runtime
 from kohort.sim.data import HOST, Data, port_of
 from kohort.sim.world import Node
-from kohort.wire.compile import codec
+from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import find_coordinator as find
 from kohort.wire.struct import Message

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
-from kohort.client.assignors import RebalanceProtocol, load_assignors
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.consumer_calls import ConsumerCalls, Offsets
-from kohort.client.consumer_core import ConsumerCore
-from kohort.client.interceptors import Interceptors
-from kohort.client.membership import CallbackKind, State
+from kohort.client.consume.calls import ConsumerCalls, Offsets
+from kohort.client.consume.consumer_core import ConsumerCore
+from kohort.client.consume.interceptors import Interceptors
+from kohort.client.core.steps import Steps
+from kohort.client.group.assignors import RebalanceProtocol, load_assignors
+from kohort.client.group.membership import CallbackKind, State
 from kohort.client.records import Records
-from kohort.client.steps import Steps
 from kohort.client.types import TopicPartition
 from kohort.sim.brokers import Brokers
 from kohort.sim.driver import Driver, Program

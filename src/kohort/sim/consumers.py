@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kohort.client.consumer_protocol import decode_subscription
+from kohort.client.group.consumer_protocol import decode_subscription
 from kohort.client.types import TopicPartition
+from kohort.coordinator.classic.group import Group
+from kohort.coordinator.classic.state import State
 from kohort.coordinator.events import LogRecord
-from kohort.coordinator.group import Group
 from kohort.coordinator.records import OffsetKey, decode_key, decode_offset
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.shard import Status
-from kohort.coordinator.state import State
 from kohort.sim.brokers import Brokers
 from kohort.sim.consumer import MAX_POLL_INTERVAL_MS, Place, SimConsumer
 from kohort.sim.data import Data

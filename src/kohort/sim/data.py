@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from kohort.broker.sessions import FetchSessions, Plan, Wanted
+from kohort.broker.apis.fetch_sessions import FetchSessions, Plan, Wanted
 from kohort.sim.world import Clock
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import fetch as fetching
 from kohort.wire.messages import list_offsets as listing
 from kohort.wire.messages import metadata as described
 from kohort.wire.messages import offset_for_leader_epoch as epochs
-from kohort.wire.payload import Record
-from kohort.wire.records import encode_batch
+from kohort.wire.records.batch import encode_batch
+from kohort.wire.records.payload import Record
 
 E = ErrorCode
 LATEST, EARLIEST = -1, -2

@@ -1,8 +1,8 @@
 """Runs a user's program with a consumer in virtual time: the same engine and steps as the real fronts.
 
-A program is a generator, as the calls of a consumer are (client/steps.py). Besides their steps it may yield `Work`: the
-user's code is busy, nobody is in the consumer, and only what goes on in the background goes on. As in the real fronts a
-socket is read by who waits, by who looks and, of the group's lane, in the background: by nobody else.
+A program is a generator, as the calls of a consumer are (client/core/steps.py). Besides their steps it may yield
+`Work`: the user's code is busy, nobody is in the consumer, and only what goes on in the background goes on. As in the
+real fronts a socket is read by who waits, by who looks and, of the group's lane, in the background: by nobody else.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from random import Random
 from typing import Any, TypeVar, cast
 
 from kohort.client.config import ConsumerConfig
-from kohort.client.effects import Lane
-from kohort.client.engine import FAR_MS, SHORTEST_NAP_MS, Pump
-from kohort.client.network import Network
-from kohort.client.reactor import Reactor
-from kohort.client.steps import Call, Look, Steps, Until
+from kohort.client.core.effects import Lane
+from kohort.client.core.steps import Call, Look, Steps, Until
+from kohort.client.io.engine import FAR_MS, SHORTEST_NAP_MS, Pump
+from kohort.client.io.network import Network
+from kohort.client.io.reactor import Reactor
 from kohort.sim.brokers import Brokers
 from kohort.sim.faults import Faults
 from kohort.sim.invariants import Broken

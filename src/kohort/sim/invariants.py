@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kohort.coordinator.group import Group
+from kohort.coordinator.classic.group import Group
+from kohort.coordinator.classic.join import Replacement
+from kohort.coordinator.classic.state import State
 from kohort.coordinator.history import EMPTY, LOST, RUNNING, STABLE
-from kohort.coordinator.join import Replacement
 from kohort.coordinator.offsets import Commit
 from kohort.coordinator.records import GroupMetadata
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.state import State
 
 REBALANCING = (State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE)
 

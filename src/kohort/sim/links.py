@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kohort.client.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Send
-from kohort.client.metadata import Metadata
+from kohort.client.core.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Send
+from kohort.client.core.metadata import Metadata
 from kohort.sim.brokers import Brokers
 from kohort.sim.faults import Faults
 from kohort.sim.world import Clock
-from kohort.wire.compile import codec
+from kohort.wire.compiler.compile import codec
 
 FIRST_BACKOFF_MS, LONGEST_BACKOFF_MS = 50, 1_000
 Done = Callable[[Answer], None]

@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
+from kohort.coordinator.classic.group import Group
+from kohort.coordinator.classic.state import State
 from kohort.coordinator.effects import (
     CommitResponse,
     FetchResponse,
@@ -30,7 +32,6 @@ from kohort.coordinator.events import (
     TimerKind,
     TopicsDeleted,
 )
-from kohort.coordinator.group import Group
 from kohort.coordinator.records import (
     GroupKey,
     GroupMetadata,
@@ -42,7 +43,6 @@ from kohort.coordinator.records import (
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.shard import Shard, Status
-from kohort.coordinator.state import State
 from kohort.sim.faults import Faults
 from kohort.sim.invariants import Broken, check_group, check_shard, check_twin
 from kohort.sim.member import Ledger, SimMember

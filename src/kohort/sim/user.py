@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kohort.client.consumer_calls import Listener
+from kohort.client.consume.calls import Listener
 from kohort.client.errors import (
     CommitFailed,
     FencedInstanceId,

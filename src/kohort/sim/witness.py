@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kohort.client.consumer_protocol import decode_assignment
+from kohort.client.group.consumer_protocol import decode_assignment
 from kohort.client.types import TopicPartition
-from kohort.coordinator.group import Group
-from kohort.coordinator.state import State
+from kohort.coordinator.classic.group import Group
+from kohort.coordinator.classic.state import State
 from kohort.sim.invariants import Broken
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kohort.spark.query_lag import lag as lag
+    from kohort.spark.driver.query_lag import lag as lag
     from kohort.spark.source import KohortDataSource as KohortDataSource
 
-_HOME = {"KohortDataSource": "kohort.spark.source", "lag": "kohort.spark.query_lag"}
+_HOME = {"KohortDataSource": "kohort.spark.source", "lag": "kohort.spark.driver.query_lag"}
 
 __all__ = list(_HOME)
 

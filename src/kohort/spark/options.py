@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
-from kohort.client.assignors import load_assignors
 from kohort.client.config import CONSUMER, read_config
+from kohort.client.group.assignors import load_assignors
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError, nearest
-from kohort.spark.offsets import Offsets, from_json
+from kohort.spark.driver.offsets import Offsets, from_json
 
 LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2

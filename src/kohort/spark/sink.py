@@ -37,7 +37,7 @@ from kohort.client.producer import ArrowDelivery, Producer
 from kohort.settings import SettingError, nearest
 from kohort.spark.options import OptionError, kafka_settings
 from kohort.wire.errors import ErrorCode, KafkaError, KohortError
-from kohort.wire.records import HEADER_SIZE
+from kohort.wire.records.batch import HEADER_SIZE
 
 log = logging.getLogger("kohort.spark.sink")
 

@@ -26,10 +26,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kohort.spark.offsets import Offsets
+from kohort.spark.driver.offsets import Offsets
+from kohort.spark.driver.planning import Leader, OffsetRange, batch_ranges, split
+from kohort.spark.executor.worker_process import keep_what_is_loaded
 from kohort.spark.options import AtOffsets, Edge, OptionError, SourceOptions, read_source_options
-from kohort.spark.planning import Leader, OffsetRange, batch_ranges, split
-from kohort.spark.worker_process import keep_what_is_loaded
 
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -86,7 +86,7 @@ class KohortDataSource(DataSource):
         return KohortReader(options, columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from kohort.spark.stream import KohortStreamReader
+        from kohort.spark.driver.stream import KohortStreamReader
 
         options = read_source_options(self.options, streaming=True)
         keep_what_is_loaded()
@@ -134,7 +134,7 @@ class RangesReader:
         self.options, self.columns = options, columns
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        from kohort.spark.fetch import read_range
+        from kohort.spark.executor.fetch import read_range
 
         if not isinstance(partition, RangePartition):
             return iter(())  # Spark's stand-in for "there is nothing to read"
@@ -146,7 +146,7 @@ class KohortReader(RangesReader, DataSourceReader):
     """A batch: the offsets are looked up when Spark plans it."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        from kohort.spark.cluster import Cluster, settings_without_group
+        from kohort.spark.driver.cluster import Cluster, settings_without_group
 
         options = self.options
         cluster = Cluster(settings_without_group(options.kafka), options)

@@ -12,14 +12,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kohort.broker import versions
-from kohort.broker.call import Call
+from kohort.broker.apis import versions
 from kohort.broker.names import HIDDEN
-from kohort.wire.compile import codec
+from kohort.broker.net.call import Call
+from kohort.wire.compiler.compile import codec
+from kohort.wire.compiler.notation import PRIMITIVES, ApiSpec, FieldSpec, StructSpec, all_apis
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kohort.wire.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
-from kohort.wire.notation import PRIMITIVES, ApiSpec, FieldSpec, StructSpec, all_apis
 from kohort.wire.struct import Message
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kohort.broker.broker import Broker
 from kohort.client.types import TopicPartition
-from kohort.coordinator import group as core
+from kohort.coordinator.classic import group as core
+from kohort.coordinator.classic.state import State
 from kohort.coordinator.events import RebalanceAsked, SessionEnded
 from kohort.coordinator.history import Rebalance
 from kohort.coordinator.settings import partition_for
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.state import State
 from kohort.settings import nearest
 from kohort.testing.waiting import wait_until, wait_until_async
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kohort.broker.apis import TABLE
-from kohort.broker.call import Call
+from kohort.broker.apis.table import TABLE
+from kohort.broker.net.call import Call
 from kohort.settings import nearest
 from kohort.wire.errors import ErrorCode
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kohort.broker.history import batches_of
-from kohort.client.partitioners import murmur2
-from kohort.wire import payload
-from kohort.wire.records import encode_batch, iter_batches, iter_records
+from kohort.broker.groups.history import batches_of
+from kohort.client.produce.partitioners import murmur2
+from kohort.wire.records import payload
+from kohort.wire.records.batch import encode_batch, iter_batches, iter_records
 
 if TYPE_CHECKING:
     from kohort.log.partition import Partition

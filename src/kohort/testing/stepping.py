@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
-    from kohort.broker.server import Server
+    from kohort.broker.net.server import Server
 
 _MOST_STEPS = 10_000
 _PAUSE_S = 0.001

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from kohort.wire.compile import Chunk, Codec
+from kohort.wire.compiler.compile import Chunk, Codec
 from kohort.wire.errors import BadFrame
 from kohort.wire.varint import read_uvarint, skip_tags
 

@@ -1,0 +1,143 @@
+"""What a single node says of the cluster: itself, its disk, and that nothing moves and nobody needs electing."""
+
+from __future__ import annotations
+
+import shutil
+
+from kohort.broker.broker import Broker
+from kohort.broker.net.call import Call
+from kohort.log.topic import Topic
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from kohort.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from kohort.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from kohort.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
+
+NOT_ASKED = -(2**31)
+# Who may what is a set of bits, numbered as Kafka's AclOperation. Without an authorizer all are allowed.
+_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = (1 << code for code in range(3, 10))
+_DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = (1 << code for code in range(10, 13))
+TOPIC_OPERATIONS = (
+    _READ | _WRITE | _CREATE | _DELETE | _ALTER | _DESCRIBE | _DESCRIBE_CONFIGS | _ALTER_CONFIGS
+)
+CLUSTER_OPERATIONS = (
+    _CREATE | _ALTER | _DESCRIBE | _CLUSTER_ACTION | _DESCRIBE_CONFIGS | _ALTER_CONFIGS | _IDEMPOTENT_WRITE
+)
+
+_BROKERS, _CONTROLLERS = 1, 2  # endpoint types
+_PREFERRED, _UNCLEAN = 0, 1  # election types
+
+
+def describe_cluster(broker: Broker, call: Call) -> DescribeClusterResponse:
+    request: DescribeClusterRequest = call.request
+    if request.endpoint_type == _CONTROLLERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of type BROKER, "
+            "but we wanted an endpoint of type CONTROLLER",
+        )
+    if request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"Unsupported endpoint type {request.endpoint_type}",
+        )
+    host, port = broker.address_for(call)
+    return DescribeClusterResponse(
+        cluster_id=broker.store.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port)],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def describe_log_dirs(broker: Broker, call: Call) -> DescribeLogDirsResponse:
+    request: DescribeLogDirsRequest = call.request
+    store = broker.store
+    if request.topics is None:
+        topics = [_sizes(topic, range(len(topic.partitions))) for topic in store.topics.values()]
+    else:
+        wanted: dict[str, set[int]] = {}
+        for asked in request.topics:
+            wanted.setdefault(asked.topic, set()).update(asked.partitions)
+        topics = [
+            _sizes(store.topics[name], sorted(partitions))
+            for name, partitions in wanted.items()
+            if name in store.topics
+        ]
+    total, usable = -1, -1
+    if store.directory is not None:
+        disk = shutil.disk_usage(store.directory)
+        total, usable = disk.total, disk.free
+    result = DescribeLogDirsResult(
+        log_dir=str(store.directory.absolute()) if store.directory is not None else "memory",
+        topics=[topic for topic in topics if topic.partitions],
+        total_bytes=total,
+        usable_bytes=usable,
+    )
+    return DescribeLogDirsResponse(results=[result])
+
+
+def _sizes(topic: Topic, partitions: range | list[int]) -> DescribeLogDirsTopic:
+    return DescribeLogDirsTopic(
+        name=topic.name,
+        partitions=[
+            DescribeLogDirsPartition(partition_index=index, partition_size=topic.partitions[index].size)
+            for index in partitions
+            if 0 <= index < len(topic.partitions)
+        ],
+    )
+
+
+def elect_leaders(broker: Broker, call: Call) -> ElectLeadersResponse:
+    """Every partition is led by the one node there is."""
+    request: ElectLeadersRequest = call.request
+    response = ElectLeadersResponse()
+    known_type = request.election_type in (_PREFERRED, _UNCLEAN)
+    if not known_type:
+        response.error_code = ErrorCode.INVALID_REQUEST
+    for topic in request.topic_partitions or ():
+        results = [
+            _election(broker, topic.topic, index)
+            if known_type
+            else _unelected(
+                index, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
+            )
+            for index in topic.partitions
+        ]
+        response.replica_election_results.append(ReplicaElectionResult(topic.topic, results))
+    return response
+
+
+def _election(broker: Broker, topic: str, index: int) -> PartitionResult:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic not in broker.store.topics:
+        return _unelected(index, unknown, f"No such topic as {topic}")
+    if isinstance(broker.partition(topic, index), ErrorCode):
+        return _unelected(index, unknown, f"No such partition as {topic}-{index}")
+    not_needed = "Leader election not needed for topic partition."
+    return _unelected(index, ErrorCode.ELECTION_NOT_NEEDED, not_needed)
+
+
+def _unelected(index: int, code: ErrorCode, message: str) -> PartitionResult:
+    return PartitionResult(partition_id=index, error_code=code, error_message=message)
+
+
+def list_partition_reassignments(broker: Broker, call: Call) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_message=None)

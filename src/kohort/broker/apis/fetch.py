@@ -1,0 +1,227 @@
+"""Fetch: stored batches go out untouched; a fetch that finds too little waits for more.
+
+A long poll parks its connection, waits on the partitions it reads, and is answered when `min_bytes` are there,
+when a partition has an error to tell, or when `max_wait_ms` are over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kohort.broker.apis.fetch_answers import NOT_HERE, NOTHING, Answer, layout
+from kohort.broker.apis.fetch_sessions import FetchSessions, Plan, Wanted
+from kohort.broker.apis.offsets import epoch_error
+from kohort.broker.net.call import Call, Encoded
+from kohort.log.partition import Partition
+from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
+
+if TYPE_CHECKING:
+    from kohort.broker.broker import Broker
+
+log = logging.getLogger("kohort.broker")
+
+READ_COMMITTED = 1
+
+
+def fetch(broker: Broker, call: Call) -> Encoded | FetchResponse | None:
+    request: FetchRequest = call.request
+    plan = broker.sessions.plan(request, call.version, broker.now_ms())
+    if plan.error:
+        return FetchResponse(error_code=plan.error, session_id=0)
+    poll = _Fetch(broker, call, plan)
+    poll.read()
+    if poll.is_enough or request.max_wait_ms <= 0 or not poll.wait():
+        return poll.encoded()
+    return None
+
+
+class _Fetch:
+    """One fetch while it is served."""
+
+    __slots__ = ("_answers", "_broker", "_call", "_on_change", "_partitions", "_plan", "_timer", "is_enough")
+
+    def __init__(self, broker: Broker, call: Call, plan: Plan) -> None:
+        self._broker, self._call, self._plan = broker, call, plan
+        self._answers: list[Answer] = []  # what each partition had at the last look
+        self.is_enough = False  # to answer at once
+        self._timer: asyncio.TimerHandle | None = None
+        self._partitions: list[Partition] = []  # those it waits for
+        self._on_change: Callable[[], None] | None = None
+
+    # --- reading -----------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Looks at what each partition has now; is that `min_bytes`, or an error to tell at once?
+
+        That a partition is not here waits until the others have something to tell, as in Kafka: who goes on
+        asking for one would otherwise never wait.
+        """
+        request: FetchRequest = self._call.request
+        answers: list[Answer] = []
+        self._answers = answers
+        total, failed = 0, False
+        most_bytes = min(request.max_bytes, self._broker.config.fetch_max_bytes)
+        incremental = not self._plan.is_full
+        for wanted in self._plan.wanted:
+            partition = wanted.partition
+            if partition is None or partition.deleted:
+                partition = wanted.partition = self._find(wanted)
+            if partition is not None:
+                # Most partitions, most of the time: read to the end, and nothing to object to.
+                end, start = partition.high_watermark, partition.log_start_offset
+                epoch = wanted.current_leader_epoch
+                if (
+                    start <= wanted.fetch_offset == end
+                    and (epoch == -1 or epoch == partition.leader_epoch)
+                    and wanted.last_fetched_epoch < 0
+                ):
+                    if not incremental or wanted.high_watermark != end or wanted.log_start_offset != start:
+                        answers.append((wanted, 0, end, start, NOTHING, None))
+                    continue
+            try:
+                answer = self._read_partition(wanted, partition, most_bytes - total, total == 0)
+            except KafkaError as error:
+                answer = (wanted, error.code, -1, -1, NOTHING, None)
+                failed = failed or error.code not in NOT_HERE
+            failed = failed or answer[5] is not None
+            total += len(answer[4])
+            answers.append(answer)
+        self.is_enough = failed or total >= request.min_bytes
+
+    def _find(self, wanted: Wanted) -> Partition | None:
+        key, store = wanted.key, self._broker.store
+        topic = store.topics_by_id.get(key[1]) if self._call.version >= 13 else store.topics.get(key[0])
+        return topic.partitions[key[2]] if topic is not None and 0 <= key[2] < len(topic.partitions) else None
+
+    def _read_partition(
+        self, wanted: Wanted, partition: Partition | None, room: int, is_first: bool
+    ) -> Answer:
+        if partition is None:
+            raise KafkaError(self._why_not_here(wanted))
+        error = epoch_error(partition, wanted.current_leader_epoch)
+        if error:
+            raise KafkaError(error)
+        end, start = partition.high_watermark, partition.log_start_offset
+        if wanted.last_fetched_epoch >= 0:
+            diverging = _diverging_epoch(partition, wanted)
+            if diverging is not None:
+                return wanted, 0, end, start, NOTHING, diverging
+        # A first batch that is larger than all limits still comes, so that a consumer never gets stuck on it.
+        max_bytes = max(min(wanted.max_bytes, room), 0)
+        return (
+            wanted,
+            0,
+            end,
+            start,
+            partition.read(wanted.fetch_offset, max_bytes, at_least_one=is_first),
+            None,
+        )
+
+    def _why_not_here(self, wanted: Wanted) -> ErrorCode:
+        key, broker = wanted.key, self._broker
+        by_id = self._call.version >= 13
+        why = broker.partition_by_id(key[1], key[2]) if by_id else broker.partition(key[0], key[2])
+        assert isinstance(why, ErrorCode)
+        return why
+
+    # --- waiting -----------------------------------------------------------------------------------
+
+    def wait(self) -> bool:
+        """Waits for the partitions that are here; False if there is none to wait for."""
+        self._partitions = self._here()
+        if not self._partitions:
+            return False
+        self._on_change = on_change = self._look_again  # one object to add and to remove
+        for partition in self._partitions:
+            partition.add_waiter(on_change)
+        loop = self._call.connection.loop
+        self._timer = loop.call_later(self._call.request.max_wait_ms / 1000, self._time_is_up)
+        self._call.park(on_close=self._leave, on_stop=self._time_is_up)
+        return True
+
+    def _here(self) -> list[Partition]:
+        return [w.partition for w in self._plan.wanted if w.partition is not None and not w.partition.deleted]
+
+    def _look_again(self) -> None:
+        """A partition moved or is gone: enough to answer?"""
+        self.read()
+        if self.is_enough or self._one_is_gone():
+            self._reply()
+
+    def _one_is_gone(self) -> bool:
+        missing = any(answer[1] in NOT_HERE for answer in self._answers)
+        return missing and len(self._here()) < len(self._partitions)
+
+    def _time_is_up(self) -> None:
+        self.read()
+        self._reply()
+
+    def _reply(self) -> None:
+        self._leave()
+        try:
+            answer = self.encoded()
+        except OSError:
+            # Who moved the partition is not to blame, and goes on.
+            log.exception("closing the connection of %s: its fetch could not be answered", self._call.peer)
+            self._call.connection.close()
+        else:
+            self._call.reply(answer)
+
+    def _leave(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._on_change is not None:
+            for partition in self._partitions:
+                partition.remove_waiter(self._on_change)
+        self._partitions = []
+        # No circle of references is left: the memory is free at once, and warm for the next request.
+        self._on_change = self._call.on_close = self._call.on_stop = None
+
+    # --- answering ---------------------------------------------------------------------------------
+
+    def encoded(self) -> Encoded:
+        call, plan = self._call, self._plan
+        answers = self._answers if plan.session is None else self._news()
+        read_committed = call.request.isolation_level == READ_COMMITTED
+        return Encoded(
+            layout(call.version).frame(call.correlation_id, plan.session_id, answers, read_committed)
+        )
+
+    def _news(self) -> list[Answer]:
+        """Of a session's partitions those that have something to tell; remembers what was told."""
+        plan = self._plan
+        assert plan.session is not None
+        told, with_data = [], []
+        for answer in self._answers:
+            wanted, error, end, start, records, diverging = answer
+            has_data = len(records) > 0
+            if (
+                plan.is_full
+                or has_data
+                or error
+                or diverging is not None
+                or wanted.high_watermark != end
+                or wanted.log_start_offset != start
+            ):
+                told.append(answer)
+            # An error is told again and again until it is over, as in Kafka: its answer has -1 for both.
+            wanted.high_watermark, wanted.log_start_offset = end, start
+            if has_data:
+                with_data.append(wanted.key)
+        FetchSessions.served(plan.session, with_data)
+        return told
+
+
+def _diverging_epoch(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
+    """Where the client's log parted from ours; told instead of records."""
+    epoch, end_offset = partition.end_of_epoch(wanted.last_fetched_epoch)
+    if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
+        return None
+    if epoch < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    return EpochEndOffset(epoch, end_offset)

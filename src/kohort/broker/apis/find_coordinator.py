@@ -1,0 +1,64 @@
+"""FindCoordinator: this node, for every group. It waits for the disk where it has to make __consumer_offsets."""
+
+from __future__ import annotations
+
+from kohort.broker.broker import Broker
+from kohort.broker.missing import SHARE_GROUPS, TRANSACTIONS
+from kohort.broker.net.call import Call
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages import find_coordinator as find
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+_LOST_AFTER, _IN_A_ROW_MS = 4, 60_000  # lookups of one group on one connection; others need one or two
+
+
+async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorResponse:
+    request: find.FindCoordinatorRequest = call.request
+    keys = request.coordinator_keys if call.version >= 4 else [request.key]
+    if request.key_type == TRANSACTION:
+        what = f"transactional.id {keys[0][:100]!r}" if keys else "FindCoordinator"
+        broker.tell_missing(call, TRANSACTIONS, what)
+    elif request.key_type == SHARE:
+        broker.tell_missing(call, SHARE_GROUPS, "FindCoordinator")
+    elif len(keys) == 1:
+        _count_lookups(broker, call, keys[0])
+    host, port = broker.address_for(call)
+    found = []
+    for key in keys:
+        error, message = await _coordinator_error(broker, request.key_type, key)
+        if error:
+            found.append(find.Coordinator(key, -1, "", -1, error, message))
+        else:
+            message = "NONE" if call.version < 4 else ""  # Kafka's words
+            found.append(find.Coordinator(key, broker.node_id, host, port, error, message))
+    if call.version >= 4:
+        return find.FindCoordinatorResponse(coordinators=found)
+    only = found[0]
+    return find.FindCoordinatorResponse(
+        0, only.error_code, only.error_message, only.node_id, only.host, only.port
+    )
+
+
+def _count_lookups(broker: Broker, call: Call, group_id: str) -> None:
+    """Who finds the coordinator and asks it nothing is lost; librdkafka goes on looking and does not say why."""
+    connection, now_ms = call.connection, broker.clock.steady_ms()
+    lookups = getattr(connection, "lookups", None)  # who asks within this process has none
+    if lookups is None:
+        return
+    count, since_ms = lookups.get(group_id, (0, now_ms))
+    if now_ms - since_ms > _IN_A_ROW_MS:
+        count, since_ms = 0, now_ms
+    connection.lookups = {group_id: (count + 1, since_ms)}
+    if count + 1 == _LOST_AFTER and not broker.groups.has_members(group_id):
+        broker.missing.tell_lost(group_id, str(connection.told), call.client_id, connection.peer, now_ms)
+
+
+async def _coordinator_error(broker: Broker, key_type: int, key: str) -> tuple[ErrorCode, str | None]:
+    if key_type not in (GROUP, TRANSACTION):
+        return ErrorCode.INVALID_REQUEST, f"there is no coordinator of kind {key_type} here"
+    if key_type == TRANSACTION:
+        # Of all refusals the one that clients take for final: others they ask again until their timeout.
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker coordinates consumer groups only"
+    if not await broker.groups.ensure_topic():
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+    return ErrorCode.NONE, None

@@ -1,0 +1,338 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+from kohort.broker.apis.group_membership import Answer
+from kohort.broker.broker import Broker
+from kohort.broker.groups.commit_frames import LaidOutRequest
+from kohort.broker.net.call import Call
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets
+from kohort.coordinator.effects import CommitResponse, FetchedOffset, FetchResponse, OffsetDeleteResponse
+from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit, Token
+from kohort.log.topic import Topic
+from kohort.wire.compiler.compile import codec
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages import offset_commit as commit
+from kohort.wire.messages import offset_delete as delete
+from kohort.wire.messages import offset_fetch as fetch
+from kohort.wire.struct import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kohort.broker.groups.coordinator import Groups
+
+NO_OFFSET = -1
+NONE = ErrorCode.NONE
+_tuple = tuple.__new__  # a NamedTuple without its Python-level constructor
+
+
+def offset_commit(broker: Broker, call: Call) -> None:
+    request: commit.OffsetCommitRequest | LaidOutRequest = call.request
+    if isinstance(request, LaidOutRequest):
+        prepared = request.layout.prepared
+        if prepared is None or not prepared.holds(broker.store.topics):
+            prepared = request.layout.prepared = _prepared(broker, call, request.message())
+        if prepared is not None:
+            prepared.commit(broker.groups, call, request.offsets)
+            return
+        call.request = request = request.message()
+    call.park()
+    offsets, _ = _resolved(broker, request, call.version)
+    broker.groups.submit(_event(CommitAnswer(call), request, offsets, call.version))
+
+
+def _resolved(
+    broker: Broker, request: commit.OffsetCommitRequest, version: int
+) -> tuple[tuple[OffsetToCommit, ...], list[Topic | None]]:
+    """The offsets, with what is wrong with their partitions, and the topics they are of."""
+    by_id = version >= 10
+    offsets: list[OffsetToCommit] = []
+    topics: list[Topic | None] = []
+    for each in request.topics:
+        topic = broker.store.topics_by_id.get(each.topic_id) if by_id else broker.store.topics.get(each.name)
+        topics.append(topic)
+        name, count, unknown = each.name, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is not None:
+            name, count = topic.name, len(topic.partitions)
+        elif by_id:
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        for part in each.partitions:
+            index = part.partition_index
+            refused = NONE if 0 <= index < count else unknown
+            fields = (
+                name, index, part.committed_offset, part.committed_leader_epoch, part.committed_metadata, refused,
+            )  # fmt: skip
+            offsets.append(_tuple(OffsetToCommit, fields))
+    return tuple(offsets), topics
+
+
+def _event(
+    answer: Token, request: commit.OffsetCommitRequest, offsets: Sequence[OffsetToCommit], version: int
+) -> OffsetCommit:
+    return OffsetCommit(
+        answer,
+        request.group_id,
+        offsets,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        request.retention_time_ms if version <= 4 else -1,
+        version >= 9,
+    )
+
+
+class PreparedCommit:
+    """All that commits in a layout have in common, for as long as their topics are there."""
+
+    __slots__ = ("answer", "event", "layout", "names", "topics")
+
+    def __init__(
+        self, layout: CommitLayout, topics: tuple[Topic, ...], event: OffsetCommit, answer: bytes
+    ) -> None:
+        self.layout = layout
+        self.topics = topics
+        self.names = [topic.name for topic in topics]
+        self.event = event
+        self.answer = answer
+
+    def holds(self, topics: Mapping[str, Topic]) -> bool:
+        return tuple(map(topics.get, self.names)) == self.topics
+
+    def commit(self, groups: Groups, call: Call, offsets: tuple[int, ...]) -> None:
+        layout, event = self.layout, self.event
+        if event.retention_time_ms == -1:
+            response = groups.commit(
+                layout, offsets, event.generation_id, event.member_id, event.group_instance_id
+            )
+            if response is not None:
+                self.reply(call, response)
+                return
+        call.park()
+        groups.submit_commit(
+            OffsetCommit(
+                partial(self.reply, call),
+                event.group_id,
+                LaidOutOffsets(layout, offsets),
+                event.generation_id,
+                event.member_id,
+                event.group_instance_id,
+                event.retention_time_ms,
+                event.group_may_be_unknown,
+            )
+        )
+
+    def reply(self, call: Call, response: CommitResponse) -> None:
+        if response is self.layout.accepted:
+            call.reply_encoded(self.answer)
+        else:
+            call.reply(_committed(call.request.message(), response))
+
+
+def _prepared(broker: Broker, call: Call, request: commit.OffsetCommitRequest) -> PreparedCommit | None:
+    """None if one of the partitions is not there, or comes twice."""
+    offsets, topics = _resolved(broker, request, call.version)
+    distinct = {(each.topic, each.partition) for each in offsets if not each.refused}
+    if len(distinct) < len(offsets):
+        return None
+    known = tuple(topic for topic in topics if topic is not None)
+    event = _event(None, request, offsets, call.version)
+    layout = CommitLayout(request.group_id, offsets)
+    return PreparedCommit(layout, known, event, _all_is_well(call.version, _asked(request)))
+
+
+class CommitAnswer:
+    """Answers a commit. A consumer commits the same partitions again and again, and nearly always all is well:
+
+    that answer is encoded once.
+    """
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def __call__(self, response: CommitResponse) -> None:
+        call = self.call
+        if any(response.errors):
+            call.reply(_committed(call.request, response))
+            return
+        call.reply_encoded(_all_is_well(call.version, _asked(call.request)))
+
+
+Asked = tuple[tuple[str, bytes, tuple[int, ...]], ...]
+
+
+def _asked(request: commit.OffsetCommitRequest) -> Asked:
+    return tuple(
+        (each.name, each.topic_id, tuple([part.partition_index for part in each.partitions]))
+        for each in request.topics
+    )
+
+
+@lru_cache(maxsize=1024)
+def _all_is_well(version: int, asked: Asked) -> bytes:
+    """The body of the answer to a commit of these partitions that went well."""
+    answer = commit.OffsetCommitResponse()
+    for name, topic_id, partitions in asked:
+        parts = [commit.OffsetCommitResponsePartition(index, NONE) for index in partitions]
+        answer.topics.append(commit.OffsetCommitResponseTopic(name, topic_id, parts))
+    return b"".join(codec(answer.API_KEY, version).encode_response(answer))
+
+
+def _committed(request: commit.OffsetCommitRequest, response: CommitResponse) -> commit.OffsetCommitResponse:
+    errors = iter(response.errors)
+    answer = commit.OffsetCommitResponse()
+    for each in request.topics:
+        parts = [
+            commit.OffsetCommitResponsePartition(p.partition_index, next(errors)) for p in each.partitions
+        ]
+        answer.topics.append(commit.OffsetCommitResponseTopic(each.name, each.topic_id, parts))
+    return answer
+
+
+def offset_fetch(broker: Broker, call: Call) -> None:
+    if call.version >= 8:
+        _Fetches(broker, call).start()
+        return
+    request: fetch.OffsetFetchRequest = call.request
+    topics = None
+    if request.topics is not None:
+        topics = tuple((t.name, tuple(t.partition_indexes)) for t in request.topics)
+    call.park()
+    answer = Answer(call, lambda response: _fetched_one(request, response, call.version))
+    broker.groups.submit(OffsetFetch(answer, request.group_id, topics, request.require_stable))
+
+
+def _fetched_one(
+    request: fetch.OffsetFetchRequest, response: FetchResponse, version: int
+) -> fetch.OffsetFetchResponse:
+    if response.error and version < 2:
+        # Version 1 has no error for the whole: each partition carries it.
+        topics = [
+            fetch.OffsetFetchResponseTopic(
+                t.name,
+                [
+                    fetch.OffsetFetchResponsePartition(p, NO_OFFSET, -1, "", response.error)
+                    for p in t.partition_indexes
+                ],
+            )
+            for t in request.topics or ()
+        ]
+        return fetch.OffsetFetchResponse(0, topics)
+    topics = [
+        fetch.OffsetFetchResponseTopic(
+            name,
+            [fetch.OffsetFetchResponsePartition(*_fields(each)) for each in offsets],
+        )
+        for name, offsets in response.topics
+    ]
+    return fetch.OffsetFetchResponse(0, topics, response.error)
+
+
+def _fields(each: FetchedOffset) -> tuple[Any, ...]:
+    return each.partition, each.offset, each.leader_epoch, each.metadata, each.error
+
+
+class _Fetches:
+    """One OffsetFetch about many groups (v8+): answered when the last of them is."""
+
+    __slots__ = ("answers", "broker", "by_id", "call", "missing")
+
+    def __init__(self, broker: Broker, call: Call) -> None:
+        self.broker, self.call = broker, call
+        self.by_id = call.version >= 10
+        groups = call.request.groups
+        self.answers: list[fetch.OffsetFetchResponseGroup | None] = [None] * len(groups)
+        self.missing = len(groups)
+
+    def start(self) -> None:
+        request: fetch.OffsetFetchRequest = self.call.request
+        self.call.park()
+        if not self.missing:
+            self.call.reply(fetch.OffsetFetchResponse())
+        for index, group in enumerate(request.groups):
+            self._start_one(index, group, request.require_stable)
+
+    def _start_one(self, index: int, group: fetch.OffsetFetchRequestGroup, require_stable: bool) -> None:
+        topics = None
+        unknown: list[fetch.OffsetFetchRequestTopics] = []
+        if group.topics is not None:
+            wanted = []
+            for each in group.topics:
+                name = self._name_of(each)
+                if name is None:
+                    unknown.append(each)
+                else:
+                    wanted.append((name, tuple(each.partition_indexes)))
+            topics = tuple(wanted)
+
+        def on_reply(response: FetchResponse) -> None:
+            self.answers[index] = self._convert(response, unknown)
+            self.missing -= 1
+            if not self.missing:
+                answers = [answer for answer in self.answers if answer is not None]
+                self.call.reply(fetch.OffsetFetchResponse(groups=answers))
+
+        self.broker.groups.submit(OffsetFetch(on_reply, group.group_id, topics, require_stable))
+
+    def _name_of(self, each: fetch.OffsetFetchRequestTopics) -> str | None:
+        if not self.by_id:
+            return each.name
+        topic = self.broker.store.topics_by_id.get(each.topic_id)
+        return topic.name if topic is not None else None
+
+    def _convert(
+        self, response: FetchResponse, unknown: list[fetch.OffsetFetchRequestTopics]
+    ) -> fetch.OffsetFetchResponseGroup:
+        answer = fetch.OffsetFetchResponseGroup(response.group_id, error_code=response.error)
+        if response.error:
+            return answer
+        for name, offsets in response.topics:
+            topic = self.broker.store.topics.get(name)
+            topic_id = topic.topic_id if topic is not None else ZERO_UUID
+            if self.by_id and topic is None:
+                continue  # a topic that is gone cannot be named by its id
+            parts = [fetch.OffsetFetchResponsePartitions(*_fields(each)) for each in offsets]
+            answer.topics.append(fetch.OffsetFetchResponseTopics(name, topic_id, parts))
+        for each in unknown:
+            parts = [
+                fetch.OffsetFetchResponsePartitions(p, NO_OFFSET, -1, "", ErrorCode.UNKNOWN_TOPIC_ID)
+                for p in each.partition_indexes
+            ]
+            answer.topics.append(fetch.OffsetFetchResponseTopics("", each.topic_id, parts))
+        return answer
+
+
+def offset_delete(broker: Broker, call: Call) -> None:
+    request: delete.OffsetDeleteRequest = call.request
+    known: list[tuple[str, tuple[int, ...]]] = []
+    for each in request.topics:
+        topic = broker.store.topics.get(each.name)
+        if topic is not None:
+            indexes = (p.partition_index for p in each.partitions)
+            known.append((each.name, tuple(i for i in indexes if 0 <= i < len(topic.partitions))))
+    call.park()
+    answer = Answer(call, lambda response: _deleted(request, response))
+    broker.groups.submit(OffsetDelete(answer, request.group_id, tuple(known)))
+
+
+def _deleted(
+    request: delete.OffsetDeleteRequest, response: OffsetDeleteResponse
+) -> delete.OffsetDeleteResponse:
+    if response.error:
+        return delete.OffsetDeleteResponse(response.error)
+    errors = {(name, index): error for name, parts in response.topics for index, error in parts}
+    answer = delete.OffsetDeleteResponse()
+    for each in request.topics:
+        parts = [
+            delete.OffsetDeleteResponsePartition(
+                p.partition_index,
+                errors.get((each.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            )
+            for p in each.partitions
+        ]
+        answer.topics.append(delete.OffsetDeleteResponseTopic(each.name, parts))
+    return answer

@@ -1,0 +1,237 @@
+"""Produce: record batches are checked, given their offsets and appended as they came."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kohort.broker.names import INTERNAL
+from kohort.broker.net.call import Call
+from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kohort.wire.records.batch import (
+    BatchHeader,
+    check_batch,
+    check_keys,
+    iter_records,
+    recompress,
+    with_append_time,
+)
+from kohort.wire.records.compression import Compression
+
+if TYPE_CHECKING:
+    from kohort.broker.broker import Broker
+    from kohort.log.config import TopicConfig
+    from kohort.log.topic import Topic
+
+ALL = -1
+NO_TIMESTAMP = -1
+_CODECS = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+_ADMIN_CLIENT = "__admin_client"  # Kafka's own tool for repairs may write to internal topics
+
+
+def produce(broker: Broker, call: Call) -> ProduceResponse | None:
+    request: ProduceRequest = call.request
+    by_id = call.version >= 13
+    now_ms = broker.now_ms()
+    answer = ProduceResponse()
+    waiting = _Waiting(call, answer)
+    for data in request.topic_data:
+        topic = broker.store.topics_by_id.get(data.topic_id) if by_id else broker.store.topics.get(data.name)
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        result = TopicProduceResponse(data.name, data.topic_id)
+        answer.responses.append(result)
+        for part in data.partition_data:
+            outcome = _append(broker, call, topic, unknown, part, now_ms, waiting)
+            result.partition_responses.append(outcome)
+    if request.acks == 0:
+        _answer_nothing(call, answer)
+        return None
+    return waiting.answer_or_wait()
+
+
+class _RecordsRefused(KafkaError):
+    """Records in a batch are at fault: by index in the batch, and why."""
+
+    def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.records = [BatchIndexAndErrorMessage(*record) for record in records]
+
+
+class _Waiting:
+    """Partitions of one request whose records are written but not yet durable."""
+
+    __slots__ = ("answer", "call", "count")
+
+    def __init__(self, call: Call, answer: ProduceResponse) -> None:
+        self.call, self.answer = call, answer
+        self.count = 1  # the request itself, until all of it has been looked at
+
+    def add(self, outcome: PartitionProduceResponse) -> _Durable:
+        self.count += 1
+        return _Durable(self, outcome)
+
+    def done(self) -> None:
+        self.count -= 1
+        if not self.count:
+            self.call.reply(self.answer)
+
+    def answer_or_wait(self) -> ProduceResponse | None:
+        self.count -= 1
+        return None if self.count else self.answer
+
+
+class _Durable:
+    """Called when the records of one partition are on disk, or never will be."""
+
+    __slots__ = ("outcome", "waiting")
+
+    def __init__(self, waiting: _Waiting, outcome: PartitionProduceResponse) -> None:
+        self.waiting, self.outcome = waiting, outcome
+
+    def __call__(self, error: ErrorCode) -> None:
+        if error is not ErrorCode.NONE:
+            _fail(self.outcome, error, "the records could not be made durable; the broker's log says why")
+        self.waiting.done()
+
+
+def _append(
+    broker: Broker,
+    call: Call,
+    topic: Topic | None,
+    unknown: ErrorCode,
+    part: PartitionProduceData,
+    now_ms: int,
+    waiting: _Waiting,
+) -> PartitionProduceResponse:
+    outcome = PartitionProduceResponse(part.index)
+    acks = call.request.acks
+    try:
+        if not -1 <= acks <= 1:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if topic is None:
+            raise KafkaError(unknown)
+        if not 0 <= part.index < len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic.name in INTERNAL and call.client_id != _ADMIN_CLIENT:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot append to internal topic {topic.name}"
+            )
+        batch = part.records
+        assert isinstance(batch, memoryview) or batch is None
+        if batch is None or not len(batch):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD, "a produce request holds one record batch per partition"
+            )
+        header = check_batch(batch)
+        if call.version < 7 and header.compression == Compression.ZSTD:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
+        _append_batch(topic, part.index, batch, header, now_ms, outcome, waiting if acks == ALL else None)
+    except KafkaError as error:
+        _fail(outcome, error.code, error.message)
+        if isinstance(error, _RecordsRefused):
+            outcome.record_errors = error.records
+    return outcome
+
+
+def _append_batch(
+    topic: Topic,
+    index: int,
+    batch: memoryview,
+    header: BatchHeader,
+    now_ms: int,
+    outcome: PartitionProduceResponse,
+    waiting: _Waiting | None,
+) -> None:
+    config, partition = topic.config, topic.partitions[index]
+    if header.size > config.max_message_bytes:
+        limit = config.max_message_bytes
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch of {header.size} bytes for {topic.name}-{index} is larger than max.message.bytes {limit}",
+        )
+    if header.is_transactional:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker")
+    if config.compact and (keyless := check_keys(batch)):
+        why = f"{topic.name} is compacted: every record needs a key"
+        records = [(i, "a compacted topic takes no record without a key") for i in keyless]
+        raise _RecordsRefused(ErrorCode.INVALID_RECORD, why, records)
+    duplicate = partition.producers.check(header) if header.producer_id >= 0 else None
+    if duplicate is not None:
+        # A retry of what was appended already: the first answer again, once it is durable.
+        outcome.base_offset, end_offset = duplicate.base_offset, duplicate.last_offset + 1
+        if config.append_time:
+            outcome.log_append_time_ms = duplicate.timestamp
+    else:
+        if config.append_time:
+            outcome.log_append_time_ms = now_ms
+        else:
+            _check_times(config, batch, header, now_ms)
+        if config.compression_type != "producer":
+            codec = _CODECS[config.compression_type]
+            if codec != header.compression:
+                batch = memoryview(recompress(batch, codec, _level(config)))
+                header = check_batch(batch)
+        if config.append_time:
+            header = with_append_time(batch, header, now_ms)
+        outcome.base_offset = partition.append(batch, header, now_ms)
+        end_offset = outcome.base_offset + header.last_offset_delta + 1
+    outcome.log_start_offset = partition.log_start_offset
+    if waiting is not None and partition.high_watermark < end_offset:
+        partition.when_durable(end_offset, waiting.add(outcome))
+
+
+def _level(config: TopicConfig) -> int | None:
+    """The level that goes with compression.type, where it has one."""
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return levels.get(config.compression_type)
+
+
+def _check_times(config: TopicConfig, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+    """message.timestamp.before.max.ms and .after.max.ms, which each record has to keep.
+
+    The header knows the latest time of the batch but not the earliest: the records themselves are read only
+    where the latest is too late, or where there is a limit to how old a record may be.
+    """
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    if header.max_timestamp <= latest and earliest < 0:
+        return
+    at_fault = [
+        (i, f"timestamp {record.timestamp} is not between {earliest} and {latest}")
+        for i, record in enumerate(iter_records(batch))
+        if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest
+    ]
+    if at_fault:
+        why = f"{len(at_fault)} records are too old or in the future; the broker's clock says {now_ms}"
+        raise _RecordsRefused(ErrorCode.INVALID_TIMESTAMP, why, at_fault)
+
+
+def _fail(outcome: PartitionProduceResponse, code: ErrorCode, message: str) -> None:
+    outcome.error_code = code
+    outcome.error_message = message or None
+    outcome.base_offset = outcome.log_append_time_ms = outcome.log_start_offset = -1
+
+
+def _answer_nothing(call: Call, answer: ProduceResponse) -> None:
+    """acks=0: the client hears nothing; if something failed Kafka closes the connection, so that it notices."""
+    failed = [p.error_code for topic in answer.responses for p in topic.partition_responses if p.error_code]
+    call.reply_nothing()
+    if failed:
+        call.connection.close_because(f"acks=0 and a partition answered {ErrorCode(failed[0]).name}")

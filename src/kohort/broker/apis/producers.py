@@ -1,0 +1,75 @@
+"""InitProducerId and DescribeProducers."""
+
+from __future__ import annotations
+
+from kohort.broker import names
+from kohort.broker.broker import Broker
+from kohort.broker.missing import TRANSACTIONS
+from kohort.broker.net.call import Call
+from kohort.log.partition import Partition
+from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicRequest,
+    TopicResponse,
+)
+from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+_NONE = -1
+
+
+async def init_producer_id(broker: Broker, call: Call) -> InitProducerIdResponse:
+    """A new producer id for an idempotent producer; whatever id it had before, as in Kafka.
+
+    There are no transactions here. The answer has no room for words, so it is the one code at which both the
+    Java client and librdkafka give up at once (UNSUPPORTED_VERSION would be retried for ever by librdkafka).
+    """
+    request: InitProducerIdRequest = call.request
+    if request.transactional_id == "" or (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
+        return _refused(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        broker.tell_missing(call, TRANSACTIONS, f"transactional.id {request.transactional_id[:100]!r}")
+        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    try:
+        producer_id = await broker.off_loop(broker.store.allocate_producer_id)
+    except KafkaError as error:
+        return _refused(error.code)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_epoch=_NONE)
+
+
+def describe_producers(broker: Broker, call: Call) -> DescribeProducersResponse:
+    request: DescribeProducersRequest = call.request
+    return DescribeProducersResponse(topics=[_describe_topic(broker, topic) for topic in request.topics])
+
+
+def _describe_topic(broker: Broker, topic: TopicRequest) -> TopicResponse:
+    wrong = names.what_is_wrong(topic.name)
+    partitions = []
+    for index in topic.partition_indexes:
+        found = ErrorCode.INVALID_TOPIC_EXCEPTION if wrong else broker.partition(topic.name, index)
+        if isinstance(found, ErrorCode):
+            partitions.append(PartitionResponse(partition_index=index, error_code=found, error_message=wrong))
+        else:
+            partitions.append(PartitionResponse(partition_index=index, active_producers=_active(found)))
+    return TopicResponse(name=topic.name, partitions=partitions)
+
+
+def _active(partition: Partition) -> list[ProducerState]:
+    return [
+        ProducerState(
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.last_timestamp,
+            coordinator_epoch=-1,
+            current_txn_start_offset=-1,
+        )
+        for entry in partition.producers.entries()
+    ]

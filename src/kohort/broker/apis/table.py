@@ -1,0 +1,122 @@
+"""The table of APIs: key, versions, handler. ApiVersions, SUPPORTED.md and the tests read this table.
+
+A handler is `def handler(broker, call) -> Message | None` (None: it answers later through `call.reply`), or an
+`async def` for calls that wait for the disk. To add an API: write schema/<api>.txt, `make messages`, write the
+handler, add a row here, `make supported`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from inspect import iscoroutinefunction
+from typing import Any, TypeAlias
+
+from kohort.broker.apis import (
+    cluster,
+    configs,
+    fetch,
+    find_coordinator,
+    metadata,
+    offsets,
+    produce,
+    producers,
+    topics,
+    versions,
+)
+from kohort.broker.broker import Broker
+from kohort.broker.net.call import Call
+from kohort.wire.compiler.compile import Codec, codec
+
+# Any: an answer, None (it comes later), or a coroutine of an answer; `Row.is_async` tells which it can be.
+Handler: TypeAlias = Callable[[Broker, Call], Any]
+
+
+@dataclass(slots=True)
+class Row:
+    key: int
+    name: str
+    first: int
+    last: int
+    handler: Handler
+    advertised_first: int = -1  # where it differs from `first`
+    note: str = ""
+    slack: int = 0  # bytes that may follow a request: what a client is known to send too much
+    own_codec: Callable[[int], Codec] | None = None  # of a version, where it is not the schema's
+    is_async: bool = field(init=False)
+    codecs: dict[int, Codec] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_async = iscoroutinefunction(self.handler)
+        self.codecs = {}
+        if self.advertised_first < 0:
+            self.advertised_first = self.first
+
+    def codec(self, version: int) -> Codec:
+        found = self.codecs.get(version)
+        if found is None:
+            own = self.own_codec
+            found = self.codecs[version] = codec(self.key, version) if own is None else own(version)
+        return found
+
+
+def _on_first_use(key: int, name: str) -> Handler:
+    """A handler of the groups' modules, which are loaded with the first request that needs them."""
+
+    def handler(broker: Broker, call: Call) -> Any:
+        module, _, function = name.partition(".")
+        TABLE[key].handler = found = getattr(import_module(f"kohort.broker.apis.{module}"), function)
+        return found(broker, call)
+
+    return handler
+
+
+def _commit_codec(version: int) -> Codec:
+    from kohort.broker.groups.commit_frames import CommitCodec
+
+    return CommitCodec(version)
+
+
+_OLD_PRODUCE = "0–2 are advertised because old librdkafka looks for them, and refused"
+
+TABLE: dict[int, Row] = {
+    row.key: row
+    for row in (
+        Row(0, "Produce", 3, 13, produce.produce, advertised_first=0, note=_OLD_PRODUCE),
+        Row(1, "Fetch", 4, 18, fetch.fetch),
+        Row(2, "ListOffsets", 1, 11, offsets.list_offsets),
+        # librdkafka writes "all topics" as four zero bytes where flexible versions have one (its list_topics).
+        Row(3, "Metadata", 0, 13, metadata.metadata, slack=3),
+        Row(
+            8, "OffsetCommit", 2, 10, _on_first_use(8, "group_offsets.offset_commit"), own_codec=_commit_codec
+        ),
+        Row(9, "OffsetFetch", 1, 10, _on_first_use(9, "group_offsets.offset_fetch")),
+        Row(10, "FindCoordinator", 0, 6, find_coordinator.find_coordinator, note="groups only"),
+        Row(11, "JoinGroup", 0, 9, _on_first_use(11, "group_membership.join_group")),
+        Row(12, "Heartbeat", 0, 4, _on_first_use(12, "group_membership.heartbeat")),
+        Row(13, "LeaveGroup", 0, 5, _on_first_use(13, "group_membership.leave_group")),
+        Row(14, "SyncGroup", 0, 5, _on_first_use(14, "group_membership.sync_group")),
+        Row(15, "DescribeGroups", 0, 6, _on_first_use(15, "group_admin.describe_groups")),
+        Row(16, "ListGroups", 0, 5, _on_first_use(16, "group_admin.list_groups")),
+        Row(18, "ApiVersions", 0, 4, versions.api_versions),
+        Row(19, "CreateTopics", 2, 7, topics.create_topics),
+        Row(20, "DeleteTopics", 1, 6, topics.delete_topics),
+        Row(21, "DeleteRecords", 0, 2, offsets.delete_records),
+        Row(22, "InitProducerId", 0, 5, producers.init_producer_id, note="without a transactional id"),
+        Row(23, "OffsetForLeaderEpoch", 2, 4, offsets.offset_for_leader_epoch),
+        Row(32, "DescribeConfigs", 1, 4, configs.describe_configs),
+        Row(33, "AlterConfigs", 0, 2, configs.alter_configs),
+        Row(35, "DescribeLogDirs", 1, 5, cluster.describe_log_dirs),
+        Row(37, "CreatePartitions", 0, 3, topics.create_partitions),
+        Row(42, "DeleteGroups", 0, 2, _on_first_use(42, "group_admin.delete_groups")),
+        Row(43, "ElectLeaders", 0, 2, cluster.elect_leaders, note="one node: no election is needed"),
+        Row(44, "IncrementalAlterConfigs", 0, 1, configs.incremental_alter_configs),
+        Row(46, "ListPartitionReassignments", 0, 0, cluster.list_partition_reassignments, note="none move"),
+        Row(47, "OffsetDelete", 0, 0, _on_first_use(47, "group_offsets.offset_delete")),
+        Row(60, "DescribeCluster", 0, 2, cluster.describe_cluster),
+        Row(61, "DescribeProducers", 0, 0, producers.describe_producers),
+        Row(74, "ListConfigResources", 0, 1, configs.list_config_resources),
+        Row(75, "DescribeTopicPartitions", 0, 0, metadata.describe_topic_partitions),
+    )
+}

@@ -1,0 +1,344 @@
+"""CreateTopics, DeleteTopics, CreatePartitions, and the topics that appear because somebody asked for them.
+
+All of one request is planned first, made durable with one write, then applied.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from kohort.broker import names
+from kohort.broker.broker import Broker
+from kohort.broker.names import Collisions
+from kohort.broker.net.call import Call
+from kohort.log.config import TopicConfig
+from kohort.log.datadir import new_uuid
+from kohort.log.registry import PartitionsAdded, TopicCreated, TopicDeleted
+from kohort.settings import SettingError
+from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from kohort.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kohort.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from kohort.wire.struct import ZERO_UUID
+
+_Described: TypeAlias = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]]
+
+MOST_PARTITIONS_AT_ONCE = 10_000
+_TOO_MANY = "Excessively large number of partitions per request."
+_DUPLICATE = "Duplicate topic name."
+_UNKNOWN_NAME = "This server does not host this topic-partition."
+_UNKNOWN_ID = "This server does not host this topic ID."
+
+
+# --- CreateTopics ----------------------------------------------------------------------------------------------
+
+
+async def create_topics(broker: Broker, call: Call) -> CreateTopicsResponse:
+    request: CreateTopicsRequest = call.request
+    async with broker.changes:
+        planned = _plan_topics(broker, request)
+        entries = [plan for plan in planned.values() if isinstance(plan, TopicCreated)]
+        failed = None if request.validate_only else await broker.commit(entries)
+        if not request.validate_only and any(entry.name == names.OFFSETS_TOPIC for entry in entries):
+            broker.groups.begin_load()
+    described: _Described | None = {} if call.version >= 5 else None
+    return CreateTopicsResponse(
+        topics=[
+            _created(broker, plan, described)
+            if isinstance(plan, TopicCreated) and failed is None
+            else _not_created(name, failed if isinstance(plan, TopicCreated) else plan)
+            for name, plan in planned.items()
+        ]
+    )
+
+
+def _plan_topics(broker: Broker, request: CreateTopicsRequest) -> dict[str, TopicCreated | KafkaError]:
+    times = Counter(topic.name for topic in request.topics)
+    once = [topic for topic in request.topics if times[topic.name] == 1]
+    excessive = sum(_how_many(broker, topic) for topic in once) > MOST_PARTITIONS_AT_ONCE
+    collisions = Collisions(broker.store.topics)
+    planned: dict[str, TopicCreated | KafkaError] = {}
+    for topic in request.topics:
+        try:
+            if excessive:
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, _TOO_MANY)
+            if times[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
+            planned[topic.name] = _plan_topic(broker, topic, collisions)
+        except KafkaError as error:
+            planned[topic.name] = error
+    return planned
+
+
+def _how_many(broker: Broker, topic: CreatableTopic) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return broker.config.num_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
+
+
+def _plan_topic(broker: Broker, topic: CreatableTopic, collisions: Collisions) -> TopicCreated:
+    """KafkaError says why it cannot be created."""
+    if topic.name in (names.METADATA_TOPIC, names.HISTORY_TOPIC):
+        text = f"Creation of internal topic {topic.name} is prohibited."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    _check_name(broker, topic.name, collisions)
+    nulls = [config.name for config in topic.configs if config.value is None]
+    if nulls:
+        text = f"Null value not supported for topic configs: {','.join(nulls)}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+    overrides = {config.name: config.value for config in topic.configs if config.value is not None}
+    try:
+        TopicConfig.parse(overrides, broker.config.topic_defaults)
+    except SettingError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    _check_layout(broker, topic)
+    return TopicCreated(topic.name, new_uuid(), _how_many(broker, topic), overrides)
+
+
+def _check_name(broker: Broker, name: str, collisions: Collisions) -> None:
+    if name in broker.store.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    wrong = names.what_is_wrong(name)
+    if wrong is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
+    other = collisions.with_existing(name)
+    if other is not None:
+        text = f"Topic '{name}' collides with existing topic: {other}"
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+
+
+def _check_layout(broker: Broker, topic: CreatableTopic) -> None:
+    """Partitions, replicas, or where the client wants them."""
+    if topic.assignments:
+        _check_assignments(broker, topic)
+    elif topic.replication_factor < -1 or topic.replication_factor == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    elif topic.num_partitions < -1 or topic.num_partitions == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+        )
+    elif topic.replication_factor > 1:
+        factor = topic.replication_factor
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
+            "cannot be reached because only 1 broker(s) are registered.",
+        )
+
+
+def _check_assignments(broker: Broker, topic: CreatableTopic) -> None:
+    for name, value in (
+        ("replication factor", topic.replication_factor),
+        ("numPartitions", topic.num_partitions),
+    ):
+        if value != -1:
+            text = f"A manual partition assignment was specified, but {name} was not set to -1."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    seen: set[int] = set()
+    for assignment in topic.assignments:
+        index = assignment.partition_index
+        if index in seen:
+            text = f"Found multiple manual partition assignments for partition {index}"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        seen.add(index)
+        _check_replicas(broker, assignment.broker_ids)
+    if seen != set(range(len(seen))):
+        text = "partitions should be a consecutive 0-based integer sequence"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+
+
+def _check_replicas(broker: Broker, replicas: list[int]) -> None:
+    text = None
+    if not replicas:
+        text = "an empty replica list"
+    for node in replicas:
+        if node != broker.node_id:
+            text = f"broker {node}, but no such broker is registered"
+    if text is None and len(replicas) > 1:
+        text = f"the broker {broker.node_id} more than once"
+    if text is not None:
+        text = f"The manual partition assignment includes {text}."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+
+
+def _created(broker: Broker, plan: TopicCreated, described: _Described | None) -> CreatableTopicResult:
+    result = CreatableTopicResult(name=plan.name, topic_id=plan.topic_id, error_message=None, configs=[])
+    if described is not None:
+        result.num_partitions, result.replication_factor = plan.partitions, 1
+        key = tuple(plan.overrides.items())  # a thousand topics of one request mostly have the same settings
+        if key not in described:
+            described[key] = [
+                CreatableTopicConfigs(row.name, row.value, row.read_only, row.source, row.sensitive)
+                for row in broker.config.describe_topic(plan.overrides)
+            ]
+        result.configs = described[key]
+    return result
+
+
+def _not_created(name: str, error: KafkaError | None) -> CreatableTopicResult:
+    assert error is not None
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message, configs=[])
+
+
+# --- topics that appear because somebody asked for them -----------------------------------------------------------
+
+
+async def create_missing(broker: Broker, wanted: Sequence[str]) -> dict[str, ErrorCode]:
+    """Creates those of these topics that do not exist; why one could not be, by name."""
+    failed: dict[str, ErrorCode] = {}
+    entries: list[TopicCreated] = []
+    room = MOST_PARTITIONS_AT_ONCE
+    if names.OFFSETS_TOPIC in wanted:
+        await broker.groups.ensure_topic()
+    async with broker.changes:
+        collisions = Collisions(broker.store.topics)
+        for name in wanted:
+            if name in broker.store.topics:
+                continue
+            try:
+                _check_name(broker, name, collisions)
+                room -= broker.config.num_partitions
+                if room < 0 or name in names.INTERNAL or name == names.METADATA_TOPIC:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                entries.append(TopicCreated(name, new_uuid(), broker.config.num_partitions))
+            except KafkaError as error:
+                failed[name] = error.code
+        problem = await broker.commit(entries)
+    if problem is not None:
+        failed.update({entry.name: problem.code for entry in entries})
+    return failed
+
+
+# --- DeleteTopics ----------------------------------------------------------------------------------------------
+
+
+async def delete_topics(broker: Broker, call: Call) -> DeleteTopicsResponse:
+    request: DeleteTopicsRequest = call.request
+    asked = request.topics if call.version >= 6 else [DeleteTopicState(name) for name in request.topic_names]
+    if not broker.config.delete_topic_enable:
+        code = ErrorCode.TOPIC_DELETION_DISABLED if call.version >= 3 else ErrorCode.INVALID_REQUEST
+        refused = [DeletableTopicResult(topic.name, topic.topic_id, code) for topic in asked]
+        return DeleteTopicsResponse(responses=refused)
+    async with broker.changes:
+        results = _plan_deletion(broker, asked)
+        doomed = [result for result in results if result.error_code == ErrorCode.NONE]
+        failed = await broker.commit([TopicDeleted(result.topic_id) for result in doomed])
+    if failed is not None:
+        for result in doomed:
+            result.error_code, result.error_message = failed.code, failed.message
+    return DeleteTopicsResponse(responses=results)
+
+
+def _plan_deletion(broker: Broker, asked: Sequence[DeleteTopicState]) -> list[DeletableTopicResult]:
+    """One result per topic; those without an error are to be deleted."""
+    times = Counter((topic.name, topic.topic_id) for topic in asked)
+    taken: set[bytes] = set()
+    results = []
+    for name, topic_id in sorted(times, key=lambda key: key[0] is not None):  # ids first, as Kafka does
+        result = DeletableTopicResult(name, topic_id, ErrorCode.NONE, None)
+        results.append(result)
+        wrong = _wrong_reference(name, topic_id, times[name, topic_id])
+        if wrong is not None:
+            result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, wrong
+            continue
+        topic = broker.store.topics_by_id.get(topic_id) if name is None else broker.store.topics.get(name)
+        if topic is None and name is None:
+            result.error_code, result.error_message = ErrorCode.UNKNOWN_TOPIC_ID, _UNKNOWN_ID
+        elif topic is None:
+            result.error_code, result.error_message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN_NAME
+        else:
+            result.name, result.topic_id = topic.name, topic.topic_id
+            if topic.name in names.GROUPS_LIVE_IN:
+                result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+                result.error_message = f"Cannot delete internal topic {topic.name}: the groups live in it."
+            elif topic.topic_id in taken:
+                result.error_code = ErrorCode.INVALID_REQUEST
+                result.error_message = "The provided topic name maps to an ID that was already supplied."
+            taken.add(topic.topic_id)
+    return results
+
+
+def _wrong_reference(name: str | None, topic_id: bytes, times: int) -> str | None:
+    if name is None and topic_id == ZERO_UUID:
+        return "Neither topic name nor id were specified."
+    if name is not None and topic_id != ZERO_UUID:
+        return "You may not specify both topic name and topic id."
+    if times > 1:
+        return _DUPLICATE if name is not None else "Duplicate topic id."
+    return None
+
+
+# --- CreatePartitions --------------------------------------------------------------------------------------------
+
+
+async def create_partitions(broker: Broker, call: Call) -> CreatePartitionsResponse:
+    request: CreatePartitionsRequest = call.request
+    times = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    entries: dict[str, PartitionsAdded] = {}
+    room = MOST_PARTITIONS_AT_ONCE
+    async with broker.changes:
+        for topic in request.topics:
+            result = results[topic.name] = CreatePartitionsTopicResult(topic.name)
+            try:
+                if times[topic.name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
+                room -= _check_growth(broker, topic, room)
+                entries[topic.name] = PartitionsAdded(broker.store.topics[topic.name].topic_id, topic.count)
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message or None
+        failed = None if request.validate_only else await broker.commit(list(entries.values()))
+    if failed is not None:
+        for name in entries:
+            results[name].error_code, results[name].error_message = failed.code, failed.message
+    return CreatePartitionsResponse(results=list(results.values()))
+
+
+def _check_growth(broker: Broker, topic: CreatePartitionsTopic, room: int) -> int:
+    """How many partitions are added; KafkaError says why none can be."""
+    found = broker.store.topics.get(topic.name)
+    if found is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN_NAME)
+    now = len(found.partitions)
+    if topic.count == now:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
+    if topic.count < now:
+        text = f"The topic {topic.name} currently has {now} partition(s); {topic.count} would not be an increase."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+    if topic.name in names.GROUPS_LIVE_IN:
+        text = f"Groups would not be found any more: the number of partitions of {topic.name} is fixed."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+    added = topic.count - now
+    if topic.assignments is not None:
+        if len(topic.assignments) != added:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), "
+                f"but only {len(topic.assignments)} assignment(s) were specified.",
+            )
+        for assignment in topic.assignments:
+            _check_replicas(broker, assignment.broker_ids)
+    if added > room:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, _TOO_MANY)
+    return added

@@ -1,0 +1,1 @@
+"""The group coordinator on this node: its log, its timers, its history."""

@@ -1,0 +1,1 @@
+"""Connections: frames in, calls to the handlers, answers out."""

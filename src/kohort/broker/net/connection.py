@@ -1,0 +1,343 @@
+"""One client's connection: frames in, calls to handlers, answers out in the order of the requests.
+
+Reading: small requests are parsed where they arrive, in one buffer that all connections share (the loop reads
+one socket at a time); only a frame that is not complete yet is kept in a buffer of the connection's own, which
+grows with what has arrived now or before, never with what a length promises.
+
+Order: each request gets its place in `_calls`; an answer leaves when all before it have left. A parked call (a
+long poll) stops the reading, as in Kafka; a produce that waits for the disk does not, so that one fdatasync
+serves all that a client has sent. While a client does not read its answers nothing more is read from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from kohort.broker.apis.versions import API_KEY as API_VERSIONS
+from kohort.broker.apis.versions import unsupported_version
+from kohort.broker.listeners import Address
+from kohort.broker.missing import api_of
+from kohort.broker.net.call import Call
+from kohort.broker.net.outbox import Outbox, release
+from kohort.loopback import send_at_once
+from kohort.wire.compiler.compile import codec
+from kohort.wire.errors import BadFrame
+from kohort.wire.frame import body_of, read_request_header, response_chunks
+
+if TYPE_CHECKING:
+    from kohort.broker.net.server import Server
+
+log = logging.getLogger("kohort.broker")
+
+_LENGTH = struct.Struct(">i").unpack_from
+_FIRST_BUFFER = 64 * 1024
+_MOST_TRUSTED = 1024 * 1024
+SPARE_BYTES = 1024 * 1024  # of the buffers for large frames that all connections share
+MOST_SPARES = 8
+_MOST_CALLS = 1024  # requests that wait for the disk on one connection
+
+
+class _NotThere(Exception):
+    """A request of an API that Kafka has and we have not: its name, the feature, the client's id."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, server: Server, told: Address) -> None:
+        self._server = server
+        self.told = told  # where this node is, for who came by this listener
+        self._broker = server.broker
+        self._rows = server.table
+        self._max_bytes = server.broker.config.socket_request_max_bytes
+        self._calls: deque[Call] = deque()
+        self._parked: Call | None = None
+        self._own: bytearray | None = None  # an incomplete frame, or what arrived while nothing was read
+        self._filled = 0
+        self._trusted = _FIRST_BUFFER  # the largest frame that really came, within reason
+        self._consuming = False
+        self._flush_scheduled = False
+        self._closing = False
+        self._paused = False
+        self._at_end = False
+        self.answers_at_end = True  # who sends no more still gets the answers to what it sent, as in Kafka
+        self.peer = "?"
+        self.address = ""
+        self.lookups: dict[str, tuple[int, int]] = {}  # the last group looked for: how often, since when
+        self.last_active = 0.0
+
+    # --- what the event loop calls -----------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport: asyncio.Transport = transport
+        self.loop = self._server.loop
+        self.last_active = self.loop.time()
+        peer = transport.get_extra_info("peername")
+        # A socket for all interfaces shows IPv4 as a part of IPv6.
+        host = peer[0].removeprefix("::ffff:") if peer else ""
+        self.peer = str(Address(host, peer[1])) if peer else "?"
+        sock = transport.get_extra_info("socket")
+        send_at_once(sock)
+        self._outbox = Outbox(self.loop, sock.fileno(), self._on_drained)
+        if not self._server.admit(self, host):
+            self._closing = True
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._outbox.drop()
+        parked, self._parked = self._parked, None
+        if parked is not None and parked.on_close is not None:
+            parked.on_close()
+        for call in self._calls:
+            release(call.chunks or ())
+        self._calls.clear()
+        self._give_back()
+        self._server.forget(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._own is None:
+            return self._server.scratch
+        return memoryview(self._own)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = self.loop.time()
+        if self._own is None:
+            data = self._server.scratch[:nbytes]
+            used = self._consume(data)
+            if used < nbytes and not self._closing:
+                self._keep(data[used:])
+        else:
+            self._filled += nbytes
+            self._consume_own()
+
+    def eof_received(self) -> bool:
+        self._at_end = True
+        return self.answers_at_end and not self.is_idle
+
+    # --- frames ------------------------------------------------------------------------------------
+
+    def _consume_own(self) -> None:
+        """Handles the frames that are complete in the connection's own buffer."""
+        own = self._own
+        assert own is not None
+        view = memoryview(own)
+        used = self._consume(view[: self._filled])
+        if self._closing:
+            return
+        rest = self._filled - used
+        if rest == 0:
+            self._give_back()
+            return
+        if used:
+            view[:rest] = view[used : self._filled]
+            self._filled = rest
+        self._make_room()
+
+    def _keep(self, data: memoryview) -> None:
+        """Moves what is left of the shared buffer to a buffer of our own."""
+        size, wanted = len(data), self._frame_size(data)
+        spares = self._server.spares
+        if wanted > _FIRST_BUFFER and size < SPARE_BYTES and spares:
+            self._own = spares.pop()
+        else:
+            self._own = bytearray(max(min(wanted, self._trusted), size + 1))
+        self._own[:size] = data
+        self._filled = size
+
+    def _give_back(self) -> None:
+        """No frame is incomplete any more: reads into the shared buffer again."""
+        own, spares = self._own, self._server.spares
+        if own is not None and len(own) == SPARE_BYTES and len(spares) < MOST_SPARES:
+            spares.append(own)
+        self._own = None
+        self._filled = 0
+
+    def _make_room(self) -> None:
+        """Grows the buffer of an incomplete frame twofold: a promised length alone allocates nothing."""
+        own = self._own
+        assert own is not None
+        wanted = self._frame_size(memoryview(own)[: self._filled])
+        if self._filled == len(own) and wanted > self._filled:
+            filled = self._filled
+            self._give_back()
+            self._own, self._filled = bytearray(min(wanted, 2 * len(own))), filled
+            self._own[:filled] = own
+
+    @staticmethod
+    def _frame_size(data: memoryview) -> int:
+        return 4 + int(_LENGTH(data)[0]) if len(data) >= 4 else 4
+
+    def _is_blocked(self) -> bool:
+        return self._parked is not None or self._outbox.is_waiting or len(self._calls) >= _MOST_CALLS
+
+    def _consume(self, data: memoryview) -> int:
+        """Handles complete frames at the beginning of `data`; returns how many bytes they took."""
+        position, end = 0, len(data)
+        self._consuming = True
+        try:
+            while end - position >= 4 and not self._is_blocked() and not self._closing:
+                (size,) = _LENGTH(data, position)
+                if not 0 <= size <= self._max_bytes:
+                    raise BadFrame(f"a frame of {size} bytes; socket.request.max.bytes is {self._max_bytes}")
+                stop = position + 4 + size
+                if stop > end:
+                    break
+                self._handle(data[position + 4 : stop])
+                position = stop
+                if size >= self._trusted < _MOST_TRUSTED:
+                    self._trusted = min(size + 4, _MOST_TRUSTED)
+        except _NotThere as error:
+            api, feature, client_id = error.args
+            now_ms = self._broker.clock.steady_ms()
+            self._broker.missing.tell(feature, api, client_id, self.peer, now_ms)
+            self._close_after_answers()
+        except BadFrame as error:
+            log.warning("closing the connection of %s: %s", self.peer, error)
+            self._close_after_answers()
+        except Exception:
+            log.exception("closing the connection of %s: a request could not be handled", self.peer)
+            self._close_after_answers()
+        self._consuming = False
+        self._flush()
+        # During a long poll we listen on until something comes, so as to hear that the connection was reset.
+        if not self._closing and self._is_blocked() and (position < end or self._parked is None):
+            self._pause()
+        return position
+
+    def _handle(self, frame: memoryview) -> None:
+        api_key, version, correlation_id, client_id, body = read_request_header(frame)
+        row = self._rows.get(api_key)
+        if row is None or not row.first <= version <= row.last:
+            if api_key == API_VERSIONS:
+                self._answer_unknown_api_versions(correlation_id)
+                return
+            missing = api_of(api_key) if row is None else None
+            if missing is not None:
+                raise _NotThere(*missing, client_id)
+            name = row.name if row else "unknown API"
+            raise BadFrame(f"{name} (key {api_key}) version {version} is not served; client_id {client_id!r}")
+        api_codec = row.codec(version)
+        if api_codec.flexible:
+            body = body_of(frame, body)
+        call = Call(
+            self, api_codec, correlation_id, client_id, api_codec.decode_request(frame, body, row.slack)
+        )
+        self._calls.append(call)
+        if row.is_async:
+            call.park()
+            self._parked = call
+            self._server.run(self._run(row.handler, call))
+            return
+        message = row.handler(self._broker, call)
+        if message is not None:
+            call.answer(message)
+        elif call.parked and call.chunks is None:
+            self._parked = call
+
+    async def _run(self, handler: Any, call: Call) -> None:
+        try:
+            call.reply(await handler(self._broker, call))
+        except Exception:
+            log.exception("closing the connection of %s: a request could not be handled", self.peer)
+            self._transport.abort()
+
+    def _answer_unknown_api_versions(self, correlation_id: int) -> None:
+        """A client newer than we are: told in version 0 what we know of ApiVersions itself; it asks again."""
+        oldest = codec(API_VERSIONS, 0)
+        call = Call(self, oldest, correlation_id, None, None)
+        call.chunks = response_chunks(oldest, correlation_id, oldest.encode_response(unsupported_version()))
+        self._calls.append(call)
+
+    # --- answers -----------------------------------------------------------------------------------
+
+    def answered(self, call: Call) -> None:
+        """A handler answered later. What becomes ready in one turn of the loop is written together."""
+        if self._closing:
+            release(call.chunks or ())
+            return
+        if self._parked is call:
+            self._parked = None
+        if not self._consuming and not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._server.flush_soon(self)
+
+    def flush_and_go_on(self) -> None:
+        self._flush_scheduled = False
+        if self._closing:
+            return
+        self._flush()
+        self._go_on()
+
+    def _flush(self) -> None:
+        """Sends the answers that are there, up to the first that is not."""
+        calls, outbox = self._calls, self._outbox
+        try:
+            while calls and (chunks := calls[0].chunks) is not None:
+                calls.popleft()
+                outbox.add(chunks)
+            outbox.flush()
+        except OSError as error:
+            log.debug("%s went away: %s", self.peer, error)
+            self._closing = True
+            self._transport.abort()
+
+    def _on_drained(self) -> None:
+        self.last_active = self.loop.time()
+        if not self._closing:
+            self.flush_and_go_on()
+
+    def _go_on(self) -> None:
+        """Reads on, if nothing keeps us from it: first what is already here."""
+        if self._closing or self._is_blocked() or self._server.is_stopping:
+            return
+        if self._at_end:
+            if self.is_idle:
+                self._transport.close()
+            return
+        if self._own is not None and self._filled:
+            self._consume_own()
+        if not self._closing and not self._is_blocked():
+            self._resume()
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._paused and not self._server.is_stopping:
+            self._paused = False
+            self._transport.resume_reading()
+
+    # --- the end -----------------------------------------------------------------------------------
+
+    def _close_after_answers(self) -> None:
+        """Closes after bad input; what was asked before it and is answered already still goes out."""
+        self._flush()
+        self._closing = True
+        self._transport.close()
+
+    def close_because(self, reason: str) -> None:
+        log.warning("closing the connection of %s: %s", self.peer, reason)
+        self._close_after_answers()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._calls and not self._outbox.is_waiting
+
+    def stop_reading(self) -> None:
+        """The broker stops: nothing more is read; what is under way is still answered, a long poll at once."""
+        if not self._closing:
+            self._pause()
+            parked = self._parked
+            if parked is not None and parked.on_stop is not None:
+                parked.on_stop()
+            elif parked is not None and parked.on_close is not None:
+                parked.on_close()
+                self._transport.abort()
+
+    def close(self) -> None:
+        self._transport.abort()

@@ -1,0 +1,1 @@
+"""What each call of Admin does. Sans-IO."""

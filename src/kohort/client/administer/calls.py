@@ -1,0 +1,179 @@
+"""What each call of Admin and AsyncAdmin does with the arguments that a user gave: checks them, and makes steps of it.
+
+The steps themselves are in `admin_topics` and `admin_groups`. Arguments are checked when the call is made, before the
+first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from kohort.client.admin_types import (
+    ClusterDescription,
+    ConfigEntry,
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+    TopicDescription,
+)
+from kohort.client.administer.groups import GroupCalls
+from kohort.client.administer.topics import BROKER, TOPIC, TopicCalls
+from kohort.client.core import arguments
+from kohort.client.core.metadata import Metadata
+from kohort.client.core.requests import Requests
+from kohort.client.core.steps import Steps
+from kohort.client.errors import WrongArgument
+from kohort.client.offsets.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from kohort.client.types import (
+    ByPartition,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    Partitions,
+    TopicPartition,
+)
+
+REASON = "removed by an administrator"
+
+
+def _names(given: tuple[str, ...]) -> tuple[str, ...]:
+    for name in given:
+        if not isinstance(name, str):
+            raise WrongArgument(
+                f'names are given one by one, as in ("a", "b"), not as {arguments.shown(name)}'
+            )
+    return tuple(arguments.text(name, "a name") for name in given)
+
+
+def _broker(given: object) -> str:
+    return str(arguments.whole_number(given, "a broker's id", 0, arguments.INT32))
+
+
+class AdminCalls:
+    def __init__(
+        self, requests: Requests, metadata: Metadata, clock: Callable[[], int], obstacle: Callable[[], str]
+    ) -> None:
+        self._topics = TopicCalls(requests, metadata, clock)
+        self._groups = GroupCalls(requests, metadata, clock)
+        self._topics.obstacle = self._groups.obstacle = obstacle
+
+    # --- topics ---------------------------------------------------------------------------------------
+
+    def create_topics(self, topics: Iterable[NewTopic], validate_only: bool, deadline_ms: int) -> Steps[None]:
+        return self._topics.create_topics(topics, deadline_ms, validate_only)
+
+    def delete_topics(self, topics: tuple[str, ...], deadline_ms: int) -> Steps[None]:
+        return self._topics.delete_topics(_names(topics), deadline_ms)
+
+    def list_topics(self, include_internal: bool, deadline_ms: int) -> Steps[list[str]]:
+        described = yield from self._topics.describe_topics(None, deadline_ms, include_internal)
+        return sorted(described)
+
+    def describe_topics(
+        self, topics: tuple[str, ...], deadline_ms: int
+    ) -> Steps[dict[str, TopicDescription]]:
+        return self._topics.describe_topics(_names(topics) or None, deadline_ms, True)
+
+    def create_partitions(
+        self,
+        counts: Mapping[str, int],
+        assignments: Mapping[str, list[list[int]]] | None,
+        deadline_ms: int,
+    ) -> Steps[None]:
+        return self._topics.create_partitions(counts, assignments or {}, deadline_ms)
+
+    # --- settings -------------------------------------------------------------------------------------
+
+    def topic_configs(
+        self, topics: tuple[str, ...], deadline_ms: int
+    ) -> Steps[dict[str, dict[str, ConfigEntry]]]:
+        return self._topics.describe_configs(TOPIC, _names(topics), deadline_ms)
+
+    def broker_configs(
+        self, brokers: tuple[int, ...], deadline_ms: int
+    ) -> Steps[dict[str, dict[str, ConfigEntry]]]:
+        return self._topics.describe_configs(BROKER, [_broker(broker) for broker in brokers], deadline_ms)
+
+    def alter_topic_configs(
+        self, changes: Mapping[str, Mapping[str, object | None]], validate_only: bool, deadline_ms: int
+    ) -> Steps[None]:
+        return self._topics.alter_configs(TOPIC, changes, deadline_ms, validate_only)
+
+    def alter_broker_configs(
+        self, changes: Mapping[int, Mapping[str, object | None]], validate_only: bool, deadline_ms: int
+    ) -> Steps[None]:
+        by_name = {
+            _broker(broker): settings
+            for broker, settings in arguments.mapping(changes, "changes go by broker, as in {1: {...}}")
+        }
+        return self._topics.alter_configs(BROKER, by_name, deadline_ms, validate_only)
+
+    # --- records --------------------------------------------------------------------------------------
+
+    def delete_records(self, before: ByPartition[int], deadline_ms: int) -> Steps[dict[TopicPartition, int]]:
+        return self._topics.delete_records(before, deadline_ms)
+
+    def beginning_offsets(
+        self, partitions: tuple[Partitions, ...], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, int]]:
+        wanted = arguments.partitions(partitions)
+        return self._topics.boundary_offsets(wanted, EARLIEST_TIMESTAMP, deadline_ms)
+
+    def end_offsets(
+        self, partitions: tuple[Partitions, ...], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, int]]:
+        wanted = arguments.partitions(partitions)
+        return self._topics.boundary_offsets(wanted, LATEST_TIMESTAMP, deadline_ms)
+
+    def offsets_for_times(
+        self, times: ByPartition[int], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        return self._topics.offsets_for_times(arguments.times(times), deadline_ms)
+
+    # --- groups ---------------------------------------------------------------------------------------
+
+    def list_groups(self, states: tuple[str, ...], deadline_ms: int) -> Steps[list[GroupListing]]:
+        return self._groups.list_groups(_names(states), deadline_ms)
+
+    def describe_groups(
+        self, groups: tuple[str, ...], deadline_ms: int
+    ) -> Steps[dict[str, GroupDescription]]:
+        return self._groups.describe_groups(_names(groups), deadline_ms)
+
+    def delete_groups(self, groups: tuple[str, ...], deadline_ms: int) -> Steps[None]:
+        return self._groups.delete_groups(_names(groups), deadline_ms)
+
+    def remove_members(
+        self,
+        group_id: str,
+        members: tuple[str, ...],
+        instances: Iterable[str],
+        reason: str,
+        deadline_ms: int,
+    ) -> Steps[None]:
+        return self._groups.remove_members(group_id, _names(members), instances, reason, deadline_ms)
+
+    def group_offsets(
+        self,
+        group_id: str,
+        partitions: tuple[Partitions, ...],
+        require_stable: bool,
+        deadline_ms: int,
+    ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
+        wanted = arguments.partitions(partitions) if partitions else None
+        return self._groups.group_offsets(group_id, wanted, deadline_ms, require_stable)
+
+    def alter_group_offsets(
+        self, group_id: str, offsets: ByPartition[int | OffsetAndMetadata], deadline_ms: int
+    ) -> Steps[None]:
+        return self._groups.alter_group_offsets(group_id, arguments.offsets(offsets), deadline_ms)
+
+    def delete_group_offsets(
+        self, group_id: str, partitions: tuple[Partitions, ...], deadline_ms: int
+    ) -> Steps[None]:
+        wanted = arguments.partitions(partitions)
+        return self._groups.delete_group_offsets(group_id, wanted, deadline_ms)
+
+    # --- the cluster ----------------------------------------------------------------------------------
+
+    def describe_cluster(self, deadline_ms: int) -> Steps[ClusterDescription]:
+        return self._topics.describe_cluster(deadline_ms)

@@ -1,0 +1,70 @@
+"""What the answers about groups say, as Admin gives it: of classic groups, and of those of newer types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kohort.client.admin_types import GroupDescription, GroupListing, MemberDescription
+from kohort.client.core.cluster import Node
+from kohort.client.group.consumer_protocol import PROTOCOL_TYPE, BadConsumerProtocol, decode_assignment
+from kohort.client.types import TopicPartition
+from kohort.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from kohort.wire.messages.list_groups import ListedGroup
+
+DEAD = "Dead"
+
+
+def listing(row: ListedGroup) -> GroupListing:
+    """Brokers write "classic" or "Classic"; those before 3.7 write no type and have classic groups alone."""
+    return GroupListing(row.group_id, row.protocol_type, row.group_state, row.group_type.lower() or "classic")
+
+
+def classic_group(row: DescribedGroup, coordinator: Node | None) -> GroupDescription:
+    return GroupDescription(
+        row.group_id,
+        DEAD if row.error_code else row.group_state,
+        row.protocol_type,
+        row.protocol_data,
+        coordinator,
+        tuple(_classic_member(member, row.protocol_type) for member in row.members),
+    )
+
+
+def _classic_member(member: DescribedGroupMember, protocol_type: str) -> MemberDescription:
+    """What the members of other protocols (Kafka Connect's) are given is known to them alone."""
+    assigned: tuple[TopicPartition, ...] = ()
+    if protocol_type == PROTOCOL_TYPE and member.member_assignment:
+        try:
+            assigned = decode_assignment(member.member_assignment).partitions
+        except BadConsumerProtocol:
+            pass  # a group may call itself "consumer" and speak a language of its own
+    return MemberDescription(
+        member.member_id, member.group_instance_id, member.client_id, member.client_host, assigned
+    )
+
+
+def newer_group(row: Any, group_type: str, coordinator: Node | None) -> GroupDescription:
+    """Of ConsumerGroupDescribe or ShareGroupDescribe, whose answers hardly differ."""
+    return GroupDescription(
+        row.group_id,
+        row.group_state,
+        group_type,
+        row.assignor_name,
+        coordinator,
+        tuple(_newer_member(member) for member in row.members),
+        group_type,
+    )
+
+
+def _newer_member(member: Any) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        getattr(member, "instance_id", None),  # a share group has no static members
+        member.client_id,
+        member.client_host,
+        tuple(
+            TopicPartition(topic.topic_name, index)
+            for topic in member.assignment.topic_partitions
+            for index in topic.partitions
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Fetching, handing out, and what each call of a consumer does. Sans-IO."""

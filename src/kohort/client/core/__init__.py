@@ -1,0 +1,1 @@
+"""How the parts of a client ask and wait, and what they know of the cluster. Sans-IO."""

@@ -1,0 +1,74 @@
+"""The clocks of a member: when the next heartbeat is due, when the session is over, when poll is overdue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kohort.client.core.backoff import Backoff
+
+
+@dataclass(slots=True)
+class Heartbeats:
+    interval_ms: int
+    session_timeout_ms: int
+    max_poll_interval_ms: int
+    backoff: Backoff
+    next_ms: int = 0
+    session_deadline_ms: int = 0
+    polled_ms: int = 0
+    in_flight: int | None = field(default=None)
+    """The number of the heartbeat that is under way; answers to earlier ones say nothing about the clocks."""
+    sent: int = 0
+    failures: int = 0
+
+    def joined(self, now_ms: int) -> None:
+        """A join was answered: all clocks begin again."""
+        self.next_ms = now_ms + self.interval_ms
+        self.session_deadline_ms = now_ms + self.session_timeout_ms
+        self.polled_ms = max(self.polled_ms, now_ms)
+        self.in_flight, self.failures = None, 0
+
+    def coordinator_found(self, now_ms: int) -> None:
+        """Another coordinator gets a whole session to answer, and at once a heartbeat."""
+        self.session_deadline_ms = now_ms + self.session_timeout_ms
+        self.next_ms = min(self.next_ms, now_ms)
+        self.in_flight = None
+
+    def polled(self, now_ms: int) -> None:
+        self.polled_ms = max(self.polled_ms, now_ms)
+
+    def send(self, now_ms: int) -> int:
+        self.sent += 1
+        self.in_flight = self.sent
+        self.next_ms = now_ms + self.interval_ms
+        return self.sent
+
+    def received(self, now_ms: int) -> None:
+        self.in_flight, self.failures = None, 0
+        self.session_deadline_ms = now_ms + self.session_timeout_ms
+
+    def failed(self, now_ms: int) -> None:
+        self.in_flight = None
+        self.failures += 1
+        self.next_ms = now_ms + self.backoff.after(self.failures)
+
+    @property
+    def poll_deadline_ms(self) -> int:
+        return self.polled_ms + self.max_poll_interval_ms
+
+    def is_due(self, now_ms: int) -> bool:
+        return self.in_flight is None and now_ms >= self.next_ms
+
+    def session_is_over(self, now_ms: int) -> bool:
+        return now_ms >= self.session_deadline_ms
+
+    def poll_is_overdue(self, now_ms: int) -> bool:
+        return now_ms >= self.poll_deadline_ms
+
+    def next_deadline_ms(self, with_poll: bool) -> int:
+        due = [self.session_deadline_ms]
+        if with_poll:
+            due.append(self.poll_deadline_ms)
+        if self.in_flight is None:
+            due.append(self.next_ms)
+        return min(due)

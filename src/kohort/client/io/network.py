@@ -1,0 +1,396 @@
+"""All connections of a client: which node a request goes to, when to connect again, when it is too late.
+
+`submit` never blocks; every Send is answered once, by its timeout at the latest. A request to a certain node fails
+as soon as that node cannot be reached, so that its sender can look whether another has taken over. A request to any
+node goes on from node to node until its time is up. All methods are called under the engine's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kohort.client.config import ClientConfig
+from kohort.client.core.backoff import Backoff, Jitter
+from kohort.client.core.complaints import AWAY_EVERY_MS, Lasting
+from kohort.client.core.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Send
+from kohort.client.core.metadata import Metadata
+from kohort.client.io.node_connection import Hooks, NodeConnection, Request, State, Versions
+from kohort.client.io.reactor import Reactor
+from kohort.client.io.tls import security_for
+from kohort.client.io.transport import Security
+from kohort.settings import SettingError
+
+_log = logging.getLogger("kohort.client.network")
+
+AddressKey = tuple[str, int]
+GRACE_MS = 100
+"""A connection that is too late but still delivers is looked at again after this."""
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """An address: the connections to it, what waits for them, and how connecting went."""
+
+    host: str
+    port: int
+    connections: dict[Lane, NodeConnection] = field(default_factory=dict)
+    waiting: dict[Lane, deque[Request]] = field(default_factory=lambda: {lane: deque() for lane in Lane})
+    versions: Versions = field(default_factory=dict)
+    failures: int = 0
+    retry_ms: int = 0
+    throttled_until_ms: int = 0
+    error: str = ""
+    away: Lasting = field(default_factory=lambda: Lasting(0, AWAY_EVERY_MS))
+    untold: int = 0
+    """Attempts to connect that failed since the last one that was told of."""
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def load(self) -> int:
+        under_way = sum(len(connection.in_flight) for connection in self.connections.values())
+        return under_way + sum(map(len, self.waiting.values()))
+
+    def is_ready(self, lane: Lane, now_ms: int) -> bool:
+        connection = self.connections.get(lane)
+        return (
+            connection is not None
+            and connection.state is State.READY
+            and now_ms >= self.throttled_until_ms
+            and (connection.expires_ms is None or now_ms < connection.expires_ms)
+        )
+
+
+class Network:
+    def __init__(
+        self,
+        metadata: Metadata,
+        reactor: Reactor,
+        config: ClientConfig,
+        *,
+        security: Security | None = None,
+        jitter: Jitter = random.random,
+    ) -> None:
+        self.last_error = ""
+        """Why the last connection failed, with its address: what a TimedOut should say."""
+        self.changes = 0
+        """Counts connections that became ready or were closed."""
+        self._metadata, self._reactor, self._config = metadata, reactor, config
+        self._security = security or security_for(config)
+        self._jitter = jitter
+        self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, jitter)
+        self._setup = Backoff(
+            config.socket_connection_setup_timeout_ms,
+            config.socket_connection_setup_timeout_max_ms,
+            _no_jitter,
+        )
+        self._bootstrap = [parse_address(text) for text in config.bootstrap_servers]
+        self._peers: dict[AddressKey, Peer] = {}
+        self._retiring: list[NodeConnection] = []
+        self._hooks = Hooks(self._on_ready, self._on_closed, self._on_answered)
+        self._closed = False
+
+    # --- in --------------------------------------------------------------------------------------
+
+    def submit(self, send: Send, done: Callable[[Answer], None]) -> None:
+        """Sends it now or as soon as its node can be reached; `done` gets its one Answer, perhaps at once."""
+        now_ms = self._reactor.now_ms()
+        self._route(Request(send, done, now_ms + send.timeout_ms), now_ms)
+
+    def _route(self, request: Request, now_ms: int) -> None:
+        send = request.send
+        assert send is not None
+        if self._closed:
+            request.fail(Failure(FailureKind.DISCONNECTED, "the client is closed"))
+            return
+        if send.node_id == ANY_NODE:
+            peer = self._least_loaded(send.lane, now_ms)
+        else:
+            node = self._metadata.node(send.node_id)
+            if node is None:
+                request.fail(Failure(FailureKind.DISCONNECTED, f"node {send.node_id} is not known"))
+                return
+            peer = self._peer((node.host, node.port))
+        if peer.is_ready(send.lane, now_ms) and not peer.waiting[send.lane]:
+            peer.connections[send.lane].take(request, now_ms)
+        else:
+            peer.waiting[send.lane].append(request)
+            self._connect_if_due(peer, send.lane, now_ms)
+
+    def _peer(self, key: AddressKey) -> Peer:
+        peer = self._peers.get(key)
+        if peer is None:
+            peer = self._peers[key] = Peer(*key)
+        return peer
+
+    def _least_loaded(self, lane: Lane, now_ms: int) -> Peer:
+        """A ready node with the least to do; else one that may be tried now; else the one that may be tried first.
+
+        When every known node has failed, bootstrap.servers are asked too, unless that is switched off.
+        """
+        known = [self._peer((n.host, n.port)) for n in self._metadata.cluster.nodes.values()]
+        if not known or (
+            self._config.metadata_recovery_strategy == "rebootstrap" and all(peer.failures for peer in known)
+        ):
+            known += [peer for peer in map(self._peer, self._bootstrap) if peer not in known]
+
+        def rank(peer: Peer) -> tuple[bool, int, bool, int, float]:
+            ready = peer.is_ready(lane, now_ms)
+            trying = bool(peer.connections) and not peer.failures
+            wait_ms = 0 if ready or trying else max(0, peer.retry_ms - now_ms)
+            return not ready, wait_ms, not trying, peer.load, self._jitter()
+
+        return min(known, key=rank)
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def _connect_if_due(self, peer: Peer, lane: Lane, now_ms: int) -> None:
+        connection = peer.connections.get(lane)
+        if connection is not None and connection.expires_ms is not None and now_ms >= connection.expires_ms:
+            self._retire(peer, connection)
+            connection = None
+        if self._closed or connection is not None or now_ms < max(peer.retry_ms, peer.throttled_until_ms):
+            return
+        connection = NodeConnection(
+            peer.host,
+            peer.port,
+            lane,
+            self._reactor,
+            self._config,
+            self._security,
+            self._hooks,
+            self._setup.after(peer.failures + 1),
+        )
+        peer.connections[lane] = connection
+        connection.start(now_ms)
+
+    def _retire(self, peer: Peer, connection: NodeConnection) -> None:
+        """Its session is about to end: what is under way comes to its end, the rest uses a new one."""
+        del peer.connections[connection.lane]
+        self._retiring.append(connection)
+        if not connection.in_flight:
+            connection.close(Failure(FailureKind.DISCONNECTED, "its session has ended"))
+
+    def _on_ready(self, connection: NodeConnection) -> None:
+        self.changes += 1
+        peer = self._peer((connection.host, connection.port))
+        peer.failures, peer.retry_ms, peer.error, peer.untold = 0, 0, "", 0
+        peer.away.is_over()
+        if self.last_error.startswith(f"{peer}:"):
+            self.last_error = ""
+        peer.versions = connection.versions
+        self._send_waiting(peer, connection.lane, self._reactor.now_ms())
+
+    def _send_waiting(self, peer: Peer, lane: Lane, now_ms: int) -> None:
+        waiting = peer.waiting[lane]
+        while waiting and peer.is_ready(lane, now_ms):
+            peer.connections[lane].take(waiting.popleft(), now_ms)
+
+    def _on_answered(self, connection: NodeConnection, request: Request, response: Any) -> None:
+        now_ms = self._reactor.now_ms()
+        connection.used_ms = now_ms
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            peer = self._peer((connection.host, connection.port))
+            peer.throttled_until_ms = max(peer.throttled_until_ms, now_ms + throttle_ms)
+        request.finish(response)
+        if connection in self._retiring and not connection.in_flight:
+            connection.close(Failure(FailureKind.DISCONNECTED, "its session has ended"))
+
+    def _on_closed(self, connection: NodeConnection, failure: Failure, requests: list[Request]) -> None:
+        self.changes += 1
+        if connection in self._retiring:
+            self._retiring.remove(connection)
+            _fail_all(requests, failure)
+            return
+        peer = self._peer((connection.host, connection.port))
+        peer.connections.pop(connection.lane, None)
+        was_ready = connection.setup_done
+        now_ms = self._reactor.now_ms()
+        if requests or not was_ready:
+            self._note_failure(peer, connection, failure, now_ms)
+        failed = Failure(failure.kind, f"{peer}: {failure.message}")
+        _fail_all(requests, failed)
+        if was_ready:
+            if peer.waiting[connection.lane]:
+                self._connect_if_due(peer, connection.lane, now_ms)
+            return
+        waiting, peer.waiting[connection.lane] = peer.waiting[connection.lane], deque()
+        for request in waiting:
+            assert request.send is not None
+            if request.send.node_id == ANY_NODE and failure.kind is not FailureKind.AUTHENTICATION:
+                self._route(request, now_ms)
+            else:
+                request.fail(failed)
+
+    def _note_failure(self, peer: Peer, connection: NodeConnection, failure: Failure, now_ms: int) -> None:
+        peer.failures += 1
+        peer.retry_ms = now_ms + self._backoff.after(peer.failures)
+        peer.error = failure.message
+        if not self._closed:
+            self.last_error = f"{peer}: {failure.message}"
+            self._tell(peer, connection, failure, now_ms)
+            if any(
+                (node.host, node.port) == (peer.host, peer.port)
+                for node in self._metadata.cluster.nodes.values()
+            ):
+                self._metadata.request_update(f"lost {peer}")
+
+    def _tell(self, peer: Peer, connection: NodeConnection, failure: Failure, now_ms: int) -> None:
+        """A connection that ends is no news, if the next one begins; a node that none can be made to is."""
+        if connection.setup_done:
+            _log.info("connection to %s: %s", peer, failure.message)
+            return
+        peer.untold += 1
+        if not peer.away.is_to_be_told(now_ms):
+            _log.debug("connection to %s: %s", peer, failure.message)
+            return
+        attempts = f"after {peer.untold} more attempts; " if peer.untold > 1 else ""
+        text = f"cannot connect to {peer}: {failure.message}; {attempts}trying again"
+        self._metadata.warnings.warn(_log, str(peer), now_ms, text)
+        peer.untold = 0
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int, *, only: Lane | None = None) -> None:
+        """Closes what is too late or idle, connects where the backoff is over; with `only` on that lane alone."""
+        for peer in list(self._peers.values()):
+            for lane in Lane if only is None else (only,):
+                connection = peer.connections.get(lane)
+                if connection is not None:
+                    self._check(peer, connection, now_ms)
+                waiting = peer.waiting[lane]
+                if waiting:
+                    self._expire_waiting(peer, waiting, now_ms)
+                if waiting:
+                    self._connect_if_due(peer, lane, now_ms)
+                    self._send_waiting(peer, lane, now_ms)
+        for connection in list(self._retiring):
+            if only is None or connection.lane is only:
+                self._check_late(connection, now_ms)
+
+    def _check(self, peer: Peer, connection: NodeConnection, now_ms: int) -> None:
+        if connection.deadline_ms is not None:
+            self._check_late(connection, now_ms)
+        elif 0 <= self._config.connections_max_idle_ms <= now_ms - connection.used_ms:
+            connection.close(Failure(FailureKind.DISCONNECTED, "it was not used"))
+
+    def _check_late(self, connection: NodeConnection, now_ms: int) -> None:
+        deadline_ms = connection.deadline_ms
+        if deadline_ms is None or now_ms < deadline_ms:
+            return
+        # Nobody may have looked at the socket for long, because user code was at work: look before judging.
+        if connection.receive():
+            for request in connection.in_flight:
+                request.deadline_ms = max(request.deadline_ms, now_ms + GRACE_MS)
+            return
+        if connection.state is State.READY:
+            late = [r for r in connection.in_flight if r.deadline_ms <= now_ms]
+            _remove_all(connection.in_flight, late)
+            peer = f"{connection.host}:{connection.port}"
+            first = late[0].send
+            assert first is not None
+            message = f"no answer for {first.timeout_ms} ms"
+            connection.close(Failure(FailureKind.DISCONNECTED, message))
+            _fail_all(late, Failure(FailureKind.TIMED_OUT, f"{peer}: {message}"))
+        elif connection.state is not State.CLOSED:
+            connection.setup_is_late()
+
+    def _expire_waiting(self, peer: Peer, waiting: deque[Request], now_ms: int) -> None:
+        late = [request for request in waiting if request.deadline_ms <= now_ms]
+        if late:
+            _remove_all(waiting, late)
+            why = peer.error or "it is still being connected"
+            if not peer.error and self.last_error:
+                why += f"; before that {self.last_error}"
+            _fail_all(late, Failure(FailureKind.TIMED_OUT, f"{peer} could not be reached: {why}"))
+
+    def next_deadline_ms(self, *, only: Lane | None = None) -> int | None:
+        return min(self._deadlines(only), default=None)
+
+    def _deadlines(self, only: Lane | None) -> Iterator[int]:
+        for peer in self._peers.values():
+            for lane in Lane if only is None else (only,):
+                connection = peer.connections.get(lane)
+                if connection is not None:
+                    late_ms = connection.deadline_ms
+                    if late_ms is not None:
+                        yield late_ms
+                    elif self._config.connections_max_idle_ms >= 0:
+                        yield connection.used_ms + self._config.connections_max_idle_ms
+                if peer.waiting[lane]:
+                    yield min(request.deadline_ms for request in peer.waiting[lane])
+                    if connection is None:
+                        yield max(peer.retry_ms, peer.throttled_until_ms)
+                    elif connection.state is State.READY:
+                        yield peer.throttled_until_ms
+        for connection in self._retiring:
+            if connection.deadline_ms is not None and only in (None, connection.lane):
+                yield connection.deadline_ms
+
+    # --- what others ask -------------------------------------------------------------------------
+
+    def is_ready(self, node_id: int, lane: Lane = Lane.DATA) -> bool:
+        """There is a connection on which a request would leave at once."""
+        node = self._metadata.node(node_id)
+        peer = self._peers.get((node.host, node.port)) if node is not None else None
+        return peer is not None and peer.is_ready(lane, self._reactor.now_ms())
+
+    def versions_of(self, node_id: int) -> Versions:
+        """First and last version of each API that the node and this client have; empty before it was connected."""
+        node = self._metadata.node(node_id)
+        peer = self._peers.get((node.host, node.port)) if node is not None else None
+        return peer.versions if peer is not None else {}
+
+    def close(self) -> None:
+        """Closes all connections; what is under way fails."""
+        self._closed = True
+        failure = Failure(FailureKind.DISCONNECTED, "the client is closed")
+        for peer in list(self._peers.values()):
+            for connection in list(peer.connections.values()):
+                connection.close(failure)
+            for waiting in peer.waiting.values():
+                requests = list(waiting)
+                waiting.clear()
+                _fail_all(requests, failure)
+        for connection in list(self._retiring):
+            connection.close(failure)
+
+    def abandon(self) -> None:
+        """In a forked child: frees the descriptors, says nothing to anybody."""
+        self._closed = True
+        for peer in self._peers.values():
+            for connection in peer.connections.values():
+                connection.abandon()
+        for connection in self._retiring:
+            connection.abandon()
+
+
+def parse_address(text: str) -> AddressKey:
+    """`host:port`, `[::1]:port`; SettingError says what is wrong."""
+    host, colon, port = text.strip().rpartition(":")
+    bare = host[host.find("://") + 3 :] if "://" in host else host
+    if not colon or not bare or not port.isdigit() or not 0 < int(port) < 65536:
+        raise SettingError(f"bootstrap.servers: {text!r} is not host:port, as in 127.0.0.1:9092")
+    return bare.strip("[]"), int(port)
+
+
+def _no_jitter() -> float:
+    return 0.5
+
+
+def _fail_all(requests: list[Request], failure: Failure) -> None:
+    for request in requests:
+        request.fail(failure)
+
+
+def _remove_all(queue: deque[Request], gone: list[Request]) -> None:
+    left = [request for request in queue if request not in gone]
+    queue.clear()
+    queue.extend(left)

@@ -1,0 +1,423 @@
+"""One connection to a node: connect, (TLS,) ApiVersions, (SASL,) then requests out and their answers in, in order.
+
+It never waits and never retries: it is born connecting, becomes ready once or fails, and ends closed. Every request
+that it took is finished exactly once, with the response or with a failure.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from kohort import __version__
+from kohort.client.config import ClientConfig
+from kohort.client.core.effects import Answer, Failure, FailureKind, Lane, Send
+from kohort.client.io.framing import ChunkWriter, FrameReader, request_chunks
+from kohort.client.io.reactor import Address, Reactor
+from kohort.client.io.transport import Rejected, Security, Transport
+from kohort.loopback import send_at_once
+from kohort.wire.compiler.compile import Codec, codec
+from kohort.wire.errors import BadFrame, ErrorCode
+from kohort.wire.frame import read_response_header
+from kohort.wire.messages import APIS
+from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.struct import Message
+
+_log = logging.getLogger("kohort.client.network")
+
+GREETING_LIMIT = 4 << 20
+"""Until it is known to be a broker, a response may not be larger: HTTP and TLS look like lengths of gigabytes."""
+FRAME_LIMIT = 2**31 - 1
+
+Versions = dict[int, tuple[int, int]]
+Greeting = Generator[tuple[int, int, Message], Any, None]
+"""Requests (key, version, message) that come before the first of a user; each is sent its response."""
+
+
+class State(Enum):
+    CONNECTING = "connecting"
+    SECURING = "in its TLS handshake"
+    GREETING = "negotiating"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A Send on its way, or (without one) a request of the greeting."""
+
+    send: Send | None
+    done: Callable[[Answer], None]
+    deadline_ms: int
+    codec: Codec | None = None
+    correlation_id: int = -1
+    sent_ms: int = 0
+
+    def finish(self, response: Any) -> None:
+        assert self.send is not None
+        assert self.codec is not None
+        self.done(Answer(self.send, self.codec.version, response))
+
+    def fail(self, failure: Failure) -> None:
+        if self.send is not None:
+            self.done(Answer(self.send, failure=failure))
+
+
+@dataclass(slots=True)
+class Hooks:
+    """What its owner wants to be told."""
+
+    on_ready: Callable[[NodeConnection], None]
+    on_closed: Callable[[NodeConnection, Failure, list[Request]], None]
+    """With the requests that were under way; their owner fails them."""
+    on_answered: Callable[[NodeConnection, Request, Any], None]
+
+
+@dataclass(slots=True, eq=False)
+class NodeConnection:
+    host: str
+    port: int
+    lane: Lane
+    reactor: Reactor
+    config: ClientConfig
+    security: Security
+    hooks: Hooks
+    setup_timeout_ms: int
+    state: State = State.CONNECTING
+    versions: Versions = field(default_factory=dict)
+    in_flight: deque[Request] = field(default_factory=deque)
+    used_ms: int = 0
+    expires_ms: int | None = None
+    """When the broker ends this session (KIP-368): from then on it is not used for new requests."""
+    setup_deadline_ms: int = 0
+    setup_done: bool = False
+    _sock: socket.socket | None = None
+    _transport: Transport | None = None
+    _addresses: list[Address] = field(default_factory=list)
+    _unanswered: list[Request] = field(default_factory=list)  # whose bytes still have to leave
+    _reader: FrameReader = field(default_factory=lambda: FrameReader(GREETING_LIMIT))
+    _writer: ChunkWriter = field(default_factory=ChunkWriter)
+    _greeting: Greeting | None = None
+    _correlation_id: int = 0
+    _client_id: bytes = b""
+
+    # --- connecting ------------------------------------------------------------------------------
+
+    def start(self, now_ms: int) -> None:
+        self._client_id = self.config.client_id.encode()
+        self.used_ms = now_ms
+        self.setup_deadline_ms = now_ms + self.setup_timeout_ms
+        self.reactor.resolve(self.host, self.port, self._resolved)
+
+    def _resolved(self, addresses: list[Address], error: OSError | None) -> None:
+        if self.state is State.CLOSED:
+            return
+        self._addresses = list(addresses)
+        self._connect_next(error or OSError("the name has no address"))
+
+    def _connect_next(self, error: OSError) -> None:
+        """The next address of the name; the last one's error if there is none left."""
+        self._drop_socket()
+        while self._addresses:
+            family, address = self._addresses.pop(0)
+            try:
+                sock = socket.socket(family, socket.SOCK_STREAM)
+            except OSError as cannot:
+                error = cannot
+                continue
+            self._sock = sock
+            sock.setblocking(False)
+            self._set_options(sock)
+            code = sock.connect_ex(address)
+            if code in (0, errno.EINPROGRESS):
+                self.setup_deadline_ms = self.reactor.now_ms() + self.setup_timeout_ms
+                self.reactor.register(sock, self.lane, self._on_readable)
+                self.reactor.want_write(sock, self._on_connected)
+                return
+            error = OSError(code, os.strerror(code))
+            self._drop_socket()
+        self.close(Failure(FailureKind.DISCONNECTED, _words(error)))
+
+    def _set_options(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.config.send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.config.send_buffer_bytes)
+        if self.config.receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.config.receive_buffer_bytes)
+
+    def _on_connected(self) -> None:
+        assert self._sock is not None
+        code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._connect_next(OSError(code, os.strerror(code)))
+            return
+        send_at_once(self._sock)
+        self.reactor.want_write(self._sock, None)
+        self.setup_deadline_ms = self.reactor.now_ms() + self._greeting_timeout_ms
+        self.state = State.SECURING
+        try:
+            self._transport = self.security.transport(self._sock, self.host)
+            self._sock = self._transport.sock
+        except (OSError, ValueError) as error:  # ValueError: a name that no certificate can have
+            self.close(Failure(FailureKind.AUTHENTICATION, str(error)))
+            return
+        self._secure()
+
+    def _secure(self) -> None:
+        """One step of the TLS handshake; at once done without TLS."""
+        assert self._sock is not None
+        assert self._transport is not None
+        try:
+            wants_write = self._transport.handshake()
+        except OSError as error:
+            self.close(self._transport.why(error))
+            return
+        if wants_write is not None:
+            self.reactor.want_write(self._sock, self._secure if wants_write else None)
+            return
+        self.reactor.want_write(self._sock, None)
+        self.state = State.GREETING
+        self._greeting = self._greet()
+        self._go_on_greeting(None)
+
+    # --- greeting --------------------------------------------------------------------------------
+
+    def _greet(self) -> Greeting:
+        asked = APIS[ApiVersionsRequest.API_KEY].last
+        while True:
+            request = ApiVersionsRequest("kohort", __version__)
+            response: ApiVersionsResponse = yield ApiVersionsRequest.API_KEY, asked, request
+            ranges = {a.api_key: (a.min_version, a.max_version) for a in response.api_keys}
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION or asked == 0:
+                break
+            # An older broker answers with what it has, in the oldest layout (KIP-511); or with nothing.
+            _, newest = ranges.get(ApiVersionsRequest.API_KEY, (0, 0))
+            asked = min(newest, asked - 1) if newest >= 0 else 0
+        if response.error_code:
+            raise Rejected(
+                Failure(FailureKind.UNSUPPORTED_VERSION, f"ApiVersions: error {response.error_code}")
+            )
+        self.versions = common_versions(ranges)
+        yield from self.security.authenticate(self)
+
+    def _go_on_greeting(self, response: Any) -> None:
+        assert self._greeting is not None
+        try:
+            key, version, message = self._greeting.send(response)
+        except StopIteration:
+            self._greeting = None
+            self.state, self.setup_done = State.READY, True
+            self._reader.limit = FRAME_LIMIT
+            self.hooks.on_ready(self)
+        except Rejected as rejected:
+            self.close(rejected.failure)
+        else:
+            with_codec = codec(key, version)
+            chunks = self._encoded(with_codec, message)
+            self._put(Request(None, _nobody, self.setup_deadline_ms), with_codec, chunks)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def choose_version(self, send: Send) -> int | None:
+        """The newest version that both sides and the sender have."""
+        first, last = self.versions.get(send.api_key, (0, -1))
+        if send.max_version is not None:
+            last = min(last, send.max_version)
+        return last if first <= last else None
+
+    def take(self, request: Request, now_ms: int) -> None:
+        """Sends a request on a connection that is ready."""
+        send = request.send
+        assert send is not None
+        assert self.state is State.READY
+        version = self.choose_version(send)
+        if version is None:
+            request.fail(Failure(FailureKind.UNSUPPORTED_VERSION, self._no_version(send)))
+            return
+        try:
+            message = send.make(version)
+        except ValueError as error:
+            request.fail(Failure(FailureKind.UNSUPPORTED_VERSION, str(error)))
+            return
+        with_codec = codec(send.api_key, version)
+        try:
+            chunks = self._encoded(with_codec, message)
+        except Exception as error:  # its own operation fails, and no other
+            words = f"{APIS[send.api_key].name} v{version}: {error!r}"
+            _log.error("a request cannot be encoded: %s", words, exc_info=error)
+            request.fail(Failure(FailureKind.UNENCODABLE, words))
+            return
+        self.used_ms = request.sent_ms = now_ms
+        self._put(request, with_codec, chunks)
+
+    def _no_version(self, send: Send) -> str:
+        ours = APIS[send.api_key]
+        return (
+            f"{self.host}:{self.port} serves no version of {ours.name} that this client has "
+            f"({ours.first}-{ours.last})"
+        )
+
+    def _encoded(self, with_codec: Codec, message: Message) -> list[Any]:
+        """The frame of a request, with a correlation id of its own. Nothing is left of one that fails here."""
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        body = with_codec.encode_request(message)
+        return request_chunks(with_codec, self._correlation_id, self._client_id, body)
+
+    def _put(self, request: Request, with_codec: Codec, chunks: list[Any]) -> None:
+        request.codec, request.correlation_id = with_codec, self._correlation_id
+        self._writer.add(chunks)
+        if request.send is None or request.send.answered:
+            self.in_flight.append(request)
+        else:
+            self._unanswered.append(request)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._transport is None or self._sock is None:
+            return
+        try:
+            self._writer.write(self._transport.send)
+        except (BlockingIOError, InterruptedError):
+            self.reactor.want_write(self._sock, self._flush)
+            return
+        except OSError as error:
+            self.close(self._transport.why(error))
+            return
+        self.reactor.want_write(self._sock, None)
+        sent, self._unanswered = self._unanswered, []
+        for request in sent:
+            request.finish(None)
+
+    def _on_readable(self) -> None:
+        if self.state is State.CONNECTING:
+            self._on_connected()  # a refused connection is readable too
+        elif self.state is State.SECURING:
+            self._secure()
+        else:
+            self.receive()
+
+    def receive(self) -> bool:
+        """Takes in what has arrived. True if that was anything."""
+        if self.state not in (State.GREETING, State.READY):
+            return False
+        assert self._transport is not None
+        before, transport = self._reader.received, self._transport
+        try:
+            while self._reader.read(transport.receive, self._on_frame) or transport.holds_more:
+                if self._transport is not transport:
+                    break  # closed by what an answer set off
+        except (BlockingIOError, InterruptedError):
+            pass
+        except BadFrame as error:
+            self.close(Failure(FailureKind.BAD_ANSWER, f"not an answer of Kafka's protocol: {error}"))
+        except OSError as error:
+            self.close(self._why(transport, error))
+        return self._reader.received > before
+
+    def _why(self, transport: Transport, error: OSError) -> Failure:
+        failure = transport.why(error)
+        if self.state is State.GREETING and failure.kind is FailureKind.DISCONNECTED:
+            # What a broker does to a client that does not speak TLS, or speaks it where it should not.
+            hint = f"{failure.message} before it said who it is (is security.protocol right?)"
+            return Failure(failure.kind, hint)
+        return failure
+
+    def _on_frame(self, frame: memoryview) -> None:
+        if self.state is State.CLOSED:
+            return
+        if not self.in_flight:
+            raise BadFrame("an answer that nobody asked for")
+        request = self.in_flight[0]
+        assert request.codec is not None
+        correlation_id, pos = read_response_header(request.codec, frame)
+        if correlation_id != request.correlation_id:
+            raise BadFrame(f"the answer to request {correlation_id}, {request.correlation_id} was expected")
+        response = _layout(request.codec, frame, pos).decode_response(frame, pos)
+        self.in_flight.popleft()
+        if request.send is None:
+            self._go_on_greeting(response)
+        else:
+            self.hooks.on_answered(self, request, response)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the first thing it waits for is too late."""
+        if self.state is not State.READY:
+            return self.setup_deadline_ms
+        return min([r.deadline_ms for r in self.in_flight], default=None)
+
+    @property
+    def _greeting_timeout_ms(self) -> int:
+        return min(self.setup_timeout_ms, self.config.request_timeout_ms)
+
+    def setup_is_late(self) -> None:
+        """The time to become ready is up: tries the next address of the name, or gives up."""
+        if self.state is State.CONNECTING:
+            limit_ms = self.setup_timeout_ms
+            self._connect_next(OSError(errno.ETIMEDOUT, f"no connection after {limit_ms} ms"))
+        else:
+            message = f"still {self.state.value} after {self._greeting_timeout_ms} ms"
+            self.close(Failure(FailureKind.DISCONNECTED, message))
+
+    def close(self, failure: Failure) -> None:
+        """Ends it; the owner is told once."""
+        if self.state is State.CLOSED:
+            return
+        was, self.state = self.state, State.CLOSED
+        _log.debug("%s:%d %s was %s: %s", self.host, self.port, self.lane.name, was.value, failure.message)
+        self._drop_socket()
+        requests = [r for r in (*self.in_flight, *self._unanswered) if r.send is not None]
+        self.in_flight.clear()
+        self._unanswered.clear()
+        if self._greeting is not None:
+            self._greeting.close()
+        self.hooks.on_closed(self, failure, requests)
+
+    def abandon(self) -> None:
+        """In a forked child: frees the descriptor and leaves everything that is shared with the parent alone."""
+        self.state = State.CLOSED
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            sock.close()
+
+    def _drop_socket(self) -> None:
+        sock, self._sock, self._transport = self._sock, None, None
+        if sock is not None:
+            self.reactor.unregister(sock)
+            sock.close()
+
+
+def common_versions(ranges: Versions) -> Versions:
+    """What both sides have."""
+    both = {
+        key: (max(first, APIS[key].first), min(last, APIS[key].last))
+        for key, (first, last) in ranges.items()
+        if key in APIS
+    }
+    return {key: (first, last) for key, (first, last) in both.items() if first <= last}
+
+
+def _layout(asked: Codec, frame: memoryview, pos: int) -> Codec:
+    """ApiVersions is answered in version 0 by a broker that does not know the version that was asked for."""
+    if asked.api_key == ApiVersionsRequest.API_KEY and asked.version > 0:
+        code = int.from_bytes(frame[pos : pos + 2], "big")
+        if code == ErrorCode.UNSUPPORTED_VERSION:
+            return codec(asked.api_key, 0)
+    return asked
+
+
+def _nobody(answer: Answer) -> None:
+    raise AssertionError("requests of the greeting have no owner")
+
+
+def _words(error: OSError) -> str:
+    return error.strerror or str(error)

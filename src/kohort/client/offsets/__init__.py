@@ -1,0 +1,1 @@
+"""What a consumer reads and where it stands: subscription, positions, commits. Sans-IO."""

@@ -1,0 +1,154 @@
+"""What the answers to a commit mean, and the words for it: what happened, what it means for duplicates, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kohort.client.errors import CommitFailed, RebalanceInProgress, error_for
+from kohort.client.offsets.committed import COORDINATOR_GONE, TOPIC_UNKNOWN
+from kohort.client.offsets.offset_requests import names
+from kohort.client.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.errors import ErrorCode, KafkaError
+
+_FORGETS = (*COORDINATOR_GONE, ErrorCode.REQUEST_TIMED_OUT)
+_RETRIED = (*_FORGETS, *TOPIC_UNKNOWN, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+_MEMBERSHIP = (
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+)
+
+_BYTES_BESIDE = 24
+"""Of a partition in a commit, besides its topic and metadata."""
+_LARGE = 4_096
+
+_DUPLICATES = (
+    "Records since the last commit may be processed twice: by this consumer already, and again by whoever owns their "
+    "partitions next"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    error: KafkaError
+    retriable: bool = False
+    forget_coordinator: bool = False
+    unknown_topics: bool = False
+    membership_ended: bool = False
+    """The error is about this consumer's place in the group."""
+
+
+def judge(codes: Mapping[TopicPartition, ErrorCode], group_id: str | None) -> Verdict:
+    """One verdict for an answer with errors: what concerns the membership first, then what no retry can mend."""
+    found = set(codes.values())
+    code = next((c for c in _MEMBERSHIP if c in found), None)
+    if code is not None:
+        return Verdict(_membership_error(code, codes, group_id), membership_ended=True)
+    code = next((c for c in codes.values() if c not in _RETRIED), next(iter(codes.values())))
+    concerned = [p for p, c in codes.items() if c is code]
+    return Verdict(
+        error_for(code, _words(code, concerned, group_id)),
+        retriable=code in _RETRIED,
+        forget_coordinator=code in _FORGETS,
+        unknown_topics=code in TOPIC_UNKNOWN,
+    )
+
+
+def _words(code: ErrorCode, concerned: list[TopicPartition], group_id: str | None) -> str:
+    which = names(concerned)
+    if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        topics = ", ".join(sorted({p.topic for p in concerned}))
+        return f"not allowed to commit offsets of the topics {topics}: it needs READ on them"
+    if code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        return f"not allowed to commit in group {group_id}: it needs READ on the group"
+    if code is ErrorCode.OFFSET_METADATA_TOO_LARGE:
+        return (
+            f"the metadata committed with the offset of {which} is too long: shorten it, or raise "
+            "offset.metadata.max.bytes of the broker"
+        )
+    if code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
+        return f"the broker cannot store a commit that large ({which}): commit fewer partitions at once"
+    if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+        return (
+            f"committing {which} in group {group_id}: the broker could not do it; its log says why. Kafka answers so "
+            f"if a commit (here of {len(concerned)} partitions) is larger than max.message.bytes of "
+            "__consumer_offsets, 1 MB: then commit fewer partitions at once, or shorter metadata"
+        )
+    if code in TOPIC_UNKNOWN:
+        return f"the broker does not know {which}: was the topic deleted?"
+    return f"committing {which} in group {group_id}"
+
+
+def how_large(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> str:
+    """Words for a commit on which the broker closed the connection: it may be because of its size."""
+    size = sum(_BYTES_BESIDE + len(p.topic) + len(at.metadata.encode()) for p, at in offsets.items())
+    if size < _LARGE:
+        return ""
+    return (
+        f" (about {size} bytes; if that is more than the broker's socket.request.max.bytes, commit fewer partitions at "
+        "once, or shorter metadata)"
+    )
+
+
+def _membership_error(
+    code: ErrorCode, codes: Mapping[TopicPartition, ErrorCode], group_id: str | None
+) -> KafkaError:
+    if code is ErrorCode.REBALANCE_IN_PROGRESS:
+        return rebalance_in_progress(codes, group_id)
+    if code is ErrorCode.FENCED_INSTANCE_ID:
+        return fenced(group_id)
+    return commit_failed(code, codes, group_id, None)
+
+
+def fenced(group_id: str | None) -> KafkaError:
+    return error_for(
+        ErrorCode.FENCED_INSTANCE_ID,
+        f"another consumer has joined group {group_id} with the same group.instance.id: nothing was committed. "
+        "Give every running consumer a group.instance.id of its own, and close this one",
+    )
+
+
+def rebalance_in_progress(partitions: Iterable[TopicPartition], group_id: str | None) -> RebalanceInProgress:
+    return RebalanceInProgress(
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        f"{names(partitions)} not committed: the group {group_id} is rebalancing. Call poll() to finish it, then "
+        f"commit again what is still assigned. {_DUPLICATES}",
+    )
+
+
+def commit_failed(
+    code: ErrorCode, partitions: Iterable[TopicPartition], group_id: str | None, left_because: str | None
+) -> CommitFailed:
+    """`left_because`: why this consumer left by itself, if it did."""
+    cure = "call poll, which joins again; if it happens often, look for long pauses of this process"
+    if left_because:
+        why = f"because {left_because}"
+        if "max.poll.interval.ms" in left_because:
+            cure = "call poll more often: lower max.poll.records, work faster, or raise max.poll.interval.ms"
+    elif code is ErrorCode.ILLEGAL_GENERATION:
+        why = "because it has finished another rebalance since"
+    else:
+        why = "and this consumer is no member of it any more: its session ended, or it was removed"
+    return CommitFailed(
+        code,
+        f"{names(partitions)} not committed: the group {group_id} moved on {why}. Its partitions may belong to other "
+        f"members now. {_DUPLICATES}. What to do: {cure}",
+    )
+
+
+def not_a_member(
+    partitions: Iterable[TopicPartition], group_id: str | None, left_because: str | None
+) -> CommitFailed:
+    """Known without asking: there is no generation to commit with."""
+    return commit_failed(ErrorCode.UNKNOWN_MEMBER_ID, partitions, group_id, left_because)
+
+
+def not_alone(code: ErrorCode, partitions: Iterable[TopicPartition], group_id: str | None) -> CommitFailed:
+    """A commit without membership, in a group that has members."""
+    return CommitFailed(
+        code,
+        f"{names(partitions)} not committed: the group {group_id} has members, and then only they may commit. "
+        "A consumer that uses assign() needs a group.id that nobody uses with subscribe()",
+    )

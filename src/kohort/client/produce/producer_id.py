@@ -1,0 +1,77 @@
+"""Asks a broker for the producer's id, again and again until there is one. Sans-IO; a piece of the sender."""
+
+from __future__ import annotations
+
+from kohort.client.config import ProducerConfig
+from kohort.client.core.backoff import Backoff
+from kohort.client.core.effects import ANY_NODE, Answer, FailureKind, Outbox, Send
+from kohort.client.errors import AuthenticationFailed, error_for
+from kohort.client.produce.idempotence import Idempotence
+from kohort.client.produce.produce_errors import RETRIABLE, code_of, outcome_of
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+PURPOSE = "sender.init_producer_id"
+
+
+class ProducerId:
+    """One question at a time; its answer goes to the idempotence."""
+
+    def __init__(
+        self, out: Outbox, config: ProducerConfig, idempotence: Idempotence, backoff: Backoff
+    ) -> None:
+        self._out, self._config, self._idempotence, self._backoff = out, config, idempotence, backoff
+        self._asking: int | None = None  # the attempt that is under way
+        self._attempts = 0
+        self._failures = 0
+        self._not_before_ms = 0
+
+    def tick(self, now_ms: int) -> int | None:
+        """Asks if there is no id; or when to look again."""
+        if self._idempotence.has_id or self._asking is not None:
+            return None
+        if now_ms < self._not_before_ms:
+            return self._not_before_ms
+        self._attempts += 1
+        self._asking = self._attempts
+        self._out.append(
+            Send(
+                ANY_NODE,
+                InitProducerIdRequest.API_KEY,
+                lambda version: InitProducerIdRequest(
+                    transactional_id=None, transaction_timeout_ms=0x7FFF_FFFF
+                ),
+                PURPOSE,
+                self._config.request_timeout_ms,
+                about=self._attempts,
+            )
+        )
+        return None
+
+    def answer(self, answer: Answer, now_ms: int) -> Exception | None:
+        """What ends all records that wait for an id; None if it is there, or is asked for again."""
+        if answer.send.about != self._asking:
+            return None
+        self._asking = None
+        if answer.failure is None:
+            response: InitProducerIdResponse = answer.response
+            code = code_of(response.error_code)
+            if code is ErrorCode.NONE:
+                self._failures = 0
+                self._idempotence.take_id(response.producer_id, response.producer_epoch)
+                return None
+        self._failures += 1
+        self._not_before_ms = now_ms + self._backoff.after(self._failures)
+        if answer.failure is not None:
+            if answer.failure.is_retriable:
+                return None
+            if answer.failure.kind is FailureKind.AUTHENTICATION:
+                return AuthenticationFailed(answer.failure.message)
+            code = outcome_of(answer.failure).code
+        if code in RETRIABLE:
+            return None
+        return error_for(
+            code,
+            "the broker gives no producer id, which enable.idempotence=true needs: allow this client to write "
+            "(IDEMPOTENT_WRITE on the cluster, or WRITE on a topic) or set enable.idempotence=false",
+        )

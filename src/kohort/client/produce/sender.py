@@ -1,0 +1,445 @@
+"""Sends the accumulator's batches to the leaders of their partitions, and again where that helps. Sans-IO.
+
+At most `max.in.flight.requests.per.connection` requests are under way to a node; each carries at most one batch of a
+partition. A batch ends in `completed`, done or failed: whoever drives the sender tells those who wait for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from kohort.client.config import ProducerConfig
+from kohort.client.core.arguments import shown
+from kohort.client.core.backoff import Backoff, Jitter
+from kohort.client.core.cluster import NO_NODE, Cluster
+from kohort.client.core.effects import Answer, FailureKind, Outbox, Send
+from kohort.client.core.metadata import Metadata
+from kohort.client.errors import AuthenticationFailed, ClosedClient, TimedOut, error_for
+from kohort.client.produce.accumulator import Accumulator
+from kohort.client.produce.batch import Batch
+from kohort.client.produce.encoding import encode, renumbered, split
+from kohort.client.produce.idempotence import Idempotence
+from kohort.client.produce.merging import REQUEST_OVERHEAD, after_refusal, get_off, most_together
+from kohort.client.produce.partition_queue import PartitionQueue
+from kohort.client.produce.produce_errors import (
+    FATAL,
+    OUTDATED_METADATA,
+    RETRIABLE,
+    Outcome,
+    is_worth_a_warning,
+    outcomes_of,
+    record_errors,
+    words_for,
+    words_for_retry,
+)
+from kohort.client.produce.producer_id import PURPOSE, ProducerId
+from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from kohort.wire.records.batch import HEADER_SIZE
+from kohort.wire.records.compression import Buffer, Compression
+from kohort.wire.struct import ZERO_UUID
+
+_log = logging.getLogger("kohort.client.sender")
+
+LAST_VERSION_WITH_NAMES = 12
+MOST_AT_ONCE = 200
+"""Requests in one millisecond. With acks=0 they are answered at once, and sending would never come to an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """What a Produce request carries."""
+
+    node_id: int
+    batches: list[Batch]
+
+
+class Sender:
+    """A part with the purpose "sender."; see the module's docstring."""
+
+    def __init__(
+        self,
+        out: Outbox,
+        config: ProducerConfig,
+        metadata: Metadata,
+        accumulator: Accumulator[Any],
+        jitter: Jitter,
+    ) -> None:
+        self.completed: list[Batch] = []
+        """Batches that ended since someone looked; their callbacks are still to be called."""
+        self.fatal: Exception | None = None
+        """Why nothing can be sent any more."""
+        self._out, self._config, self._metadata, self._accumulator = out, config, metadata, accumulator
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
+        self._acks = -1 if config.acks == "all" else int(config.acks)
+        self._compression = Compression[config.compression_type.upper()]
+        self._level: int | None = getattr(config, f"compression_{config.compression_type}_level", None)
+        self._most_in_flight = config.max_in_flight_requests_per_connection
+        self._idempotence = Idempotence() if config.enable_idempotence else None
+        self._id = (
+            ProducerId(out, config, self._idempotence, self._backoff)
+            if self._idempotence is not None
+            else None
+        )
+        self._in_flight: dict[int, int] = {}
+        self._wanted: dict[str, int] = {}
+        self._cluster: Cluster | None = None
+        self._due_ms: int | None = None
+        self._burst_ms = self._burst = 0
+        self._most_together = most_together(config)
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def want_topic(self, topic: str, now_ms: int) -> None:
+        """Metadata of the topic is asked for, and kept until it has not been used for metadata.max.idle.ms."""
+        new = topic not in self._wanted
+        self._wanted[topic] = now_ms
+        if new:
+            self._metadata.want(frozenset(self._wanted), allow_auto_create=True, now_ms=now_ms)
+        elif topic in self._metadata.cluster.errors:
+            self._metadata.request_update(f"{topic} may be there by now")
+
+    def _learn(self, now_ms: int) -> None:
+        if self._metadata.cluster is self._cluster:
+            return
+        idle_ms = self._config.metadata_max_idle_ms
+        self._accumulator.forget_idle(idle_ms, now_ms)
+        kept = {
+            t: ms for t, ms in self._wanted.items() if t in self._accumulator.topics or ms + idle_ms > now_ms
+        }
+        if kept != self._wanted:
+            self._wanted = kept
+            self._metadata.want(frozenset(kept), allow_auto_create=True, now_ms=now_ms)
+        self._cluster = self._metadata.cluster
+        self._accumulator.learn(self._cluster, now_ms)
+
+    # --- the part ---------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        self._learn(now_ms)
+        self._due_ms = None
+        if self.fatal is not None:
+            self.abort_all(self.fatal)
+            self._accumulator.fresh = False
+            return
+        self._accumulator.close_due(now_ms)
+        self._accumulator.fresh = False  # what is closed from now on is looked at the next time
+        self._expire(now_ms)
+        if self._idempotence is not None and self._id is not None:
+            self._idempotence.tick()
+            self._look_again_at(self._id.tick(now_ms))
+            if not self._idempotence.has_id:
+                return
+        if self._accumulator.ready:
+            self._send_ready(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        if self._accumulator.fresh or self._accumulator.full:
+            return 0
+        times = [t for t in (self._due_ms, self._accumulator.next_linger_ms()) if t is not None]
+        oldest = self._accumulator.oldest()
+        if oldest is not None:
+            times.append(oldest.created_ms + self._config.delivery_timeout_ms)
+        return min(times, default=None)
+
+    def answer(self, answer: Answer, now_ms: int) -> None:
+        if answer.send.purpose != PURPOSE:
+            self._take_produced(answer, now_ms)
+        elif self._id is not None:
+            error = self._id.answer(answer, now_ms)
+            if error is not None:
+                self.abort_all(error)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits and nothing is under way."""
+        return not self._accumulator.incomplete
+
+    def _look_again_at(self, time_ms: int | None) -> None:
+        if time_ms is not None:
+            self._due_ms = time_ms if self._due_ms is None else min(self._due_ms, time_ms)
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def _send_ready(self, now_ms: int) -> None:
+        """One request after the other to each node, each with at most one batch of a partition."""
+        if now_ms != self._burst_ms:
+            self._burst_ms, self._burst = now_ms, 0
+        while True:
+            if self._burst >= MOST_AT_ONCE:
+                self._look_again_at(now_ms + 1)
+                return
+            requests: dict[int, tuple[list[Batch], int]] = {}
+            for queue in list(self._accumulator.ready):
+                batch = self._next_batch(queue, now_ms)
+                if batch is None:
+                    continue
+                taken, size = requests.get(queue.leader_id, ([], 0))
+                if taken and size + batch.size > self._config.max_request_size - REQUEST_OVERHEAD:
+                    continue
+                room = self._config.max_request_size - REQUEST_OVERHEAD - size
+                most_bytes = min(room, self._most_together, queue.topic_queues.most_together)
+                batch = self._accumulator.take_first(queue, most_bytes)
+                taken.append(batch)
+                requests[queue.leader_id] = (taken, size + batch.size)
+            if not requests:
+                return
+            self._burst += len(requests)
+            for node_id, (batches, _) in requests.items():
+                self._send(node_id, batches, now_ms)
+
+    def _next_batch(self, queue: PartitionQueue, now_ms: int) -> Batch | None:
+        """The first batch of a partition, if it may be sent now."""
+        node_id = queue.leader_id
+        if node_id == NO_NODE:
+            self._metadata.request_update(f"{queue} has no known leader")
+            return None
+        if self._in_flight.get(node_id, 0) >= self._most_in_flight:
+            return None
+        batch = queue.closed[0]
+        if batch.attempts and now_ms < batch.retry_at_ms and queue.leader_epoch <= batch.leader_epoch:
+            self._look_again_at(batch.retry_at_ms)
+            return None
+        if self._most_in_flight == 1 and any(other.on_the_wire for other in queue.in_flight):
+            return None
+        if self._idempotence is not None and not self._idempotence.may_send(batch):
+            return None
+        return batch
+
+    def _send(self, node_id: int, batches: list[Batch], now_ms: int) -> None:
+        batches = [batch for batch in batches if self._prepares(batch, node_id, now_ms)]
+        if not batches:
+            return
+        self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
+        self._out.append(
+            Send(
+                node_id,
+                ProduceRequest.API_KEY,
+                lambda version: self._request(version, batches),
+                "sender.produce",
+                self._config.request_timeout_ms,
+                about=InFlight(node_id, batches),
+                max_version=None if _all_have_ids(batches) else LAST_VERSION_WITH_NAMES,
+                answered=self._acks != 0,
+            )
+        )
+
+    def encode_early(self, columns: Any) -> Buffer | None:
+        """Columns as a batch that lacks only its numbers. None if they are not compressed: the rest is soon done."""
+        if self._compression is Compression.NONE:
+            return None
+        encoded: Buffer = columns.encode(self._compression, self._level)
+        return encoded
+
+    def _prepares(self, batch: Batch, node_id: int, now_ms: int) -> bool:
+        """Records that cannot be encoded, in spite of all checks, fail; those of other batches do not."""
+        try:
+            self._prepare(batch)
+        except Exception as error:
+            _log.error("%s: a batch cannot be encoded", batch.queue, exc_info=error)
+            outcome = Outcome(ErrorCode.INVALID_RECORD, f"they cannot be encoded: {shown(error)}")
+            self._fail(batch, outcome, node_id, now_ms)
+            return False
+        return True
+
+    def _prepare(self, batch: Batch) -> None:
+        queue = batch.queue
+        if not batch.order:
+            batch.order = (queue.sent,)
+            queue.sent += 1
+            if self._idempotence is not None:
+                self._idempotence.assign(batch)
+        if batch not in queue.in_flight:
+            queue.in_flight.append(batch)
+        if batch.encoded is None:
+            batch.encoded = encode(batch, self._compression, self._level)
+        elif batch.was_reset:
+            batch.encoded = renumbered(batch)
+        batch.was_reset = False
+        batch.on_the_wire = True
+        batch.leader_epoch = queue.leader_epoch
+
+    def _request(self, version: int, batches: list[Batch]) -> ProduceRequest:
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            if batch.done:  # it expired while the connection was being opened
+                continue
+            topic = topics.get(batch.queue.topic)
+            if topic is None:
+                topic = TopicProduceData(batch.queue.topic, batch.queue.topic_queues.topic_id)
+                topics[batch.queue.topic] = topic
+            topic.partition_data.append(PartitionProduceData(batch.queue.index, batch.encoded))
+        return ProduceRequest(None, self._acks, self._config.request_timeout_ms, list(topics.values()))
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def _take_produced(self, answer: Answer, now_ms: int) -> None:
+        flight: InFlight = answer.send.about
+        left = self._in_flight.get(flight.node_id, 0) - 1
+        if left > 0:
+            self._in_flight[flight.node_id] = left
+        else:
+            self._in_flight.pop(flight.node_id, None)
+        outcomes, leaders = outcomes_of(answer, flight.batches)
+        for partition, leader_id, leader_epoch, nodes in leaders:
+            self._metadata.update_leader(partition, leader_id, leader_epoch, nodes)
+        self._learn(now_ms)
+        for batch in flight.batches:
+            batch.on_the_wire = False
+            self._take_outcome(batch, outcomes[batch.queue], flight.node_id, now_ms)
+
+    def _take_outcome(self, batch: Batch, outcome: Outcome, node_id: int, now_ms: int) -> None:
+        code = outcome.code
+        if code in OUTDATED_METADATA:
+            self._metadata.request_update(f"{batch.queue}: {code.name}")
+        if code is ErrorCode.NONE or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            # A duplicate that the broker does not remember in detail: written, but nobody knows where.
+            if self._idempotence is not None:
+                self._idempotence.succeeded(batch, outcome.base_offset)
+            if not batch.done:
+                offset = outcome.base_offset if code is ErrorCode.NONE and self._acks != 0 else -1
+                batch.succeed(offset, outcome.append_time_ms)
+                self._end(batch)
+        elif batch.done:
+            return  # it has expired, or the producer is being closed
+        elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
+            self._split(batch, outcome)
+        elif self._may_retry(batch, outcome, now_ms):
+            self._put_back(batch, outcome, node_id, now_ms)
+        else:
+            self._fail(batch, outcome, node_id, now_ms)
+
+    def _may_retry(self, batch: Batch, outcome: Outcome, now_ms: int) -> bool:
+        if batch.attempts >= self._config.retries or self._is_expired(batch, now_ms):
+            return False
+        if self._idempotence is not None and self._idempotence.may_retry(
+            batch, outcome.code, outcome.log_start_offset
+        ):
+            return True
+        return outcome.code in RETRIABLE
+
+    def _put_back(self, batch: Batch, outcome: Outcome, node_id: int, now_ms: int) -> None:
+        batch.attempts += 1
+        batch.retry_at_ms = now_ms + self._backoff.after(batch.attempts)
+        self._accumulator.put_back(batch)
+        if is_worth_a_warning(batch, outcome):
+            text = words_for_retry(batch, outcome)
+            self._metadata.warnings.warn(_log, self._metadata.name_of(node_id), now_ms, text)
+        elif _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s", words_for_retry(batch, outcome))
+
+    def _split(self, batch: Batch, outcome: Outcome) -> None:
+        """Smaller batches take the place of one that the broker finds too large."""
+        most_bytes = self._config.batch_size
+        larger_than_asked = batch.riders is not None or batch.size > most_bytes
+        if larger_than_asked:
+            topic = batch.queue.topic_queues
+            topic.most_together = min(topic.most_together, after_refusal(batch.size, most_bytes))
+        if batch.riders is not None:
+            self._put_parts(batch, get_off(batch))
+            return
+        if batch.is_split or batch.size <= most_bytes:
+            most_bytes = batch.size // 2
+        parts = split(batch, max(most_bytes, HEADER_SIZE + 1))
+        if not larger_than_asked:
+            _log.warning(
+                "%s: the broker finds a batch of %d records and %d bytes too large; sending it as %d. Lower "
+                "batch.size, or raise the topic's max.message.bytes", batch.queue, batch.count, batch.size, len(parts),
+            )  # fmt: skip
+        self._accumulator.replace(batch, parts)
+        self._put_parts(batch, parts)
+        self.completed.append(batch)  # for those who wait: they go on to wait for the parts
+
+    def _put_parts(self, batch: Batch, parts: list[Batch]) -> None:
+        at = batch.queue.in_flight.index(batch)
+        batch.queue.in_flight[at : at + 1] = parts if self._idempotence is not None else []
+        for part in parts:
+            self._accumulator.put_back(part)
+
+    def _fail(self, batch: Batch, outcome: Outcome, node_id: int, now_ms: int) -> None:
+        code = outcome.code
+        error = (
+            AuthenticationFailed(outcome.message)
+            if outcome.failure is FailureKind.AUTHENTICATION
+            else error_for(code, words_for(batch, outcome, self._config))
+        )
+        if code in FATAL and self._idempotence is not None:
+            self.fatal = error
+        if self._idempotence is not None:
+            # After so many attempts nobody knows whether one of them was written.
+            self._idempotence.failed(batch, code, numbers_unused=batch.attempts < self._config.retries)
+        self._metadata.warnings.warn(_log, self._metadata.name_of(node_id), now_ms, str(error))
+        batch.fail(error, record_errors(outcome))
+        self._end(batch)
+
+    def _end(self, batch: Batch) -> None:
+        if batch in batch.queue.in_flight:
+            batch.queue.in_flight.remove(batch)
+        for member in batch.members():
+            self._accumulator.release(member)
+            self.completed.append(member)
+            member.carrier = None
+        batch.riders = None
+
+    # --- time and the end -------------------------------------------------------------------------
+
+    def _is_expired(self, batch: Batch, now_ms: int) -> bool:
+        return batch.created_ms + self._config.delivery_timeout_ms <= now_ms
+
+    def _expire(self, now_ms: int) -> None:
+        incomplete = self._accumulator.incomplete
+        oldest = self._accumulator.oldest()
+        if oldest is None or not self._is_expired(oldest, now_ms):
+            return
+        for batch in [b.carrier or b for b in list(incomplete) if self._is_expired(b, now_ms)]:
+            if batch.done:
+                continue
+            was_sent = bool(batch.order)
+            self._accumulator.drop(batch)
+            why = (
+                f"it was sent {batch.attempts + 1} times without an answer that it is written"
+                if was_sent
+                else f"it could not be sent: {self._obstacle(batch)}"
+            )
+            error = TimedOut(
+                f"{batch.count} records for {batch.queue} were given up {now_ms - batch.created_ms} ms after the first "
+                f"of them was sent (delivery.timeout.ms is {self._config.delivery_timeout_ms}): {why}"
+            )
+            leader = self._metadata.name_of(batch.queue.leader_id)
+            self._metadata.warnings.warn(_log, leader, now_ms, str(error))
+            batch.fail(error)
+            if self._idempotence is not None and was_sent:
+                self._idempotence.expired(batch)
+            self._end(batch)
+
+    def _obstacle(self, batch: Batch) -> str:
+        if batch.queue.leader_id == NO_NODE:
+            return f"the partition has no known leader ({self._metadata.last_failure or 'none is elected'})"
+        if self._idempotence is not None and not self._idempotence.has_id:
+            return "no broker has given a producer id"
+        return "others before it are under way"
+
+    def abort_all(self, error: Exception) -> None:
+        """Ends whatever is not done with this error."""
+        for batch in [b.carrier or b for b in list(self._accumulator.incomplete)]:
+            if batch.done:
+                continue
+            self._accumulator.drop(batch)
+            batch.fail(error)
+            if self._idempotence is not None:
+                self._idempotence.expired(batch)
+            self._end(batch)
+
+    def close_now(self) -> None:
+        """The producer is closed before all records were written."""
+        self.abort_all(ClosedClient("the producer was closed before this record was written"))
+
+
+def _all_have_ids(batches: list[Batch]) -> bool:
+    return all(batch.queue.topic_queues.topic_id != ZERO_UUID for batch in batches)

@@ -1,0 +1,1 @@
+"""The classic protocol: join, sync, heartbeat, rebalance."""

@@ -1,0 +1,95 @@
+"""The states of a group, how it may move between them, and what each answers. The code runs on these tables.
+
+`python -m kohort.coordinator.classic.state` draws TRANSITIONS as a Mermaid diagram.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kohort.wire.errors import ErrorCode
+
+
+class State(Enum):
+    """Named as DescribeGroups prints them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Sync(Enum):
+    """What SyncGroup does where it is not simply an error."""
+
+    PARK = "park it; the leader's starts the write"
+    GIVE = "give the member its assignment"
+
+
+# For code that every request runs: to look up a member of an Enum takes as long as a call.
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = State
+
+TRANSITIONS: Final[dict[tuple[State, State], str]] = {
+    (EMPTY, PREPARING): "a member joins",
+    (PREPARING, COMPLETING): "all members joined and no id is pending, or the join timer fired",
+    (PREPARING, EMPTY): "no member is left",
+    (COMPLETING, STABLE): "the leader's assignment is durable",
+    (COMPLETING, PREPARING): "member joins, leaves, fails or changes; the write failed",
+    (STABLE, PREPARING): "member joins, leaves, fails or changes; the leader rejoins",
+    (EMPTY, DEAD): "deleted or expired; its partition moved away",
+    (PREPARING, DEAD): "its partition moved away",
+    (COMPLETING, DEAD): "its partition moved away",
+    (STABLE, DEAD): "its partition moved away",
+    (DEAD, EMPTY): "the tombstone could not be written",
+}
+
+
+class Answer(NamedTuple):
+    """What a state answers to a member that passed the guards."""
+
+    sync: ErrorCode | Sync
+    heartbeat: ErrorCode
+    commit: ErrorCode
+
+
+_E = ErrorCode
+ANSWERS: Final[dict[State, Answer]] = {
+    #       state           SyncGroup                      Heartbeat                      OffsetCommit
+    EMPTY: Answer(_E.UNKNOWN_MEMBER_ID, _E.UNKNOWN_MEMBER_ID, _E.NONE),
+    PREPARING: Answer(_E.REBALANCE_IN_PROGRESS, _E.REBALANCE_IN_PROGRESS, _E.NONE),
+    COMPLETING: Answer(Sync.PARK, _E.NONE, _E.REBALANCE_IN_PROGRESS),
+    STABLE: Answer(Sync.GIVE, _E.NONE, _E.NONE),
+    DEAD: Answer(_E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE),
+}
+
+CAN_REBALANCE: Final = frozenset(a for a, b in TRANSITIONS if b is State.PREPARING_REBALANCE)
+
+# How a failed append of groups or offsets is answered, as Kafka 4.3.1 does; other errors go out as they are.
+APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
+    _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.REQUEST_TIMED_OUT: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_COORDINATOR,
+    _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
+    _E.MESSAGE_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+    _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+    _E.INVALID_FETCH_SIZE: _E.UNKNOWN_SERVER_ERROR,
+}
+
+
+def answer_for_append_error(error: ErrorCode) -> ErrorCode:
+    return APPEND_ERRORS.get(error, error)
+
+
+def diagram() -> str:
+    """TRANSITIONS as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {EMPTY.value}"]
+    lines += [f"    {a.value} --> {b.value}: {why}" for (a, b), why in TRANSITIONS.items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(diagram())

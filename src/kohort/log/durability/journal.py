@@ -1,0 +1,244 @@
+"""Durability `disk` for small appends: one sync for all partitions.
+
+A sync of each partition that was written costs more than anything else when many partitions take a little each, as
+those of `__consumer_offsets` do. So the bytes of a small append, which are in the partition's own log but not synced,
+go into the journal as well. All that came while a round was being written make the next round: one synced write, by
+the kernel or in a thread, one call back to the loop, which answers all who wait. After a crash `rounds.put_back` gives
+the logs what they miss.
+
+The files are written once before they are used and keep their size, so a round changes no metadata. When one is full
+the next takes over; it may be used again when the logs of all partitions that have something in it were synced, which
+happens one after the other in the background. While no file is free, partitions are synced by themselves as if there
+were no journal.
+
+Everything but `_create` runs on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import secrets
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from kohort.log.durability.journal_files import JournalFile, Loop, Owner, Round, RoundWriter, create
+from kohort.log.durability.rounds import HEAD, KEY, MAGIC, PATTERN, blocks
+
+log = logging.getLogger(__name__)
+
+FILES = 4
+FILE_BYTES = 16 << 20
+ROUND_BYTES = 1 << 20
+SMALL_BYTES = 32 << 10  # larger batches are better off with a sync of their own file
+
+
+class Journal:
+    """`call_soon` brings a function to the loop's thread, `background` to a worker; `on_fatal` stops the node.
+
+    With a `loop` the kernel writes without a thread, where it can.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        call_soon: Callable[[Callable[[], None]], object],
+        background: Callable[[Callable[[], None]], object],
+        on_fatal: Callable[[str], None],
+        loop: Loop | None = None,
+    ) -> None:
+        """What the files hold from an earlier life is forgotten: the caller has put it back."""
+        self._directory = directory
+        self._background = background
+        self._on_fatal = on_fatal
+        self._at_end_of_turn = call_soon if loop is None else loop.call_soon
+        self._writer = RoundWriter(call_soon, self._finish, loop)
+        self._file_bytes = FILE_BYTES
+        self._buffers = [memoryview(mmap.mmap(-1, ROUND_BYTES)) for _ in range(2)]
+        self._buffer = self._buffers[0]  # of the next round
+        self._end = HEAD.size
+        self._count = 0
+        self._owners: dict[Owner, None] = {}
+        self._sequence = secrets.randbits(48)
+        self._file: JournalFile | None = None
+        self._next: JournalFile | None = None  # takes the next round, because it does not fit into `_file`
+        self._limit = 0  # how long the next round may be
+        self._files: list[JournalFile] = []
+        self._free: deque[JournalFile] = deque()
+        self._full: deque[JournalFile] = deque()
+        self._awaited: Owner | None = (
+            None  # its file is being synced so that the oldest full one can be used again
+        )
+        self._may_create = True
+        self._failed = False
+        self._starting = False
+        self._written: Round | None = None
+        self._take_files()
+
+    def _take_files(self) -> None:
+        for path in sorted(self._directory.glob(PATTERN)):
+            if path.stat().st_size != self._file_bytes:  # not finished, or of other times
+                path.unlink()
+                continue
+            file = JournalFile(path)
+            self._files.append(file)
+            self._free.append(file)
+
+    # Append
+
+    def add(self, owner: Owner, batch: memoryview) -> bool:
+        """It goes into the next round, after which `owner.journaled` is called; False if there is no room now."""
+        at = self._end
+        end = at + KEY.size + len(batch)
+        if end > self._limit and not self._make_room(end):
+            return False
+        buffer = self._buffer
+        buffer[at : at + KEY.size] = owner.key
+        buffer[at + KEY.size : end] = batch
+        self._end = end
+        self._count += 1
+        self._owners[owner] = None
+        # After an idle time, at the end of this turn of the loop: all who come in it share the round.
+        if self._written is None and not self._starting:
+            self._starting = True
+            self._at_end_of_turn(self._start)
+        return True
+
+    def _make_room(self, end: int) -> bool:
+        if end > ROUND_BYTES or self._failed:
+            return False
+        if self._next is None:
+            if not self._free:
+                self._create_soon()
+                return False
+            self._next = self._free.popleft()
+        self._limit = min(ROUND_BYTES, self._file_bytes)
+        return end <= self._limit
+
+    def _create_soon(self) -> None:
+        if self._may_create and len(self._files) < FILES:
+            self._may_create = False
+            self._background(self._create)
+
+    def _create(self) -> None:
+        """On a worker."""
+        path = self._directory / PATTERN.replace("*", str(len(self._files)))
+        try:
+            create(path, self._file_bytes)
+            file = JournalFile(path)
+        except OSError as problem:
+            log.warning("no %s, so partitions are synced one by one: %s", path, problem)
+            return
+        self._files.append(file)
+        self._free.append(file)
+        self._may_create = True
+
+    # A round
+
+    def _start(self) -> None:
+        self._starting = False
+        if self._written is not None or not self._count or self._failed:
+            return
+        file = self._file_for_round()
+        length, sequence = self._end, self._sequence
+        oldest = self._full[0] if self._full else file
+        HEAD.pack_into(self._buffer, 0, MAGIC, 0, sequence, oldest.first_sequence, length, self._count)
+        places = {owner: owner.place() for owner in self._owners}
+        for owner, place in places.items():
+            file.owed[owner] = place.end_offset
+        self._written = Round(self._buffer, length, file, places)
+        self._writer.begin(self._written)
+        file.position += blocks(length)
+        self._sequence = sequence + 1
+        self._buffer = self._buffers[self._buffer is self._buffers[0]]
+        self._owners = {}
+        self._count, self._end = 0, HEAD.size
+        self._limit = min(ROUND_BYTES, self._file_bytes - file.position)
+        if 2 * file.position > self._file_bytes and not self._free:
+            self._create_soon()
+
+    def _file_for_round(self) -> JournalFile:
+        if self._next is not None:
+            if self._file is not None:
+                self._full.append(self._file)
+            self._file, self._next = self._next, None
+            self._file.position, self._file.first_sequence = 0, self._sequence
+            if self._awaited is None:
+                self._clean()
+        assert self._file is not None
+        return self._file
+
+    def _finish(self, written: Round) -> None:
+        self._written = None
+        if written.error is not None:
+            self._fail(written.error, [*written.places, *self._owners])
+            return
+        if self._count:
+            self._start()  # first, so that the disk works while we answer
+        for owner, place in written.places.items():
+            owner.journaled(place)
+
+    def _fail(self, problem: Exception, owners: list[Owner]) -> None:
+        """Nobody knows what of it is on disk, and to write it again would hide that: it ends here."""
+        self._failed = True
+        self._limit = self._count = 0
+        self._owners = {}
+        for owner in dict.fromkeys(owners):
+            owner.fail(problem)
+        self._on_fatal(f"the journal in {self._directory} failed: {problem}")
+
+    # To use a file again
+
+    def _clean(self) -> None:
+        """Have one partition synced after the other, until the oldest full file is owed nothing."""
+        while self._full and not self._failed:
+            file = self._full[0]
+            while file.owed:
+                owner, end_offset = file.owed.popitem()
+                if owner.synced_offset < end_offset and not owner.is_gone:
+                    file.owed[owner] = end_offset
+                    self._awaited = owner
+                    owner.flush(end_offset)
+                    return
+            self._free.append(self._full.popleft())
+
+    def file_synced(self, owner: Owner) -> None:
+        """Told by every partition whose own file was synced, or that is gone."""
+        if owner is self._awaited:
+            self._awaited = None
+            self._clean()
+
+    def flush_all(self) -> None:
+        """Every partition that has something in the journal is to be synced; `Syncer.drain` waits for it."""
+        for file in self._files:
+            for owner, end_offset in list(file.owed.items()):
+                if owner.synced_offset < end_offset and not owner.is_gone:
+                    owner.flush(end_offset)
+
+    @property
+    def is_owed_nothing(self) -> bool:
+        return not self._failed and all(
+            owner.synced_offset >= end_offset or owner.is_gone
+            for file in self._files
+            for owner, end_offset in file.owed.items()
+        )
+
+    # End
+
+    def drain(self) -> None:
+        """Block until all that was added is written, without the event loop."""
+        while self._written is not None or (self._count and not self._failed):
+            self._start()
+            self._writer.wait()
+
+    def close(self) -> None:
+        """If no partition depends on it any more, the next start need not look at it."""
+        self.drain()
+        self._writer.close()
+        forget = self.is_owed_nothing
+        for file in self._files:
+            if forget:
+                file.forget()
+            file.close()
+        self._files.clear()

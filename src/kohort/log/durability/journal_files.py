@@ -1,0 +1,242 @@
+"""Writes rounds of the journal: its files, and who writes them, the kernel by itself or a thread."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import logging
+import mmap
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import NamedTuple, Protocol
+
+from crc32c import crc32c
+
+from kohort.log.durability.kernel_writes import KernelWriter
+from kohort.log.durability.rounds import BLOCK, CRC, CRC_AT, CRC_FROM, blocks
+from kohort.log.storage.files import sync_path
+
+log = logging.getLogger(__name__)
+
+_SYNCED = os.O_RDWR | os.O_CLOEXEC | os.O_DSYNC
+# Not of the disk: the kernel ends a write that a signal broke off with the first, as it cannot begin it again.
+_NOT_TRIED = (errno.EINTR, errno.EAGAIN)
+
+
+class Place(NamedTuple):
+    """An end offset, and where it lies in the log."""
+
+    end_offset: int
+    segment_base: int
+    position: int
+
+
+class Loop(Protocol):
+    """Of an event loop, what the journal uses."""
+
+    def call_soon(self, callback: Callable[[], None], /) -> object: ...
+    def add_reader(self, fd: int, callback: Callable[[], None], /) -> object: ...
+    def remove_reader(self, fd: int, /) -> object: ...
+
+
+class Owner(Protocol):
+    """What one partition owes the disk."""
+
+    key: bytes
+    synced_offset: int  # what is before it is in the partition's own files for good
+
+    @property
+    def is_gone(self) -> bool: ...
+    def place(self) -> Place: ...
+    def journaled(self, place: Place) -> None: ...
+    def flush(self, end_offset: int) -> None: ...
+    def fail(self, problem: Exception) -> None: ...
+
+
+class JournalFile:
+    """One of the files; `owed` are the partitions that must be synced before it is used again."""
+
+    __slots__ = ("fd", "first_sequence", "is_direct", "owed", "path", "position")
+
+    def __init__(self, path: Path) -> None:
+        """Of a file that `create` made. What it holds is forgotten, durably.
+
+        Every write is on disk when it returns; past the page cache where that is possible, which costs less CPU.
+        """
+        self.path = path
+        self.position = 0
+        self.first_sequence = 0
+        self.owed: dict[Owner, int] = {}
+        self.is_direct = True
+        try:
+            self.fd = os.open(path, _SYNCED | os.O_DIRECT)
+            self.forget()
+        except OSError as problem:  # some file systems tell at the open, some at the write
+            if problem.errno != errno.EINVAL:
+                raise
+            self.is_direct = False
+            self.fd = os.open(path, _SYNCED)
+            self.forget()
+
+    def forget(self) -> None:
+        """Nothing in it counts any more; durable when it returns."""
+        write_all(self.fd, memoryview(mmap.mmap(-1, BLOCK)), 0)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def create(path: Path, size: int) -> None:
+    """All blocks are written, so that later writes need not allocate any."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        zeros = memoryview(bytes(min(size, 1 << 20)))
+        for position in range(0, size, len(zeros)):
+            write_all(fd, zeros[: size - position], position)
+        os.fsync(fd)
+        sync_path(str(path.parent))
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, data: memoryview, position: int) -> None:
+    while data:
+        written = os.pwrite(fd, data, position)
+        if written == 0:
+            raise OSError(errno.EIO, "the journal takes no more bytes")
+        data, position = data[written:], position + written
+
+
+class Round:
+    """What is being written."""
+
+    __slots__ = ("buffer", "error", "fd", "is_direct", "length", "places", "position")
+
+    def __init__(
+        self, buffer: memoryview, length: int, file: JournalFile, places: dict[Owner, Place]
+    ) -> None:
+        self.buffer = buffer
+        self.length = length
+        self.fd = file.fd
+        self.is_direct = file.is_direct
+        self.position = file.position
+        self.places = places
+        self.error: Exception | None = None
+
+    def seal(self) -> None:
+        CRC.pack_into(self.buffer, CRC_AT, crc32c(self.buffer[CRC_FROM : self.length]))
+
+    def write(self) -> None:
+        try:
+            self.seal()
+            write_all(self.fd, self.buffer[: blocks(self.length)], self.position)
+        except Exception as problem:  # whatever it was: nobody may be told that it is durable
+            self.error = problem
+
+
+class RoundWriter:
+    """One round at a time. `done` is called on the loop's thread, to which `call_soon` leads.
+
+    With a `loop` the kernel writes by itself, where it can: a thread would want the interpreter's lock four times for
+    each round, and a loop that is busy pays for every hand-over. Only `_work` runs on the thread.
+    """
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        done: Callable[[Round], None],
+        loop: Loop | None,
+    ) -> None:
+        self._call_soon = call_soon
+        self._done = done
+        self._loop = loop
+        self._in_kernel: Round | None = None
+        self._kernel: KernelWriter | None = None
+        self._rounds: SimpleQueue[Round | None] = SimpleQueue()
+        self._written: SimpleQueue[Round] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        if loop is not None:
+            try:
+                self._kernel = KernelWriter()
+            except OSError as problem:
+                log.info("a thread writes the journal: %s", problem)
+            else:
+                loop.add_reader(self._kernel.ready, self._collect_from_kernel)
+
+    def begin(self, written: Round) -> None:
+        if not self._begin_in_kernel(written):
+            self._begin_in_thread(written)
+
+    def wait(self) -> None:
+        """Block for a while or until the round is done, which is told; without the event loop."""
+        if self._in_kernel is not None:
+            self._collect_from_kernel(wait=True)
+            return
+        try:
+            self._done(self._written.get(timeout=0.1))
+        except Empty:
+            pass  # an immediate `call_soon` has collected it
+
+    def _begin_in_kernel(self, written: Round) -> bool:
+        if self._kernel is None or not written.is_direct:
+            return False
+        written.seal()
+        address = ctypes.addressof(ctypes.c_char.from_buffer(written.buffer))
+        try:
+            self._kernel.submit(written.fd, address, blocks(written.length), written.position)
+        except OSError:
+            return False  # nothing was begun, and the thread can tell what is wrong
+        self._in_kernel = written
+        return True
+
+    def _collect_from_kernel(self, *, wait: bool = False) -> None:
+        assert self._kernel is not None
+        result, written = self._kernel.result(wait=wait), self._in_kernel
+        if result is None or written is None:
+            return
+        self._in_kernel = None
+        if 0 <= result < blocks(written.length) or -result in _NOT_TRIED:
+            self._begin_in_thread(written)  # brings it to its end, or finds out what is wrong
+            return
+        if result < 0:
+            written.error = OSError(-result, os.strerror(-result))
+        self._done(written)
+
+    def _begin_in_thread(self, written: Round) -> None:
+        self._rounds.put(written)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="kohort-journal", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while (written := self._rounds.get()) is not None:
+            written.write()
+            self._written.put(written)
+            try:
+                self._call_soon(self._collect)
+            except RuntimeError:  # the loop is closed; `wait` collects
+                pass
+
+    def _collect(self) -> None:
+        try:
+            self._done(self._written.get_nowait())
+        except Empty:
+            pass  # `wait` was first
+
+    def close(self) -> None:
+        """When nothing is being written."""
+        if self._thread is not None:
+            self._rounds.put(None)
+            self._thread.join()
+        if self._kernel is not None and self._loop is not None:
+            try:
+                self._loop.remove_reader(self._kernel.ready)
+            except RuntimeError:
+                pass  # the loop is closed
+            self._kernel.close()

@@ -1,0 +1,370 @@
+"""What compaction does to the sealed segments of one partition: the last value of each key stays.
+
+`clean` reads `<base>.log` files and writes `<base>.log.cleaned` ones; it swaps nothing. It is a generator, so
+that whoever runs it decides how long it runs at a time: in memory the event loop takes slices of it; on disk
+it runs in a process of its own, because a thread that computes would hold up the loop through the lock of the
+interpreter:
+
+    python -m kohort.log.maintenance.cleaner < job     prints a JSON line for each cleaned group, then one for the end
+
+The rules are those of Kafka's log cleaner:
+- Keys of the dirty part go into a map of hash -> last offset. When it is full, this pass covers what it has.
+- A record stays if it is the last one of its key, or lies behind what the map covers. Without a key it goes.
+- A tombstone stays until its batch's delete horizon, which the pass that first meets it sets (KIP-534).
+- A batch without records stays, empty, if it carries the last sequence number of a producer, or is the last
+  of its group, so that neither sequences nor offsets are lost. Control batches stay.
+- A record of a transaction (in a log that Kafka wrote) takes nobody's place and is no tombstone whose time is up,
+  because its transaction may have been aborted. It goes when a later record without a transaction has its key.
+- Offsets never change. A batch that loses nothing is copied byte by byte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Generator, Iterator
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from typing import Any
+
+from kohort.log.storage.files import Directory, DiskDirectory, File
+from kohort.log.storage.segment import INDEX, LOG, TIME_INDEX, Segment, file_name
+from kohort.wire.errors import BadBatch, ErrorCode
+from kohort.wire.records.batch import (
+    COMPRESSION_MASK,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    BatchHeader,
+    crc_is_good,
+    iter_batches,
+    iter_records,
+    read_header,
+    rebuild,
+)
+from kohort.wire.records.payload import Record
+
+CLEANED = ".cleaned"
+CHUNK_BYTES = 1 << 20
+MAX_OFFSET_SPAN = 2**31 - 1  # what the offset index of one segment can hold
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    base_offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    sources: list[Source]  # the sealed segments before `end_offset`, in order
+    first_dirty_offset: int
+    end_offset: int  # the first offset that must not be touched
+    now_ms: int
+    delete_retention_ms: int
+    segment_size: int
+    index_interval: int
+    max_keys: int
+    producers: dict[int, int]  # producer id -> offset of the last record it wrote
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Job:
+        fields: Any = json.loads(text)
+        fields["sources"] = [Source(**source) for source in fields["sources"]]
+        fields["producers"] = {int(pid): offset for pid, offset in fields["producers"].items()}
+        return Job(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Segments that are replaced by one, whose `.log.cleaned` file is written and synced."""
+
+    sources: list[int]  # base offsets; the cleaned one has the first of them
+    size: int
+    records_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """The end of a pass: everything before `first_dirty_offset` is clean now."""
+
+    first_dirty_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spoiled:
+    """A batch that cannot be read; nothing was dropped on account of it."""
+
+    offset: int
+    why: str
+
+
+Step = Group | Covered | Spoiled | None
+"""None: nothing to tell, only a good moment to let others work."""
+
+
+def log_name(base_offset: int) -> str:
+    return file_name(base_offset, LOG)
+
+
+def cleaned_name(base_offset: int) -> str:
+    return log_name(base_offset) + CLEANED
+
+
+def clean(directory: Directory, job: Job) -> Iterator[Step]:
+    """Ends with Covered, or with Spoiled and no `.cleaned` file of an unfinished group left behind."""
+    try:
+        keys = yield from _map_keys(directory, job)
+        for group in grouped(job.sources, job.segment_size, keys.end_offset, job.end_offset):
+            yield (yield from _clean_group(directory, job, keys, group))
+        yield Covered(keys.end_offset)
+    except _Unreadable as bad:
+        yield Spoiled(bad.offset, bad.why)
+
+
+def grouped(sources: list[Source], max_size: int, covered: int, end_offset: int) -> list[list[Source]]:
+    """Neighbours that together are no larger than one segment may be, of those that the pass covers."""
+    groups: list[list[Source]] = []
+    size = 0
+    ends = [source.base_offset for source in sources[1:]] + [end_offset]
+    for source, end in zip(sources, ends, strict=True):
+        if source.base_offset >= covered and groups:
+            break
+        fits = (
+            groups and size + source.size <= max_size and end - groups[-1][0].base_offset <= MAX_OFFSET_SPAN
+        )
+        if fits:
+            groups[-1].append(source)
+            size += source.size
+        else:
+            groups.append([source])
+            size = source.size
+    return groups
+
+
+@dataclass(slots=True)
+class _Keys:
+    last_offsets: dict[bytes, int]
+    end_offset: int  # behind the last batch that is in the map
+
+
+class _Unreadable(Exception):
+    def __init__(self, offset: int, why: str) -> None:
+        super().__init__(why)
+        self.offset = offset
+        self.why = why
+
+
+def _hash(key: bytes) -> bytes:
+    """At most 16 bytes; a short key is its own hash, and never that of a long one."""
+    return bytes(key) if len(key) < 16 else blake2b(key, digest_size=16).digest()
+
+
+def _map_keys(directory: Directory, job: Job) -> Generator[None, None, _Keys]:
+    keys = _Keys({}, job.first_dirty_offset)
+    last_offsets = keys.last_offsets
+    ends = [source.base_offset for source in job.sources[1:]] + [job.end_offset]
+    for source, end in zip(job.sources, ends, strict=True):
+        if end <= job.first_dirty_offset:
+            continue
+        for batch, header in _batches(directory, source):
+            if header.last_offset < job.first_dirty_offset:
+                continue
+            if not header.is_control and not header.is_transactional and header.record_count:
+                for record in _records(batch, header):
+                    if record.key is not None and record.offset >= job.first_dirty_offset:
+                        last_offsets[_hash(record.key)] = record.offset
+            keys.end_offset = header.last_offset + 1
+            yield None
+            # Looked at between batches only: however small the limit, a pass covers at least one batch.
+            if len(last_offsets) >= job.max_keys:
+                return keys
+        keys.end_offset = end
+    return keys
+
+
+def _clean_group(
+    directory: Directory, job: Job, keys: _Keys, group: list[Source]
+) -> Generator[None, None, Group]:
+    base_offset = group[0].base_offset
+    target = directory.open(cleaned_name(base_offset), private=True)
+    target.truncate(0)
+    dropped = 0
+    out = bytearray()
+    left_out: BatchHeader | None = None  # the batch before this one, if nothing of it stays
+    try:
+        for source in group:
+            for batch, header in _batches(directory, source):
+                kept, gone = _filter_batch(batch, header, job, keys)
+                dropped += gone
+                left_out = None if kept else header
+                if kept:
+                    out += kept
+                if len(out) >= CHUNK_BYTES:
+                    target.append(out)
+                    out = bytearray()
+                yield None
+        if left_out is not None:
+            out += _empty(left_out)
+        target.append(out)
+        target.sync()
+        return Group([source.base_offset for source in group], target.size, dropped)
+    except BaseException:
+        target.delete()
+        raise
+    finally:
+        target.close()
+
+
+def _filter_batch(
+    batch: memoryview, header: BatchHeader, job: Job, keys: _Keys
+) -> tuple[memoryview | bytearray | None, int]:
+    """The bytes that stay, and how many records go."""
+    must_stay = (
+        header.producer_id >= 0 and job.producers.get(header.producer_id) == header.last_offset
+    ) or header.last_offset + 1 == job.end_offset
+    if header.is_control or header.base_offset >= keys.end_offset:
+        return batch, 0
+    horizon = header.delete_horizon_ms
+    tombstones_stay = horizon is None or job.now_ms < horizon or header.is_transactional
+    kept: list[Record] = []
+    tombstones = False
+    for record in _records(batch, header):
+        if record.offset < keys.end_offset and not _stays(record, keys, tombstones_stay):
+            continue
+        kept.append(record)
+        tombstones = tombstones or record.value is None
+    gone = header.record_count - len(kept)
+    if not kept:
+        return (_empty(header) if must_stay else None), gone
+    if tombstones and horizon is None:
+        return rebuild(header, kept, delete_horizon_ms=job.now_ms + job.delete_retention_ms), gone
+    if gone:
+        return rebuild(header, kept), gone
+    return batch, 0
+
+
+def _stays(record: Record, keys: _Keys, tombstones_stay: bool) -> bool:
+    if record.key is None or (record.value is None and not tombstones_stay):
+        return False
+    return record.offset >= keys.last_offsets.get(_hash(record.key), -1)
+
+
+def _empty(header: BatchHeader) -> bytearray:
+    """The batch without its records. Without a codec either: not every client expects a stream of nothing."""
+    return rebuild(header._replace(attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON)), [])
+
+
+def _records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
+    try:
+        yield from iter_records(batch)
+    except BadBatch as bad:
+        raise _Unreadable(header.base_offset, bad.message) from bad
+
+
+class _ReadOnly:
+    """A file that is read if it is there: a `File` would create it, and a start would take that for a segment."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def pread(self, position: int, length: int) -> bytes:
+        return os.pread(self._fd, length, position)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _open_source(directory: Directory, name: str) -> File | _ReadOnly:
+    if isinstance(directory, DiskDirectory):
+        return _ReadOnly(f"{directory.path}/{name}")
+    return directory.open(name, private=True)
+
+
+def _batches(directory: Directory, source: Source) -> Iterator[tuple[memoryview, BatchHeader]]:
+    """Every batch of a sealed segment, its CRC checked."""
+    file = _open_source(directory, log_name(source.base_offset))
+    next_offset = source.base_offset
+    try:
+        position = 0
+        while position < source.size:
+            chunk = _read_chunk(file, position, source.size, next_offset)
+            view = memoryview(chunk)
+            for at, header in iter_batches(chunk):
+                if not crc_is_good(chunk, at, header.size):
+                    raise _Unreadable(header.base_offset, "the CRC of the batch does not match its bytes")
+                next_offset = header.last_offset + 1
+                position += header.size
+                yield view[at : at + header.size], header
+    except BadBatch as bad:
+        raise _Unreadable(next_offset, bad.message) from bad
+    finally:
+        file.close()
+
+
+def _read_chunk(file: File | _ReadOnly, position: int, end: int, offset: int) -> bytes:
+    """At least one whole batch from `position` on."""
+    chunk = file.pread(position, min(CHUNK_BYTES, end - position))
+    if len(chunk) < HEADER_SIZE:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"the segment ends inside a batch at byte {position}")
+    size = read_header(chunk).size
+    if position + size > end:
+        raise _Unreadable(offset, f"a batch of {size} bytes at byte {position} does not fit the segment")
+    return chunk if size <= len(chunk) else file.pread(position, size)
+
+
+_STEP_NAMES = {Group: "group", Covered: "covered", Spoiled: "spoiled"}
+
+
+def step_to_json(step: Group | Covered | Spoiled) -> str:
+    return json.dumps({"step": _STEP_NAMES[type(step)], **asdict(step)})
+
+
+def step_from_json(line: str) -> Group | Covered | Spoiled:
+    fields: Any = json.loads(line)
+    kinds: dict[str, Any] = {name: kind for kind, name in _STEP_NAMES.items()}
+    step: Group | Covered | Spoiled = kinds[fields.pop("step")](**fields)
+    return step
+
+
+class _CleanedNames(DiskDirectory):
+    """A directory in which every file has `.cleaned` behind its name."""
+
+    __slots__ = ()
+
+    def _join(self, name: str) -> str:
+        return super()._join(name) + CLEANED
+
+
+def index_cleaned(directory: DiskDirectory, base_offset: int, interval: int) -> None:
+    """The indexes of a cleaned segment, so that the loop does not have to make them."""
+    cleaned = _CleanedNames(directory.path)
+    segment = Segment(cleaned, base_offset, interval, sealed=True)
+    segment.rebuild_indexes()
+    segment.file.close()
+    for suffix in (INDEX, TIME_INDEX):
+        cleaned.open(file_name(base_offset, suffix), private=True).sync()
+
+
+def main() -> None:
+    """The child process: the directory and the job on stdin, a line each; steps on stdout."""
+    path = sys.stdin.readline().rstrip("\n")
+    job = Job.from_json(sys.stdin.readline())
+    os.nice(10)  # produce and fetch come first
+    parent = os.getppid()
+    directory = DiskDirectory(path)
+    for step in clean(directory, job):
+        if isinstance(step, Group):
+            index_cleaned(directory, step.sources[0], job.index_interval)
+        if step is not None:
+            sys.stdout.write(step_to_json(step) + "\n")
+            sys.stdout.flush()
+        elif os.getppid() != parent:
+            return  # whoever would swap the files is dead
+
+
+if __name__ == "__main__":
+    main()

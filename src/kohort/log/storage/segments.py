@@ -1,0 +1,112 @@
+"""The segments of one partition, in order; the last one takes the appends."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from operator import attrgetter
+
+from kohort.log.storage.files import Directory
+from kohort.log.storage.segment import Segment
+from kohort.wire.errors import ErrorCode, KafkaError
+
+LOADED_INDEXES = 4  # of sealed segments, per partition
+
+_base_offset = attrgetter("base_offset")
+
+
+class Segments:
+    __slots__ = ("_found", "_loaded", "items")
+
+    def __init__(self, items: list[Segment]) -> None:
+        self.items = items
+        self._found: tuple[int, Segment, int, int] | None = None
+        self._loaded: list[Segment] = []
+
+    @property
+    def active(self) -> Segment | None:
+        return self.items[-1] if self.items else None
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.items)
+
+    def begin(self, directory: Directory, base_offset: int, interval: int, now_ms: int) -> Segment:
+        """A new active segment; its file is created by the first append."""
+        segment = Segment(directory, base_offset, interval, sealed=False)
+        segment.created_ms = now_ms
+        self.items.append(segment)
+        return segment
+
+    def locate(self, offset: int) -> tuple[Segment, int, int] | None:
+        """The batch that holds the offset or is the next after it: segment, position and size."""
+        found = self._found
+        if found is not None and found[0] == offset:
+            return found[1:]
+        at = max(bisect_right(self.items, offset, key=_base_offset) - 1, 0)
+        for segment in self.items[at:]:
+            try:
+                place = segment.locate(offset)
+            except OSError as problem:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+            if segment.sealed:
+                self.keep_loaded(segment)
+            if place is not None:
+                self._found = (offset, segment, *place)
+                return segment, *place
+        return None
+
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody is being sent a piece of one."""
+        return any(segment.file.is_pinned for segment in self.items)
+
+    def keep_loaded(self, segment: Segment) -> None:
+        """The indexes of a few sealed segments stay in memory."""
+        if segment in self._loaded:
+            return
+        self._loaded.append(segment)
+        if len(self._loaded) > LOADED_INDEXES:
+            self._loaded.pop(0).drop_indexes()
+
+    def find_time(self, timestamp: int, start_offset: int) -> tuple[int, int] | None:
+        try:
+            for segment in self.items:
+                if segment.largest_timestamp() >= timestamp:
+                    found = segment.find_time(timestamp, start_offset)
+                    if found is not None:
+                        return found
+        except OSError as problem:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+        return None
+
+    def find_max_timestamp(self) -> tuple[int, int] | None:
+        try:
+            newest = max(self.items, key=Segment.largest_timestamp, default=None)
+            return newest.find_max_timestamp() if newest is not None else None
+        except OSError as problem:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+
+    def wholly_below(self, offset: int) -> int:
+        """How many of the oldest segments have only offsets below that one; never the active one."""
+        return max(bisect_right(self.items, offset, key=_base_offset) - 1, 0)
+
+    def drop(self, count: int) -> list[Segment]:
+        """Take the oldest out of the list; the caller deletes them."""
+        dropped = self.items[:count]
+        del self.items[:count]
+        self._forget(dropped)
+        return dropped
+
+    def replace(self, old: Iterable[Segment], new: Segment | None) -> None:
+        """Put one sealed segment in the place of some neighbours."""
+        old = list(old)
+        at = self.items.index(old[0])
+        assert self.items[at : at + len(old)] == old, "not neighbours"
+        assert old[-1] is not self.active, "the active segment cannot be replaced"
+        self.items[at : at + len(old)] = [] if new is None else [new]
+        self._forget(old)
+
+    def _forget(self, gone: list[Segment]) -> None:
+        self._found = None
+        self._loaded = [segment for segment in self._loaded if segment not in gone]

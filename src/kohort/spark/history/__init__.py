@@ -1,0 +1,1 @@
+"""`__consumer_offsets` as tables and pictures."""

@@ -1,0 +1,1 @@
+"""`kohort pipeline`: a file, its run, and what is shown of it."""

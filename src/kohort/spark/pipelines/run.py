@@ -1,0 +1,440 @@
+"""Runs a pipeline: a SparkSession, the streams, the query, and everything that people want to know meanwhile.
+
+The runner adds nothing that a user could not write: it reads `format("kohort")`, gives the writer a checkpoint, starts
+it, tells how it goes, and stops it in order on SIGTERM and Ctrl-C. The next start goes on from the checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from kohort.client.admin import Admin
+from kohort.client.admin_types import MemberDescription
+from kohort.exposition import MetricsServer, metrics_address
+from kohort.settings import nearest
+from kohort.spark.driver.group import STOP_TIMEOUT_S
+from kohort.spark.driver.identity import is_below
+from kohort.spark.driver.member import process_of
+from kohort.spark.options import read_source_options
+from kohort.spark.pipelines.definition import Pipeline, PipelineError, line_in, load_file
+from kohort.spark.pipelines.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
+from kohort.spark.pipelines.state import FAILED, RUNNING, STOPPED, STOPPING, PipelineState, Status
+from kohort.wire.errors import KohortError
+
+BUILT_IN = {
+    "group-history": "commits, memberships, rebalances and lag of all groups, as Parquet and pictures"
+}
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_LOOK_S = 0.25  # between two looks at the query
+_GROUP_S = 2.0  # between two looks at its groups
+_ASK_S = 5.0
+_LEAVING_S = 0.05
+_FAREWELL_S = 6 * STOP_TIMEOUT_S  # a source's last commit and its leave have four such times of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a pipeline is to be run, this time."""
+
+    state: PipelineState
+    bootstrap: str = DEFAULT_BOOTSTRAP
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Kafka that all streams get, without `kafka.`; security, mostly."""
+    master: str = "local[*]"
+    once: bool = False
+    """Reads what is there and ends."""
+    checkpoint: str | None = None
+    metrics: str | None = None
+    """Where they are served: a port, or HOST:PORT."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+
+# --- what is to be run --------------------------------------------------------------------------------
+
+
+def find_pipeline(name: str) -> Pipeline:
+    """A file by its path, or one that is built in by its name."""
+    if name in BUILT_IN:
+        from kohort.spark.history.extract import group_history
+
+        return group_history()
+    if name.endswith((".py", ".sql")) or os.sep in name:
+        return load_file(Path(name))
+    raise PipelineError(
+        f"there is no pipeline {name}{nearest(name, BUILT_IN)}: give a .py or .sql file, or one that is built in "
+        f"({', '.join(BUILT_IN)})"
+    )
+
+
+def sort_settings(
+    pipeline: Pipeline, given: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """What `--set` says, as options of the source, parameters and settings of Spark; a parameter's name goes first."""
+    options: dict[str, str] = {}
+    parameters: dict[str, str] = {}
+    spark: dict[str, str] = {}
+    for name, value in given.items():
+        if name in pipeline.parameters:
+            parameters[name] = value
+        elif name.startswith("spark."):
+            spark[name] = value
+        else:
+            options[name] = value
+    return options, parameters, spark
+
+
+def stream_options(pipeline: Pipeline, run: Run) -> dict[str, dict[str, str]]:
+    """The options of each stream's source, checked before a JVM is started for them."""
+    found: dict[str, dict[str, str]] = {}
+    for stream, topics in pipeline.streams.items():
+        options = {"kafka.bootstrap.servers": run.bootstrap}
+        options |= {f"kafka.{name}": value for name, value in run.kafka.items()}
+        group = pipeline.group_of(stream)
+        if group is not None:
+            options["kafka.group.id"] = group
+        if topics:
+            options["subscribe"] = ",".join(topics)
+        spelled = {name.lower(): name for name in options}
+        for name, value in [*pipeline.options.items(), *run.options.items()]:
+            # Names ignore case: what is said later wins however it is spelled.
+            options.pop(spelled.pop(name.lower(), name), None)
+            spelled[name.lower()] = name
+            options[name] = value
+        read_source_options(options, streaming=True)
+        found[stream] = options
+    return found
+
+
+# --- running it ---------------------------------------------------------------------------------------
+
+
+def run_pipeline(pipeline: Pipeline, run: Run, terminal: Terminal) -> int:
+    """Runs until it ends, is stopped or fails; 0 if it ended in order. A second one of the same name is refused."""
+    options = stream_options(pipeline, run)
+    run.state.acquire()
+    status = Status(
+        pipeline.name, pipeline.origin, pid=os.getpid(), master=run.master, bootstrap=run.bootstrap
+    )
+    status.checkpoint = run.checkpoint or str(run.state.checkpoint)
+    status.started_ms = _now_ms()
+    try:
+        with _Runner(pipeline, run, status, terminal) as runner:
+            return runner.run(options)
+    except BaseException as error:
+        status.state = FAILED
+        status.error = str(error) or type(error).__name__
+        raise
+    finally:
+        status.stopped_ms, status.metrics = _now_ms(), None
+        _save(run.state, status)
+        run.state.release()
+
+
+class _Runner:
+    """One run. `with` frees what it has opened."""
+
+    def __init__(self, pipeline: Pipeline, run: Run, status: Status, terminal: Terminal) -> None:
+        self._pipeline, self._run, self._status, self._terminal = pipeline, run, status, terminal
+        self._stop = threading.Event()
+        self._seen: tuple[int, str] = (-1, "")
+        self._parameters = {**pipeline.parameters, **run.parameters}
+        groups = {pipeline.group_of(stream) for stream in pipeline.streams}
+        self._groups = GroupWatch(run, sorted(group for group in groups if group is not None))
+        self._metrics: MetricsServer | None = None
+        self._spark: Any = None
+        self._owns_spark = True
+
+    def __enter__(self) -> _Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+        self._groups.close()
+        if self._spark is not None and self._owns_spark:
+            self._spark.stop()
+
+    def run(self, options: Mapping[str, Mapping[str, str]]) -> int:
+        if self._run.metrics is not None:
+            self._metrics = MetricsServer(
+                metrics_address(self._run.metrics), lambda: metrics_text(self._status, _now_ms())
+            )
+            self._status.metrics = self._metrics.address
+            self._terminal.line(f"metrics: {self._metrics.address}")
+        self._terminal.line(
+            f"{self._pipeline.name}: starting Spark ({self._run.master}); checkpoint {self._status.checkpoint}"
+        )
+        _save(self._run.state, self._status)
+        with _told_to_stop(self._stop):
+            try:
+                self._spark, self._owns_spark = start_spark(self._pipeline, self._run)
+            except Exception as error:
+                log = self._run.state.folder / "spark.log"
+                raise PipelineError(
+                    f"Spark did not start: {short_reason(str(error))} (its log: {log})"
+                ) from error
+            # Within the first: there is no moment at which a signal would just kill.
+            with _told_to_stop(self._stop):
+                query = self._start(options)
+                if query is not None:
+                    self._follow(query)
+                    return self._end(query)
+        self._status.state = STOPPED
+        return 0
+
+    def _start(self, options: Mapping[str, Mapping[str, str]]) -> Any:
+        if self._stop.is_set():
+            return None
+        streams = {
+            stream: self._spark.readStream.format("kohort").options(**given).load()
+            for stream, given in options.items()
+        }
+        writer = self._made(streams)
+        if not hasattr(writer, "start"):
+            raise PipelineError(
+                f"{self._pipeline.origin}: the function returned {type(writer).__name__}; it must return a writer that "
+                "is not started: `return frame.writeStream.format(…)`"
+            )
+        writer = writer.option("checkpointLocation", self._status.checkpoint)
+        if self._run.once:
+            writer = writer.trigger(availableNow=True)
+        return writer.start()
+
+    def _made(self, streams: dict[str, Any]) -> Any:
+        origin = self._pipeline.origin
+        try:
+            return self._pipeline.make(streams, self._parameters, self._run.bootstrap)
+        except KohortError:
+            raise
+        except Exception as error:
+            what = short_reason(str(error)) if str(error) else ""
+            raise PipelineError(
+                f"{origin}{line_in(error, origin)}: {type(error).__name__}: {what}"
+            ) from error
+
+    def _follow(self, query: Any) -> None:
+        """Tells how it goes, until it ends or is told to."""
+        self._status.state = RUNNING
+        self._terminal.line(f"{self._pipeline.name}: running; Ctrl-C or `kohort pipeline stop` ends it")
+        saved_s = 0.0
+        while query.isActive and not self._stop.is_set():
+            told = self._tell(query)
+            now_s = time.monotonic()
+            if told or now_s - saved_s >= _GROUP_S:
+                self._groups.look(self._status)
+                _save(self._run.state, self._status)
+                saved_s = now_s
+            if not told:
+                self._terminal.now(idle_line(self._status))
+            self._stop.wait(_LOOK_S)
+
+    def _tell(self, query: Any) -> bool:
+        """Shows the batches that are new since the last look; whether there were any."""
+        last = query.lastProgress
+        if last is None or _mark(last) == self._seen:
+            return False
+        told = False
+        for report in query.recentProgress:
+            if _mark(report) <= self._seen:
+                continue
+            self._seen = _mark(report)
+            batch = read_progress(report)
+            if note(self._status, batch):
+                self._terminal.line(batch_line(batch, self._status))
+                told = True
+        return told
+
+    def _end(self, query: Any) -> int:
+        if query.isActive:
+            self._status.state = STOPPING
+            _save(self._run.state, self._status)
+            self._terminal.line(f"{self._pipeline.name}: stopping")
+            query.stop()
+        self._tell(query)
+        failure = query.exception()
+        if failure is not None:
+            return self._failed(str(failure))
+        if self._pipeline.finish is not None:
+            self._terminal.now("writing the tables and the report")
+            self._pipeline.finish(self._spark, {**self._parameters, **_connection(self._run)})
+        self._groups.wait_for_farewell(self._status)
+        self._status.state = STOPPED
+        self._terminal.line(
+            f"{self._pipeline.name}: done, {self._status.rows:,} rows; the next start goes on from the checkpoint"
+        )
+        return 0
+
+    def _failed(self, text: str) -> int:
+        details = self._run.state.folder / "error.txt"
+        details.write_text(text, "utf-8", "backslashreplace")
+        self._status.state = FAILED
+        self._status.error = short_reason(text)
+        self._terminal.line(f"{self._pipeline.name}: failed: {self._status.error}\n  (all of it: {details})")
+        return 1
+
+
+def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
+    """A SparkSession, on loopback where the master is local; and whether it is new, and so to be stopped by us."""
+    from kohort.spark.java import use_java
+    from kohort.spark.worker_python import use_python
+
+    use_java()
+    if run.master.startswith("local"):
+        use_python()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    settings = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.enabled": "false",
+        "spark.python.unix.domain.socket.enabled": "true",  # each task begins 40 ms sooner than over TCP
+        **run.spark,
+    }
+    java_options = settings.get("spark.driver.extraJavaOptions", "")
+    settings["spark.driver.extraJavaOptions"] = f"{_log_to_file(run.state.folder)} {java_options}".strip()
+    if run.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Spark's 200 are for clusters: with state, each is a file or more in every batch.
+        cores = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
+        settings = {**loopback, **cores, **settings}
+    import pyspark
+    from pyspark import cloudpickle
+    from pyspark.sql import SparkSession
+
+    if run.master.startswith("local-cluster"):
+        # What Spark's own scripts would set; its workers do not find their classes without.
+        os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+        os.environ.setdefault("SPARK_SCALA_VERSION", "2.13")
+    if pipeline.module is not None:
+        # Executors cannot import the user's file: its functions travel with the job.
+        cloudpickle.register_pickle_by_value(pipeline.module)  # type: ignore[no-untyped-call]
+    there = SparkSession.getActiveSession()
+    if there is not None:
+        return there, False
+    builder = SparkSession.builder.master(run.master).appName(f"kohort {pipeline.name}")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate(), True
+
+
+def _log_to_file(folder: Path) -> str:
+    """Spark's log goes to STATE/NAME/spark.log: the terminal belongs to the progress."""
+    text = (
+        "rootLogger.level = warn\nrootLogger.appenderRef.file.ref = file\n"
+        "appender.file.type = File\nappender.file.name = file\nappender.file.append = false\n"
+        f"appender.file.fileName = {(folder / 'spark.log').resolve()}\n"
+        "appender.file.layout.type = PatternLayout\n"
+        "appender.file.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex\n"
+    )
+    path = folder / "log4j2.properties"
+    path.write_text(text)
+    return f"-Dlog4j2.configurationFile={path.resolve().as_uri()}"
+
+
+@contextmanager
+def _told_to_stop(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM and Ctrl-C set the event. To be said again after Spark's start, which sets a handler of its own."""
+
+    def told(number: int, frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt  # asked twice: at once, then
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class GroupWatch:
+    """Asks now and then how the groups of a pipeline are; a cluster that does not answer is told as that."""
+
+    def __init__(self, run: Run, groups: list[str]) -> None:
+        self._settings = {"bootstrap.servers": run.bootstrap, **run.kafka}
+        self._groups = groups
+        self._admin: Admin | None = None
+        self._asked_s = 0.0
+
+    def look(self, status: Status) -> None:
+        if time.monotonic() - self._asked_s >= _GROUP_S:
+            self._ask(status)
+
+    def wait_for_farewell(self, status: Status) -> None:
+        """Spark does not wait for the process that is the member: when a query has ended it may just be leaving."""
+        give_up_s = time.monotonic() + _FAREWELL_S
+        while members := self._ask(status, 2 * _ASK_S):
+            if not any(is_below(process_of(member)) for member in members):
+                self._ask(status, 2 * _ASK_S)  # a process that is gone by now may have left since the answer
+                return
+            if time.monotonic() > give_up_s:
+                return
+            time.sleep(_LEAVING_S)
+
+    def _ask(self, status: Status, timeout_s: float = _ASK_S) -> list[MemberDescription]:
+        """Writes down how the groups are; returns their members."""
+        members: list[MemberDescription] = []
+        groups: dict[str, dict[str, Any]] = {}
+        if not self._groups:
+            return members
+        self._asked_s = time.monotonic()
+        try:
+            if self._admin is None:
+                self._admin = Admin({"client.id": "kohort-pipeline", **self._settings})
+            for group, found in self._admin.describe_groups(*self._groups, timeout=timeout_s).items():
+                groups[group] = {"state": found.state, "members": len(found.members)}
+                members += found.members
+        except KohortError as error:
+            for group in self._groups:
+                groups[group] = {"state": "unknown", "members": None, "why": str(error)}
+        status.groups = {**status.groups, **groups}  # in one go: who asks for metrics may be reading it
+        return members
+
+    def close(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+
+
+def short_reason(text: str) -> str:
+    """Of Spark's long texts the line that says what was wrong: the last of the Python traceback, else the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    starts = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    for line in lines[starts[0] + 1 :] if starts else ():
+        if re.match(r"(?:[a-z_]\w*\.)*[A-Z]\w*: ", line):
+            return line
+    return lines[0] if lines else "the query failed without a word"
+
+
+def _connection(run: Run) -> dict[str, str]:
+    return {"bootstrap": run.bootstrap, **{f"kafka.{name}": value for name, value in run.kafka.items()}}
+
+
+def _mark(report: Any) -> tuple[int, str]:
+    """Reports of one query by order: an idle trigger has the number of the batch that will come."""
+    return int(report["batchId"]), str(report["timestamp"])
+
+
+def _save(state: PipelineState, status: Status) -> None:
+    status.updated_ms = _now_ms()
+    state.write(status)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

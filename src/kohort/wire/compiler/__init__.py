@@ -1,0 +1,1 @@
+"""Turns the texts of `schema/` into codecs."""

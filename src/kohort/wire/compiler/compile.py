@@ -1,0 +1,93 @@
+"""Compiles the notation of `schema/` into straight-line encode and decode functions, one pair per version.
+
+A codec is made when its version is first used: a client uses one version of a handful of APIs, so a broker
+that starts compiles nothing. What every client needs of the newest versions lies in `codecs/`, made ahead. Runs of
+fields of fixed size become one `struct` call; arrays of structs become loops in the same function.
+`python -m kohort.wire.compiler.compile produce 9` prints the source that is run.
+
+Decoding never trusts a length: it is checked against what is left of the frame before anything is allocated.
+Every way in which bytes can be wrong ends in BadFrame.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from kohort.wire.codecs import READY
+from kohort.wire.compiler.decoder import decoder_source
+from kohort.wire.compiler.encoder import encoder_source
+from kohort.wire.compiler.notation import ApiSpec, api
+from kohort.wire.messages import APIS
+from kohort.wire.struct import Message
+
+API_VERSIONS = 18  # its response header is always version 0, so that a client of any age can read it
+
+Chunk = Any  # bytes, or a sized object that goes out as it is (a slice of a file)
+Decode = Callable[..., Message]  # (buf, pos=0, slack=0)
+Encode = Callable[[Message], list[Chunk]]
+
+
+class Codec:
+    """Encodes and decodes one API in one version; each of the four functions is compiled when first used.
+
+    `decode_…(buf, pos=0, slack=0)` takes a view of exactly one frame, where its body begins, and how many bytes may
+    follow the message; raises BadFrame.
+    `encode_…(message)` gives chunks: bytes, and file slices where a `records` field held one.
+    """
+
+    def __init__(self, api_spec: ApiSpec, version: int) -> None:
+        self.api_key, self.version = api_spec.key, version
+        self.flexible = version in api_spec.flexible
+        self.response_header_is_flexible = self.flexible and api_spec.key != API_VERSIONS
+        self._api = api_spec
+
+    @classmethod
+    def ready(cls, api_key: int, version: int, module: Any) -> Codec:
+        """One whose client's half was made ahead; the schema is read only if the other half is needed."""
+        made = cls.__new__(cls)
+        made.api_key, made.version, made.flexible = api_key, version, module.FLEXIBLE
+        made.response_header_is_flexible = made.flexible and api_key != API_VERSIONS
+        made.encode_request, made.decode_response = module.encode_request, module.decode_response
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_api":
+            self._api = api(APIS[self.api_key].module)
+            return self._api
+        action, _, which = name.partition("_")
+        if action not in ("decode", "encode") or which not in ("request", "response"):
+            raise AttributeError(name)
+        message = self._api.request if which == "request" else self._api.response
+        make = decoder_source if action == "decode" else encoder_source
+        source, names = make(self._api, self.version, message)
+        exec(compile(source, f"<{action} {message.name} v{self.version}>", "exec"), names)
+        function = names[action]
+        setattr(self, name, function)
+        return function
+
+    decode_request: Decode
+    decode_response: Decode
+    encode_request: Encode
+    encode_response: Encode
+
+
+@cache
+def codec(api_key: int, version: int) -> Codec:
+    """The codec of an API in a version. Raises KeyError for one that has no layout here."""
+    row = APIS[api_key]
+    if not row.first <= version <= row.last:
+        raise KeyError((api_key, version))
+    if version == row.last and row.module in READY:
+        return Codec.ready(api_key, version, import_module(f"kohort.wire.codecs.{row.module}"))
+    return Codec(api(row.module), version)
+
+
+if __name__ == "__main__":
+    spec = api(sys.argv[1])
+    for part in (spec.request, spec.response):
+        for show in (decoder_source, encoder_source):
+            sys.stdout.write(show(spec, int(sys.argv[2]), part)[0] + "\n\n")

@@ -1,0 +1,1 @@
+"""Record batches: their bytes, as records, as columns, as Arrow."""
