@@ -67,7 +67,7 @@ def build_core(
     except BaseException:
         engine.close()
         raise
-    engine.add(core, *core.prefixes)
+    engine.add(core)
     return core
 
 

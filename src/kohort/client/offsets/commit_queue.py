@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from kohort.client.config import ConsumerConfig
@@ -190,8 +191,8 @@ class CommitQueue:
                 "commits.commit",
                 self._config.request_timeout_ms,
                 lane=Lane.GROUP,
-                about=(commit, member, names_by_id(ids)),
                 max_version=None if ids is not None else BY_NAME,
+                on_answer=partial(self._answered, commit, member, names_by_id(ids)),
             )
         )
         return True
@@ -230,8 +231,9 @@ class CommitQueue:
 
     # --- answers --------------------------------------------------------------------------------------
 
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        commit, member, topics = answer.send.about
+    def _answered(
+        self, commit: Commit, member: GroupMetadata, topics: dict[bytes, str], answer: Answer, now_ms: int
+    ) -> None:
         commit.in_flight = False
         if answer.failure is not None:
             size = how_large(commit.offsets) if answer.failure.kind is FailureKind.DISCONNECTED else ""

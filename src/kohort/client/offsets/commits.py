@@ -15,7 +15,7 @@ from typing import Any
 
 from kohort.client.config import ConsumerConfig
 from kohort.client.core.backoff import Backoff, Jitter
-from kohort.client.core.effects import Answer, Lane, Outbox
+from kohort.client.core.effects import Lane, Outbox
 from kohort.client.core.operation import Operation
 from kohort.client.errors import FencedInstanceId, RetriableCommitFailed
 from kohort.client.offsets.commit_queue import CommitQueue, Member
@@ -30,7 +30,7 @@ CommitCallback = Callable[[Offsets, Exception | None], Any]
 
 
 class Commits:
-    """A part with the purpose "commits."."""
+    """The part that commits offsets and looks up what is committed; see the module's docstring."""
 
     def __init__(
         self,
@@ -256,12 +256,6 @@ class Commits:
     def tick(self, now_ms: int) -> None:
         self._queue.tick(now_ms)
         self._committed.tick(now_ms)
-
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        if answer.send.purpose == "commits.committed":
-            self._committed.answer(answer, now_ms)
-        else:
-            self._queue.answer(answer, now_ms)
 
     def next_deadline_ms(self) -> int | None:
         times = (self._committed.next_deadline_ms(), self._queue.next_deadline_ms())

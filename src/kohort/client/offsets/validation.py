@@ -1,7 +1,7 @@
 """Checks positions against the log of a new leader (KIP-320): a log that was cut back behind a position holds other
 records there now than those that were read.
 
-A part of positions.py; its purpose is "positions.validate".
+A part of positions.py.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from kohort.client.config import ConsumerConfig
 from kohort.client.core.backoff import Backoff
@@ -75,11 +76,11 @@ class Validation:
                 if self._leader_is_known(partition, state, now_ms) and state.validating:
                     by_node.setdefault(state.position.leader_id, {})[partition] = state.position
         for node_id, positions in by_node.items():
-            about: _Asked = {}
+            asked: _Asked = {}
             for partition, position in positions.items():
                 state = self._subscription.partitions[partition]
                 state.retry_at_ms = now_ms + self._config.request_timeout_ms + self._backoff.after(1)
-                about[partition] = (state, state.seeks, position)
+                asked[partition] = (state, state.seeks, position)
             self._out.append(
                 Send(
                     node_id,
@@ -87,7 +88,7 @@ class Validation:
                     offset_for_leader_epoch(positions),
                     "positions.validate",
                     self._config.request_timeout_ms,
-                    about=about,
+                    on_answer=partial(self._answered, asked),
                 )
             )
 
@@ -111,8 +112,7 @@ class Validation:
         state.position = replace(position, leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
         return True
 
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        asked: _Asked = answer.send.about
+    def _answered(self, asked: _Asked, answer: Answer, now_ms: int) -> None:
         current = {
             partition: position
             for partition, (state, seeks, position) in asked.items()
