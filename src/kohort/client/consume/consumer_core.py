@@ -23,7 +23,7 @@ from kohort.client.group.membership import Membership
 from kohort.client.offsets.commits import Commits
 from kohort.client.offsets.commits import log as commits_log
 from kohort.client.offsets.positions import Positions
-from kohort.client.offsets.subscription import Mode, PartitionState, Position, Subscription
+from kohort.client.offsets.subscription import Mode, PartitionState, Position, SubscriptionState
 from kohort.client.records import Deserializer, Records, make_records
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError
@@ -48,7 +48,7 @@ class ConsumerCore:
         """An engine brings its own outbox and metadata, and drives the metadata itself."""
         self.config = config
         self.out: Outbox = [] if out is None else out
-        self.subscription = Subscription(config.reset())
+        self.subscription = SubscriptionState(config.reset())
         self.metadata = Metadata(self.out, config, jitter) if metadata is None else metadata
         self.coordinator = GroupCoordinator(self.out, config, self.metadata, jitter)
         self.commits = Commits(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 
-from kohort.client.offsets.subscription import PartitionState, Position, Subscription
+from kohort.client.offsets.subscription import PartitionState, Position, SubscriptionState
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import BadBatch, ErrorCode
 from kohort.wire.records.batch import COMPRESSION_MASK, FLAGS_AT, HEADER_SIZE, LENGTH_END
@@ -239,14 +239,14 @@ class FetchBuffer:
         self._chains.clear()
         self.bytes = 0
 
-    def drop_late(self, subscription: Subscription) -> list[TopicPartition]:
+    def drop_late(self, subscription: SubscriptionState) -> list[TopicPartition]:
         """Drops what was fetched for another position or assignment than the present one; of which partitions."""
         late = [p for p, chain in self._chains.items() if not self._is_current(p, chain[0], subscription)]
         for partition in late:
             self.drop(partition)
         return late
 
-    def _is_current(self, partition: TopicPartition, piece: Piece, subscription: Subscription) -> bool:
+    def _is_current(self, partition: TopicPartition, piece: Piece, subscription: SubscriptionState) -> bool:
         state = piece.state
         return (
             subscription.partitions.get(partition) is state

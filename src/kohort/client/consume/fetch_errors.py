@@ -15,7 +15,7 @@ from kohort.client.core.backoff import Backoff
 from kohort.client.core.cluster import NO_NODE, Node, PartitionInfo
 from kohort.client.core.metadata import Metadata
 from kohort.client.errors import CorruptRecord, OffsetOutOfRange, error_for
-from kohort.client.offsets.subscription import NO_RESET, PartitionState, Subscription
+from kohort.client.offsets.subscription import NO_RESET, PartitionState, SubscriptionState
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.fetch import PartitionData
@@ -51,7 +51,7 @@ class Question(NamedTuple):
     seeks: int
     offset: int
 
-    def is_current(self, partition: TopicPartition, subscription: Subscription) -> bool:
+    def is_current(self, partition: TopicPartition, subscription: SubscriptionState) -> bool:
         """Whether the answer is still of use: no seek, no reset, no other assignment since."""
         state = subscription.partitions.get(partition)
         return state is self.state and state.seeks == self.seeks and state.has_position
@@ -70,7 +70,7 @@ class Retry:
 
 class FetchErrors:
     def __init__(
-        self, subscription: Subscription, metadata: Metadata, buffer: FetchBuffer, backoff: Backoff
+        self, subscription: SubscriptionState, metadata: Metadata, buffer: FetchBuffer, backoff: Backoff
     ) -> None:
         self._subscription = subscription
         self._metadata = metadata

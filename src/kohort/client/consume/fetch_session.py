@@ -34,7 +34,7 @@ FIRST_VERSION = 4
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
-class Asked(NamedTuple):
+class AskedPartition(NamedTuple):
     """What is asked of one partition; equal to what the session holds: it need not be said again."""
 
     topic_id: bytes
@@ -59,8 +59,8 @@ class FetchPlan:
 
     session_id: int
     session_epoch: int
-    to_send: Mapping[TopicPartition, Asked]
-    partitions: Mapping[TopicPartition, Asked]
+    to_send: Mapping[TopicPartition, AskedPartition]
+    partitions: Mapping[TopicPartition, AskedPartition]
     forgotten: tuple[Forgotten, ...] = ()
     replaced: tuple[Forgotten, ...] = ()
     """Topics that were deleted and made again: with topic ids, the old ones are to be forgotten."""
@@ -89,12 +89,12 @@ class FetchSession:
     node_id: int
     session_id: int = NO_SESSION
     epoch: int = INITIAL_EPOCH
-    partitions: dict[TopicPartition, Asked] = field(default_factory=dict)
+    partitions: dict[TopicPartition, AskedPartition] = field(default_factory=dict)
     uses_topic_ids: bool = True
 
     # --- asking -----------------------------------------------------------------------------------------
 
-    def plan(self, wanted: Mapping[TopicPartition, Asked]) -> FetchPlan:
+    def plan(self, wanted: Mapping[TopicPartition, AskedPartition]) -> FetchPlan:
         """What to send to read `wanted`, and nothing else, from now on; the order is the broker's order."""
         uses_topic_ids = all(asked.topic_id != ZERO_UUID for asked in wanted.values())
         if uses_topic_ids != self.uses_topic_ids and self.epoch != INITIAL_EPOCH:
@@ -108,7 +108,7 @@ class FetchSession:
             )
         return self._incremental(wanted)
 
-    def _incremental(self, wanted: Mapping[TopicPartition, Asked]) -> FetchPlan:
+    def _incremental(self, wanted: Mapping[TopicPartition, AskedPartition]) -> FetchPlan:
         before = self.partitions
         replaced = tuple(
             (partition, before[partition].topic_id)
@@ -216,7 +216,7 @@ def fetch_request(plan: FetchPlan, config: ConsumerConfig, version: int) -> Fetc
     )
 
 
-def _topics(to_send: Mapping[TopicPartition, Asked]) -> list[FetchTopic]:
+def _topics(to_send: Mapping[TopicPartition, AskedPartition]) -> list[FetchTopic]:
     """In the given order, which decides who comes first if there is more than fits: a topic may come twice."""
     topics: list[FetchTopic] = []
     for partition, asked in to_send.items():

@@ -29,13 +29,19 @@ from kohort.client.consume.fetch_buffer import (
     end_of,
 )
 from kohort.client.consume.fetch_errors import FetchErrors, Question, name
-from kohort.client.consume.fetch_session import LOST_SESSION, Asked, FetchPlan, FetchSession, fetch_request
+from kohort.client.consume.fetch_session import (
+    LOST_SESSION,
+    AskedPartition,
+    FetchPlan,
+    FetchSession,
+    fetch_request,
+)
 from kohort.client.core.backoff import Backoff, Jitter
 from kohort.client.core.cluster import NO_NODE, Node, PartitionInfo
 from kohort.client.core.effects import Answer, Failure, FailureKind, Outbox, Send
 from kohort.client.core.metadata import Metadata
 from kohort.client.errors import error_for_failure
-from kohort.client.offsets.subscription import PartitionState, Subscription
+from kohort.client.offsets.subscription import PartitionState, SubscriptionState
 from kohort.client.records import Records
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
@@ -69,7 +75,7 @@ class FetchNode:
 class _Round:
     """What one tick collects."""
 
-    wanted: dict[int, dict[TopicPartition, Asked]] = field(default_factory=dict)
+    wanted: dict[int, dict[TopicPartition, AskedPartition]] = field(default_factory=dict)
     closed: set[int] = field(default_factory=set)
     """Nodes that must not be asked now: busy, or a partition of theirs has no room."""
 
@@ -79,7 +85,7 @@ class Fetcher:
         self,
         out: Outbox,
         config: ConsumerConfig,
-        subscription: Subscription,
+        subscription: SubscriptionState,
         metadata: Metadata,
         jitter: Jitter,
     ) -> None:
@@ -134,7 +140,7 @@ class Fetcher:
         if offset is None:
             now.closed.add(node_id)
             return
-        asked = Asked(self._topic_id(partition), offset, info.leader_epoch, self._size.to_ask)
+        asked = AskedPartition(self._topic_id(partition), offset, info.leader_epoch, self._size.to_ask)
         now.wanted.setdefault(node_id, {})[partition] = asked
 
     def _next_offset(self, partition: TopicPartition, state: PartitionState) -> int | None:
@@ -177,7 +183,7 @@ class Fetcher:
         topic = self._metadata.cluster.topics.get(partition.topic)
         return topic.topic_id if topic is not None else ZERO_UUID
 
-    def _send(self, node_id: int, wanted: dict[TopicPartition, Asked]) -> None:
+    def _send(self, node_id: int, wanted: dict[TopicPartition, AskedPartition]) -> None:
         # Who got something last comes last: what fits into one answer is given in this order.
         served = self._served
         order = sorted(wanted, key=lambda partition: served.get(partition, 0))

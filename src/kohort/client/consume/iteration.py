@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import Any
 
-from kohort.client.offsets.subscription import Position, Subscription
+from kohort.client.offsets.subscription import Position, SubscriptionState
 from kohort.client.records import Record, Records
 from kohort.client.types import TopicPartition
 
@@ -16,7 +16,7 @@ class Iteration:
     """A poll moves the positions behind everything that it returned. While an iteration has not given all of that out,
     `subscription.held` tells commits and `position` where it really stands; if it ends early, it is sought back to."""
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: SubscriptionState) -> None:
         self._subscription = subscription
         subscription.held = self.held
         self._waiting: Polled = {}

@@ -31,7 +31,7 @@ _DUPLICATES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CommitVerdict:
     error: KafkaError
     retriable: bool = False
     forget_coordinator: bool = False
@@ -40,15 +40,15 @@ class Verdict:
     """The error is about this consumer's place in the group."""
 
 
-def judge(codes: Mapping[TopicPartition, ErrorCode], group_id: str | None) -> Verdict:
+def judge(codes: Mapping[TopicPartition, ErrorCode], group_id: str | None) -> CommitVerdict:
     """One verdict for an answer with errors: what concerns the membership first, then what no retry can mend."""
     found = set(codes.values())
     code = next((c for c in _MEMBERSHIP if c in found), None)
     if code is not None:
-        return Verdict(_membership_error(code, codes, group_id), membership_ended=True)
+        return CommitVerdict(_membership_error(code, codes, group_id), membership_ended=True)
     code = next((c for c in codes.values() if c not in _RETRIED), next(iter(codes.values())))
     concerned = [p for p, c in codes.items() if c is code]
-    return Verdict(
+    return CommitVerdict(
         error_for(code, _words(code, concerned, group_id)),
         retriable=code in _RETRIED,
         forget_coordinator=code in _FORGETS,

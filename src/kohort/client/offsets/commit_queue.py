@@ -19,7 +19,7 @@ from kohort.client.core.effects import Answer, FailureKind, Lane, Outbox, Send
 from kohort.client.core.operation import Operation
 from kohort.client.errors import RetriableCommitFailed, TimedOut, error_for_failure
 from kohort.client.offsets.commit_errors import (
-    Verdict,
+    CommitVerdict,
     commit_failed,
     fenced,
     how_large,
@@ -28,7 +28,7 @@ from kohort.client.offsets.commit_errors import (
     not_alone,
     rebalance_in_progress,
 )
-from kohort.client.offsets.committed import ClusterSource, Coordinator, forget, no_coordinator
+from kohort.client.offsets.committed import ClusterSource, CoordinatorSource, forget, no_coordinator
 from kohort.client.offsets.offset_requests import (
     BY_NAME,
     Offsets,
@@ -45,10 +45,10 @@ from kohort.wire.messages.offset_commit import OffsetCommitRequest
 
 log = logging.getLogger("kohort.client.commits")
 
-Settled = Callable[[Operation[Offsets], int], None]
+WhenSettled = Callable[[Operation[Offsets], int], None]
 
 
-class Member(Protocol):
+class CommittingMember(Protocol):
     """What is used of membership.py."""
 
     @property
@@ -67,13 +67,13 @@ class Member(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Commit:
+class PendingCommit:
     offsets: Offsets
     operation: Operation[Offsets]
     retry: bool
     as_member: bool
     """Whether the group assigns the partitions; else anybody may commit, with generation -1."""
-    settled: Settled
+    settled: WhenSettled
     """Called when this commit and all before it are done."""
     gives_up_on_unknown_topics: bool = False
     in_flight: bool = False
@@ -89,14 +89,14 @@ class CommitQueue:
         self,
         out: Outbox,
         config: ConsumerConfig,
-        coordinator: Coordinator,
+        coordinator: CoordinatorSource,
         metadata: ClusterSource,
         jitter: Jitter,
     ) -> None:
         self._out, self._config, self._coordinator, self._metadata = out, config, coordinator, metadata
-        self.membership: Member | None = None
+        self.membership: CommittingMember | None = None
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
-        self._queue: deque[Commit] = deque()
+        self._queue: deque[PendingCommit] = deque()
 
     @property
     def is_empty(self) -> bool:
@@ -106,7 +106,7 @@ class CommitQueue:
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         deadline_ms: int | None,
-        settled: Settled,
+        settled: WhenSettled,
         *,
         retry: bool,
         as_member: bool,
@@ -117,7 +117,9 @@ class CommitQueue:
         for partition, at in chosen.items():
             if at.offset < 0:
                 raise ValueError(f"an offset to commit cannot be negative: {at.offset} of {partition}")
-        commit = Commit(chosen, Operation(deadline_ms), retry, as_member, settled, gives_up_on_unknown_topics)
+        commit = PendingCommit(
+            chosen, Operation(deadline_ms), retry, as_member, settled, gives_up_on_unknown_topics
+        )
         self._queue.append(commit)
         return commit.operation
 
@@ -165,7 +167,7 @@ class CommitQueue:
                 return  # later ones wait for it
             others_before = others_before or not commit.operation.done
 
-    def _send(self, commit: Commit, now_ms: int) -> bool:
+    def _send(self, commit: PendingCommit, now_ms: int) -> bool:
         """False if the coordinator must be found first."""
         if not commit.offsets:
             commit.operation.finish({})
@@ -196,7 +198,7 @@ class CommitQueue:
         )
         return True
 
-    def _identity(self, commit: Commit) -> GroupMetadata | KafkaError:
+    def _identity(self, commit: PendingCommit) -> GroupMetadata | KafkaError:
         """Who commits; or why nobody can: only a poll can make this consumer a member again."""
         assert self._config.group_id is not None
         if not commit.as_member:
@@ -253,7 +255,12 @@ class CommitQueue:
         self._settle(now_ms)
 
     def _refused(
-        self, answer: Answer, commit: Commit, member: GroupMetadata, verdict: Verdict, now_ms: int
+        self,
+        answer: Answer,
+        commit: PendingCommit,
+        member: GroupMetadata,
+        verdict: CommitVerdict,
+        now_ms: int,
     ) -> None:
         code = verdict.error.code
         if verdict.forget_coordinator:
@@ -266,7 +273,7 @@ class CommitQueue:
         log.info("the coordinator refused a commit of %s: %s", member, verdict.error)
         commit.operation.fail(self._moved_on(commit, member, verdict))
 
-    def _moved_on(self, commit: Commit, member: GroupMetadata, verdict: Verdict) -> KafkaError:
+    def _moved_on(self, commit: PendingCommit, member: GroupMetadata, verdict: CommitVerdict) -> KafkaError:
         """What a refusal means for the membership. An answer to an older generation never touches the current one."""
         code = verdict.error.code
         if not verdict.membership_ended:
@@ -291,7 +298,7 @@ class CommitQueue:
             )
         return commit_failed(code, commit.offsets, self._config.group_id, why)
 
-    def _again(self, commit: Commit, error: KafkaError, now_ms: int) -> None:
+    def _again(self, commit: PendingCommit, error: KafkaError, now_ms: int) -> None:
         if commit.retry:
             commit.failures += 1
             commit.obstacle = str(error)

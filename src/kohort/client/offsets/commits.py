@@ -18,10 +18,10 @@ from kohort.client.core.backoff import Backoff, Jitter
 from kohort.client.core.effects import Answer, Lane, Outbox
 from kohort.client.core.operation import Operation
 from kohort.client.errors import FencedInstanceId, RetriableCommitFailed
-from kohort.client.offsets.commit_queue import CommitQueue, Member
-from kohort.client.offsets.committed import ClusterSource, Committed, CommittedOffsets, Coordinator
+from kohort.client.offsets.commit_queue import CommitQueue, CommittingMember
+from kohort.client.offsets.committed import ClusterSource, Committed, CommittedOffsets, CoordinatorSource
 from kohort.client.offsets.offset_requests import Offsets
-from kohort.client.offsets.subscription import Mode, Subscription
+from kohort.client.offsets.subscription import Mode, SubscriptionState
 from kohort.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("kohort.client.commits")
@@ -36,10 +36,10 @@ class Commits:
         self,
         out: Outbox,
         config: ConsumerConfig,
-        coordinator: Coordinator,
-        subscription: Subscription,
+        coordinator: CoordinatorSource,
+        subscription: SubscriptionState,
         metadata: ClusterSource,
-        membership: Member | None = None,
+        membership: CommittingMember | None = None,
         *,
         jitter: Jitter,
     ) -> None:
@@ -63,11 +63,11 @@ class Commits:
         """Who wants to join again. A join can be given up; its commit is not that of the next one."""
 
     @property
-    def membership(self) -> Member | None:
+    def membership(self) -> CommittingMember | None:
         return self._queue.membership
 
     @membership.setter
-    def membership(self, membership: Member | None) -> None:
+    def membership(self, membership: CommittingMember | None) -> None:
         self._queue.membership = membership
 
     # --- the user's -----------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ _RETRIED = (
 )
 
 
-class Coordinator(Protocol):
+class CoordinatorSource(Protocol):
     """What is used of group_coordinator.py."""
 
     @property
@@ -68,12 +68,12 @@ class ClusterSource(Protocol):
     def request_update(self, reason: str) -> None: ...
 
 
-def no_coordinator(coordinator: Coordinator) -> str:
+def no_coordinator(coordinator: CoordinatorSource) -> str:
     """Why nothing could be sent, for the text of a timeout."""
     return coordinator.last_failure or "the group's coordinator is not known yet"
 
 
-def forget(coordinator: Coordinator, answer: Answer, reason: str, now_ms: int) -> None:
+def forget(coordinator: CoordinatorSource, answer: Answer, reason: str, now_ms: int) -> None:
     """Only the one that answered so: by now another one may have been found."""
     if coordinator.node_id == answer.send.node_id:
         coordinator.forget(reason, now_ms)
@@ -94,7 +94,7 @@ class CommittedOffsets:
         self,
         out: Outbox,
         config: ConsumerConfig,
-        coordinator: Coordinator,
+        coordinator: CoordinatorSource,
         metadata: ClusterSource,
         jitter: Jitter,
         lane: Callable[[], Lane],

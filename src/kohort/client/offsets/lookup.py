@@ -14,17 +14,17 @@ from kohort.client.core.effects import Answer, Lane, Outbox, Send
 from kohort.client.core.operation import Operation
 from kohort.client.errors import AuthorizationFailed, TimedOut, error_for, error_for_failure
 from kohort.client.offsets.offset_requests import as_partition, list_offsets, listed_offsets, names
-from kohort.client.offsets.subscription import LATEST_TIMESTAMP, Subscription
+from kohort.client.offsets.subscription import LATEST_TIMESTAMP, SubscriptionState
 from kohort.client.types import OffsetAndTimestamp, TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.list_offsets import ListOffsetsRequest
 
 log = logging.getLogger("kohort.client.positions")
 
-Found = dict[TopicPartition, OffsetAndTimestamp | None]
+FoundOffsets = dict[TopicPartition, OffsetAndTimestamp | None]
 
 
-class Topics(Protocol):
+class MetadataSource(Protocol):
     """What is used of metadata.py."""
 
     @property
@@ -62,9 +62,9 @@ def list_offsets_send(
 @dataclass(slots=True, eq=False)
 class _LookUp:
     times: dict[TopicPartition, int]
-    operation: Operation[Found]
+    operation: Operation[FoundOffsets]
     deadline_ms: int
-    found: Found = field(default_factory=dict)
+    found: FoundOffsets = field(default_factory=dict)
     asked: set[TopicPartition] = field(default_factory=set)
     """Those whose answers are awaited."""
     others: Operation[Cluster] | None = None
@@ -86,8 +86,8 @@ class OffsetLookup:
         self,
         out: Outbox,
         config: ConsumerConfig,
-        subscription: Subscription,
-        metadata: Topics,
+        subscription: SubscriptionState,
+        metadata: MetadataSource,
         jitter: Jitter,
         lane: Callable[[], Lane],
     ) -> None:
@@ -96,8 +96,8 @@ class OffsetLookup:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._look_ups: list[_LookUp] = []
 
-    def look_up(self, times: Mapping[TopicPartition, int], deadline_ms: int) -> Operation[Found]:
-        operation: Operation[Found] = Operation(deadline_ms)
+    def look_up(self, times: Mapping[TopicPartition, int], deadline_ms: int) -> Operation[FoundOffsets]:
+        operation: Operation[FoundOffsets] = Operation(deadline_ms)
         wanted = {as_partition(partition): time for partition, time in times.items()}
         if wanted:
             self._look_ups.append(_LookUp(wanted, operation, deadline_ms))

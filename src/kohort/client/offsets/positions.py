@@ -19,7 +19,13 @@ from kohort.client.core.effects import Answer, Lane, Outbox
 from kohort.client.core.operation import Operation
 from kohort.client.errors import NoOffsetForPartition, OffsetOutOfRange, error_for_failure
 from kohort.client.offsets.committed import Committed
-from kohort.client.offsets.lookup import Found, OffsetLookup, Topics, list_offsets_send, not_allowed
+from kohort.client.offsets.lookup import (
+    FoundOffsets,
+    MetadataSource,
+    OffsetLookup,
+    list_offsets_send,
+    not_allowed,
+)
 from kohort.client.offsets.offset_requests import listed_offsets, names
 from kohort.client.offsets.subscription import (
     LATEST_TIMESTAMP,
@@ -27,7 +33,7 @@ from kohort.client.offsets.subscription import (
     PartitionState,
     Position,
     Reset,
-    Subscription,
+    SubscriptionState,
 )
 from kohort.client.offsets.validation import Validation
 from kohort.client.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -65,8 +71,8 @@ class Positions:
         self,
         out: Outbox,
         config: ConsumerConfig,
-        subscription: Subscription,
-        metadata: Topics,
+        subscription: SubscriptionState,
+        metadata: MetadataSource,
         commits: CommittedSource,
         jitter: Jitter,
     ) -> None:
@@ -86,7 +92,7 @@ class Positions:
 
     def list_offsets(
         self, times: Mapping[TopicPartition, int], now_ms: int, deadline_ms: int
-    ) -> Operation[Found]:
+    ) -> Operation[FoundOffsets]:
         """Of any partitions, by timestamp (or -1 for the end, -2 for the beginning). None: no record is so young."""
         return self._lookup.look_up(times, deadline_ms)
 

@@ -107,7 +107,7 @@ class PartitionState:
 
 
 @dataclass(slots=True)
-class Subscription:
+class SubscriptionState:
     default_reset: Reset = LATEST
     mode: Mode = Mode.NONE
     topics: frozenset[str] = frozenset()

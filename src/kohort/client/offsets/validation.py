@@ -15,9 +15,9 @@ from kohort.client.core.backoff import Backoff
 from kohort.client.core.cluster import NO_NODE
 from kohort.client.core.effects import Answer, FailureKind, Outbox, Send
 from kohort.client.errors import LogTruncation, error_for_failure
-from kohort.client.offsets.lookup import Topics, not_allowed
+from kohort.client.offsets.lookup import MetadataSource, not_allowed
 from kohort.client.offsets.offset_requests import epoch_ends, names, offset_for_leader_epoch
-from kohort.client.offsets.subscription import NO_RESET, PartitionState, Position, Subscription
+from kohort.client.offsets.subscription import NO_RESET, PartitionState, Position, SubscriptionState
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
@@ -32,8 +32,8 @@ class Validation:
         self,
         out: Outbox,
         config: ConsumerConfig,
-        subscription: Subscription,
-        metadata: Topics,
+        subscription: SubscriptionState,
+        metadata: MetadataSource,
         backoff: Backoff,
         fail: Callable[[Exception], None],
     ) -> None:
