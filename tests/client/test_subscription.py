@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from kohort.client.core.offset_reset import EARLIEST, LATEST, AutoOffsetResetStrategy
 from kohort.client.errors import IllegalState
-from kohort.client.offsets.subscription import EARLIEST, LATEST, Mode, Position, Reset, SubscriptionState
+from kohort.client.offsets.subscription import Mode, Position, SubscriptionState
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -172,7 +173,7 @@ def test_whoever_moves_a_position_makes_older_answers_late() -> None:
 
 
 def test_by_duration_is_counted_from_now_and_never_before_1970() -> None:
-    reset = Reset("by_duration:PT1H", None, 3_600_000)
+    reset = AutoOffsetResetStrategy("by_duration:PT1H", None, 3_600_000)
     assert reset.timestamp_at(10_000_000) == 6_400_000
     assert reset.timestamp_at(1_000) == 0
     assert EARLIEST.timestamp_at(10) == -2

@@ -13,21 +13,19 @@ from typing import Any
 from kohort.client.consume.consumer_core import ConsumerCore
 from kohort.client.consume.interceptors import Interceptors
 from kohort.client.core import arguments
+from kohort.client.core.offset_reset import (
+    EARLIEST,
+    EARLIEST_TIMESTAMP,
+    LATEST,
+    LATEST_TIMESTAMP,
+    AutoOffsetResetStrategy,
+)
 from kohort.client.core.operation import Operation
 from kohort.client.core.steps import Call, Look, Steps, T, Until
 from kohort.client.errors import IllegalState, TimedOut, WrongArgument
 from kohort.client.group.callbacks import Callback, CallbackKind
 from kohort.client.group.listener import Listener as Listener
-from kohort.client.offsets.subscription import (
-    EARLIEST,
-    EARLIEST_TIMESTAMP,
-    LATEST,
-    LATEST_TIMESTAMP,
-    Mode,
-    PartitionState,
-    Position,
-    Reset,
-)
+from kohort.client.offsets.subscription import Mode, PartitionState, Position
 from kohort.client.types import (
     ByPartition,
     GroupMetadata,
@@ -241,7 +239,7 @@ class ConsumerCalls:
         self.core.positions.seek(arguments.partition(partition), at, self.clock())
         yield from ()
 
-    def seek_to(self, partitions: Iterable[Partitions], reset: Reset) -> Steps[None]:
+    def seek_to(self, partitions: Iterable[Partitions], reset: AutoOffsetResetStrategy) -> Steps[None]:
         subscription = self.core.subscription
         wanted = arguments.partitions(partitions) or subscription.partitions
         for state in [subscription.state(partition) for partition in wanted]:

@@ -14,8 +14,9 @@ from kohort.client.consume.fetch_buffer import FetchBuffer
 from kohort.client.core.backoff import Backoff
 from kohort.client.core.cluster import NO_NODE, Node, PartitionInfo
 from kohort.client.core.metadata import Metadata
+from kohort.client.core.offset_reset import NO_RESET
 from kohort.client.errors import CorruptRecord, OffsetOutOfRange, error_for
-from kohort.client.offsets.subscription import NO_RESET, PartitionState, SubscriptionState
+from kohort.client.offsets.subscription import PartitionState, SubscriptionState
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.fetch import PartitionData

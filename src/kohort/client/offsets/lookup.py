@@ -11,10 +11,11 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.core.backoff import Backoff, Jitter
 from kohort.client.core.cluster import NO_NODE, Cluster, PartitionInfo
 from kohort.client.core.effects import Answer, Lane, Outbox, Send
+from kohort.client.core.offset_reset import LATEST_TIMESTAMP
 from kohort.client.core.operation import Operation
 from kohort.client.errors import AuthorizationFailed, TimedOut, error_for, error_for_failure
 from kohort.client.offsets.offset_requests import as_partition, list_offsets, listed_offsets, names
-from kohort.client.offsets.subscription import LATEST_TIMESTAMP, SubscriptionState
+from kohort.client.offsets.subscription import SubscriptionState
 from kohort.client.types import OffsetAndTimestamp, TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.list_offsets import ListOffsetsRequest

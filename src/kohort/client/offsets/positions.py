@@ -16,6 +16,7 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.core.backoff import Backoff, Jitter
 from kohort.client.core.cluster import NO_NODE, PartitionInfo
 from kohort.client.core.effects import Answer, Lane, Outbox
+from kohort.client.core.offset_reset import LATEST_TIMESTAMP, NO_RESET, AutoOffsetResetStrategy
 from kohort.client.core.operation import Operation
 from kohort.client.errors import NoOffsetForPartition, OffsetOutOfRange, error_for_failure
 from kohort.client.offsets.committed import Committed
@@ -27,14 +28,7 @@ from kohort.client.offsets.lookup import (
     not_allowed,
 )
 from kohort.client.offsets.offset_requests import listed_offsets, names
-from kohort.client.offsets.subscription import (
-    LATEST_TIMESTAMP,
-    NO_RESET,
-    PartitionState,
-    Position,
-    Reset,
-    SubscriptionState,
-)
+from kohort.client.offsets.subscription import PartitionState, Position, SubscriptionState
 from kohort.client.offsets.validation import Validation
 from kohort.client.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from kohort.wire.errors import ErrorCode, KohortError
@@ -57,7 +51,7 @@ class _Asked:
 
     state: PartitionState
     seeks: int
-    reset: Reset | None = None
+    reset: AutoOffsetResetStrategy | None = None
     fallback: OffsetAndTimestamp | None = None
 
     def is_like(self, other: _Asked | None) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kohort.client.core.offset_reset import LATEST, AutoOffsetResetStrategy
 from kohort.client.errors import IllegalState
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 
@@ -20,25 +21,6 @@ class Mode(Enum):
     TOPICS = "topics"
     PATTERN = "pattern"
     ASSIGNED = "assigned"
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """Where to go when there is no position: a timestamp of ListOffsets, or None for `none` (an error)."""
-
-    name: str
-    timestamp: int | None
-    before_ms: int | None = None
-    """by_duration: so long before now."""
-
-    def timestamp_at(self, now_ms: int) -> int | None:
-        return max(0, now_ms - self.before_ms) if self.before_ms is not None else self.timestamp
-
-
-LATEST_TIMESTAMP, EARLIEST_TIMESTAMP = -1, -2
-EARLIEST = Reset("earliest", EARLIEST_TIMESTAMP)
-LATEST = Reset("latest", LATEST_TIMESTAMP)
-NO_RESET = Reset("none", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +36,7 @@ class Position:
 @dataclass(slots=True)
 class PartitionState:
     position: Position | None = None
-    reset: Reset | None = None
+    reset: AutoOffsetResetStrategy | None = None
     """A reset that is due; None together with no position: the committed offset is to be looked up first."""
     validating: bool = False
     """The position is being compared with the leader's log after a change of leader (KIP-320)."""
@@ -95,7 +77,7 @@ class PartitionState:
         self.position, self.reset, self.validating = position, None, False
         self._moved()
 
-    def reset_to(self, reset: Reset) -> None:
+    def reset_to(self, reset: AutoOffsetResetStrategy) -> None:
         self.position, self.reset, self.validating = None, reset, False
         self._moved()
 
@@ -108,7 +90,7 @@ class PartitionState:
 
 @dataclass(slots=True)
 class SubscriptionState:
-    default_reset: Reset = LATEST
+    default_reset: AutoOffsetResetStrategy = LATEST
     mode: Mode = Mode.NONE
     topics: frozenset[str] = frozenset()
     """What this consumer wants: as given, or what the pattern matched last."""

@@ -14,10 +14,11 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.core.backoff import Backoff
 from kohort.client.core.cluster import NO_NODE
 from kohort.client.core.effects import Answer, FailureKind, Outbox, Send
+from kohort.client.core.offset_reset import NO_RESET
 from kohort.client.errors import LogTruncation, error_for_failure
 from kohort.client.offsets.lookup import MetadataSource, not_allowed
 from kohort.client.offsets.offset_requests import epoch_ends, names, offset_for_leader_epoch
-from kohort.client.offsets.subscription import NO_RESET, PartitionState, Position, SubscriptionState
+from kohort.client.offsets.subscription import PartitionState, Position, SubscriptionState
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
