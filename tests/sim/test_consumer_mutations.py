@@ -16,7 +16,6 @@ from kohort.client.group.callbacks import CallbackKind, Callbacks
 from kohort.client.group.coordinator import GroupCoordinator
 from kohort.client.group.heartbeats import Heartbeats
 from kohort.client.group.membership import Membership
-from kohort.client.offsets.commit_queue import CommitQueue
 from kohort.client.offsets.commits import Commits
 from kohort.client.offsets.positions import Positions
 from kohort.client.offsets.subscription import PartitionState, SubscriptionState
@@ -47,18 +46,18 @@ def nothing_is_committed_before_a_rejoin(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_refused_commit_counts_as_done(patch: pytest.MonkeyPatch) -> None:
-    def done(self: CommitQueue, answer: Answer, commit: Any, *others: Any) -> None:
+    def done(self: Commits, answer: Answer, commit: Any, *others: Any) -> None:
         commit.operation.finish(commit.offsets)
 
-    patch.setattr(CommitQueue, "_refused", done)
+    patch.setattr(Commits, "_refused", done)
 
 
 @mutation
 def a_commit_without_an_answer_counts_as_done(patch: pytest.MonkeyPatch) -> None:
-    def done(self: CommitQueue, commit: Any, error: Any, now_ms: int) -> None:
+    def done(self: Commits, commit: Any, error: Any, now_ms: int) -> None:
         commit.operation.finish(commit.offsets)
 
-    patch.setattr(CommitQueue, "_again", done)
+    patch.setattr(Commits, "_again", done)
 
 
 @mutation

@@ -1,4 +1,4 @@
-"""Looks up offsets by time at the leaders of partitions, assigned or not, until all are found or time is up."""
+"""Looks up offsets by time at the leaders of any partitions, until all are found or the time is up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FoundOffsets = dict[TopicPartition, OffsetAndTimestamp | None]
 
 
 class MetadataSource(Protocol):
-    """What is used of metadata.py."""
+    """What is used of `Metadata`."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -67,7 +67,7 @@ class _LookUp:
     deadline_ms: int
     found: FoundOffsets = field(default_factory=dict)
     asked: set[TopicPartition] = field(default_factory=set)
-    """Those whose answers are awaited."""
+    """The partitions whose answers are awaited."""
     others: Operation[Cluster] | None = None
     """Metadata of topics that the consumer does not read."""
     elsewhere: Cluster = field(default_factory=Cluster)
@@ -77,11 +77,12 @@ class _LookUp:
 
     @property
     def open(self) -> list[TopicPartition]:
+        """The partitions that must still be asked for."""
         return [p for p in self.times if p not in self.found and p not in self.asked]
 
 
 class OffsetLookup:
-    """A part of positions.py; its purpose is "positions.list"."""
+    """The look-ups that are under way; a part of positions.py with the purpose "positions.list"."""
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class OffsetLookup:
             self._find_leaders(one, unknown, now_ms)
 
     def _ask_leaders(self, one: _LookUp) -> list[TopicPartition]:
-        """Those whose leader is not known."""
+        """Asks the leaders that are known; returns the partitions of the others."""
         by_node: dict[int, dict[TopicPartition, int]] = {}
         leaders: dict[TopicPartition, PartitionInfo] = {}
         unknown: list[TopicPartition] = []
@@ -216,15 +217,11 @@ class OffsetLookup:
     def _learn_end(
         self, partition: TopicPartition, time: int, at: OffsetAndTimestamp | None, now_ms: int
     ) -> None:
-        """The end of an assigned partition's log is also what its lag is counted from."""
+        """Keeps the end of the log with the state of an assigned partition."""
         state = self._subscription.partitions.get(partition)
-        if state is None or at is None or time != LATEST_TIMESTAMP:
-            return
-        if self._config.isolation_level == "read_committed":
-            state.last_stable_offset = at.offset
-        else:
-            state.high_watermark = at.offset
-        state.end_offset_known_ms = now_ms
+        if state is not None and at is not None and time == LATEST_TIMESTAMP:
+            read_committed = self._config.isolation_level == "read_committed"
+            state.learn_end_offset(at.offset, now_ms, read_committed=read_committed)
 
     def next_deadline_ms(self) -> int | None:
         times = [one.deadline_ms for one in self._look_ups]
