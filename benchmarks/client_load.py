@@ -113,7 +113,7 @@ def consume_kohort_views(address: str, topic: str, count: int) -> Meter:
 def consume_ceiling(address: str, topic: str, count: int) -> Meter:
     """What this machine allows: the same answers into one buffer that is used again, decompressed but never decoded."""
     from kohort.client.consume.fetch_buffer import BULK_FETCH_BYTES
-    from kohort.client.io.connection import Connection
+    from kohort.client.io.blocking_connection import BlockingConnection
     from kohort.wire.compiler.compile import codec
     from kohort.wire.frame import read_response_header
     from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -123,7 +123,7 @@ def consume_ceiling(address: str, topic: str, count: int) -> Meter:
 
     meter, layout = Meter(count), codec(FetchRequest.API_KEY, 18)
     room, unpacked = memoryview(bytearray(2 * BULK_FETCH_BYTES)), memoryview(bytearray(1 << 27))
-    with Connection(address) as broker:
+    with BlockingConnection(address) as broker:
         asked = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         topic_id = broker.call(asked).topics[0].topic_id
 

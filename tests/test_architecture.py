@@ -261,7 +261,7 @@ def test_nothing_imports_the_build_tool() -> None:
         ("kohort.broker.net.server", "from kohort.cli import main", "broker must not import cli"),
         ("kohort.broker.net.server", "from kohort.sim import world", "broker must not import sim"),
         ("kohort.broker.net.server", "from kohort.client import connection", "broker must not import client"),
-        ("kohort.client.io.connection", "from kohort.broker import apis", "client must not import broker"),
+        ("kohort.client.io.network", "from kohort.broker import apis", "client must not import broker"),
         ("kohort.wire.frame", "import asyncio", "wire must not use asyncio"),
         ("kohort.wire.records.batch", "import os", "wire must not use os"),
         ("kohort.wire.records.batch", "from os import urandom", "wire must not use os"),

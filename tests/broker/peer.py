@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -27,7 +27,7 @@ def batch_of(
     return bytes(encode_batch(records_of(*values, key=key, timestamp=timestamp), **more))
 
 
-def create_topic(broker: Connection, name: str, partitions: int = 1, **configs: object) -> Any:
+def create_topic(broker: BlockingConnection, name: str, partitions: int = 1, **configs: object) -> Any:
     """Creates a topic; settings as keywords (`retention_ms=1`). Returns its result."""
     settings = [CreatableTopicConfig(key.replace("_", "."), str(value)) for key, value in configs.items()]
     topic = CreatableTopic(name, num_partitions=partitions, replication_factor=1, configs=settings)
@@ -39,7 +39,9 @@ def produce_request(topic: str, batch: bytes | None, partition: int = 0, acks: i
     return ProduceRequest(None, acks, 10_000, [data])
 
 
-def produce(broker: Connection, topic: str, batch: bytes | None, partition: int = 0, version: int = 9) -> Any:
+def produce(
+    broker: BlockingConnection, topic: str, batch: bytes | None, partition: int = 0, version: int = 9
+) -> Any:
     """Produces with acks=all; returns the partition's outcome."""
     answer = broker.call(produce_request(topic, batch, partition), version=version)
     return answer.responses[0].partition_responses[0]
@@ -54,7 +56,12 @@ def fetch_request(topic: str, offset: int, partition: int = 0, **more: Any) -> F
 
 
 def fetch(
-    broker: Connection, topic: str, offset: int = 0, partition: int = 0, version: int = 11, **more: Any
+    broker: BlockingConnection,
+    topic: str,
+    offset: int = 0,
+    partition: int = 0,
+    version: int = 11,
+    **more: Any,
 ) -> Any:
     """Fetches one partition; returns its data."""
     return (

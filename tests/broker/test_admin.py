@@ -8,7 +8,7 @@ import pytest
 
 from kohort.broker import running
 from kohort.broker.apis import table as apis
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.compiler.notation import all_apis
 
 ADMIN = (2, 3, 19, 20, 21, 22, 23, 32, 33, 35, 37, 43, 44, 46, 60, 61, 74, 75)
@@ -16,7 +16,7 @@ ADMIN = (2, 3, 19, 20, 21, 22, 23, 32, 33, 35, 37, 43, 44, 46, 60, 61, 74, 75)
 
 @pytest.fixture(scope="module")
 def client():
-    with running() as broker, Connection(broker.bootstrap_servers) as connection:
+    with running() as broker, BlockingConnection(broker.bootstrap_servers) as connection:
         yield connection
 
 

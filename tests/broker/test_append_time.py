@@ -6,7 +6,7 @@ import pytest
 
 from kohort.broker import running
 from kohort.broker.clock import Clock
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -28,19 +28,19 @@ OFFSETS, HISTORY = "__consumer_offsets", "__kohort_group_history"
 TOPIC, SET = 2, 0
 
 
-def set_append_time(client: Connection, topic: str) -> None:
+def set_append_time(client: BlockingConnection, topic: str) -> None:
     config = AlterableConfig("message.timestamp.type", SET, "LogAppendTime")
     answer = client.call(IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC, topic, [config])]))
     assert answer.responses[0].error_code == 0
 
 
-def commit(client: Connection, offset: int) -> None:
+def commit(client: BlockingConnection, offset: int) -> None:
     topic = OffsetCommitRequestTopic("orders", partitions=[OffsetCommitRequestPartition(0, offset)])
     answer = client.call(OffsetCommitRequest("g", topics=[topic]), version=8)
     assert answer.topics[0].partitions[0].error_code == 0
 
 
-def rebalance(client: Connection) -> None:
+def rebalance(client: BlockingConnection) -> None:
     protocols = [JoinGroupRequestProtocol("range", b"x")]
     joined = client.call(
         JoinGroupRequest("h", 60_000, 60_000, protocol_type="consumer", protocols=protocols), version=3
@@ -49,7 +49,7 @@ def rebalance(client: Connection) -> None:
     assert (joined.error_code, synced.error_code) == (0, 0)
 
 
-def batches(client: Connection, topic: str) -> list[BatchHeader]:
+def batches(client: BlockingConnection, topic: str) -> list[BatchHeader]:
     data = memoryview(fetch(client, topic).records or b"")
     found = list(iter_batches(data))
     assert all(crc_is_good(data, at, header.size) for at, header in found)
@@ -66,7 +66,7 @@ def test_every_batch_of_the_broker_carries_the_time_of_its_append(tmp_path, dura
         settings["log.message.timestamp.type"] = "LogAppendTime"
     directory = tmp_path if durability == "disk" else None
     broker = running(directory, settings=settings, durability=durability, clock=clock)
-    with broker, Connection(broker.bootstrap_servers) as client:
+    with broker, BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("g"), version=2)
         create_topic(client, "orders")
         if where == "the topic":
@@ -89,7 +89,10 @@ def test_every_batch_of_the_broker_carries_the_time_of_its_append(tmp_path, dura
 
 
 def test_without_it_batches_carry_the_time_they_were_made():
-    with running(offsets_topic_num_partitions=1) as broker, Connection(broker.bootstrap_servers) as client:
+    with (
+        running(offsets_topic_num_partitions=1) as broker,
+        BlockingConnection(broker.bootstrap_servers) as client,
+    ):
         client.call(FindCoordinatorRequest("g"), version=2)
         create_topic(client, "orders")
         for offset in range(3):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kohort.broker import running
 from kohort.broker.groups import commit_frames
 from kohort.broker.groups.commit_frames import CommitCodec, LaidOutRequest
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import BadFrame, ErrorCode
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
@@ -174,7 +174,7 @@ def test_whatever_comes_is_read_as_by_the_ordinary_decoder(version, script):
 def broker(request, tmp_path_factory):
     directory = None if request.param == "memory" else tmp_path_factory.mktemp("data")
     with running(directory, durability=request.param) as started:
-        with Connection(started.bootstrap_servers) as client:
+        with BlockingConnection(started.bootstrap_servers) as client:
             client.call(FindCoordinatorRequest("any"), version=2)
             create_topic(client, "orders", partitions=4)
             create_topic(client, "more", partitions=1)
@@ -183,7 +183,7 @@ def broker(request, tmp_path_factory):
 
 @pytest.fixture
 def client(broker):
-    with Connection(broker.bootstrap_servers) as connection:
+    with BlockingConnection(broker.bootstrap_servers) as connection:
         yield connection
 
 

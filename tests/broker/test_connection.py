@@ -10,7 +10,7 @@ import pytest
 
 from kohort.broker import running
 from kohort.broker.net.connection import MOST_SPARES
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.frame import request_frame
@@ -38,15 +38,15 @@ def broker(request):
 
 @pytest.fixture
 def client(broker):
-    with Connection(broker.bootstrap_servers) as connection:
+    with BlockingConnection(broker.bootstrap_servers) as connection:
         yield connection
 
 
-def api_versions(client: Connection, version: int = 3):
+def api_versions(client: BlockingConnection, version: int = 3):
     return client.call(ApiVersionsRequest("pytest", "1.0"), version=version)
 
 
-def is_closed(client: Connection) -> bool:
+def is_closed(client: BlockingConnection) -> bool:
     try:
         client.receive_frame()
     except TimeoutError:
@@ -72,7 +72,7 @@ def test_a_parked_fetch_holds_back_what_the_connection_sent_after_it(broker, cli
     create_topic(client, "parked")
     client.send(fetch_request("parked", 0, max_wait_ms=LONG_POLL_MS), version=11)
     client.send(MetadataRequest(None), version=5)
-    with Connection(broker.bootstrap_servers) as other:
+    with BlockingConnection(broker.bootstrap_servers) as other:
         produce(other, "parked", batch_of(b"now"))
     assert values_in(client.receive().responses[0].partitions[0]) == [b"now"]
     assert client.receive().cluster_id
@@ -84,7 +84,7 @@ def test_a_frame_may_arrive_in_pieces_of_any_size(broker, client):
         codec(0, 7), 1, "c", codec(0, 7).encode_request(produce_request("pieces", batch_of(b"x" * 99)))
     )
     for size in (1, 2, 3, 5, 64):
-        with Connection(broker.bootstrap_servers) as slow:
+        with BlockingConnection(broker.bootstrap_servers) as slow:
             for start in range(0, len(whole), size):
                 slow.send_bytes(whole[start : start + size])
             assert len(slow.receive_frame()) > 10
@@ -117,7 +117,10 @@ BAD_FRAMES = {
 
 @pytest.mark.parametrize("name", BAD_FRAMES)
 def test_bad_input_closes_that_connection_alone_and_says_who_and_why(broker, client, caplog, name):
-    with caplog.at_level(logging.WARNING, "kohort.broker"), Connection(broker.bootstrap_servers) as bad:
+    with (
+        caplog.at_level(logging.WARNING, "kohort.broker"),
+        BlockingConnection(broker.bootstrap_servers) as bad,
+    ):
         who = f"127.0.0.1:{bad._socket.getsockname()[1]}"
         bad.send_bytes(BAD_FRAMES[name])
         assert is_closed(bad)
@@ -128,7 +131,7 @@ def test_bad_input_closes_that_connection_alone_and_says_who_and_why(broker, cli
 
 
 def test_what_was_asked_before_bad_input_is_still_answered(broker):
-    with Connection(broker.bootstrap_servers) as client:
+    with BlockingConnection(broker.bootstrap_servers) as client:
         client.send(MetadataRequest(None), version=5)
         client.send_bytes(struct.pack(">i", -1))
         assert client.receive().cluster_id
@@ -140,7 +143,7 @@ def test_random_bytes_never_hurt_the_others(broker, client):
 
     dice = random.Random(20261115)
     for _ in range(60):
-        with Connection(broker.bootstrap_servers) as noisy:
+        with BlockingConnection(broker.bootstrap_servers) as noisy:
             size = dice.randrange(4, 300)
             payload = dice.randbytes(size)
             noisy.send_bytes(struct.pack(">i", dice.choice((size, size // 2))) + payload)
@@ -148,7 +151,7 @@ def test_random_bytes_never_hurt_the_others(broker, client):
 
 
 def test_an_api_versions_newer_than_ours_is_answered_in_version_0_with_key_18_alone(broker):
-    with Connection(broker.bootstrap_servers) as client:
+    with BlockingConnection(broker.bootstrap_servers) as client:
         client.send_bytes(struct.pack(">ihhih", 11, 18, 5, 77, -1) + b"\0")
         frame = client.receive_frame()
         correlation_id, error, count, key, first, last = struct.unpack(">ihihhh", frame)
@@ -225,14 +228,14 @@ def test_large_frames_in_pieces_from_many_connections_at_once(broker, client):
         ]
 
 
-def sends_no_more(client: Connection) -> None:
+def sends_no_more(client: BlockingConnection) -> None:
     client._socket.shutdown(socket.SHUT_WR)
 
 
 def test_a_client_that_resets_during_a_long_poll_leaves_nothing_behind(broker, client):
     create_topic(client, "gone")
     partition = broker.server.broker.store.topics["gone"].partitions[0]
-    with Connection(broker.bootstrap_servers) as leaver:
+    with BlockingConnection(broker.bootstrap_servers) as leaver:
         leaver.send(fetch_request("gone", 0, max_wait_ms=LONG_POLL_MS), version=11)
         assert api_versions(client).error_code == 0
         eventually(lambda: partition.has_waiters, "the fetch waits")
@@ -246,7 +249,7 @@ def test_a_client_that_closes_during_a_long_poll_is_gone_when_that_is_over(broke
     create_topic(client, "closed")
     partition = broker.server.broker.store.topics["closed"].partitions[0]
     before = broker.server.connection_count
-    with Connection(broker.bootstrap_servers) as leaver:
+    with BlockingConnection(broker.bootstrap_servers) as leaver:
         leaver.send(fetch_request("closed", 0, max_wait_ms=LONG_POLL_MS), version=11)
         eventually(lambda: partition.has_waiters, "the fetch waits")
     assert produce(client, "closed", batch_of(b"x")).error_code == 0
@@ -257,7 +260,7 @@ def test_a_client_that_closes_during_a_long_poll_is_gone_when_that_is_over(broke
 def test_a_long_poll_is_answered_though_the_client_sends_no_more(broker, client):
     create_topic(client, "half-closed")
     partition = broker.server.broker.store.topics["half-closed"].partitions[0]
-    with Connection(broker.bootstrap_servers, timeout_s=PATIENCE_S) as half:
+    with BlockingConnection(broker.bootstrap_servers, timeout_s=PATIENCE_S) as half:
         half.send(fetch_request("half-closed", 0, max_wait_ms=LONG_POLL_MS), version=11)
         eventually(lambda: partition.has_waiters, "the fetch waits")
         sends_no_more(half)
@@ -271,11 +274,11 @@ def test_a_long_poll_is_answered_though_the_client_sends_no_more(broker, client)
 def test_what_waits_for_the_disk_is_answered_though_the_client_sends_no_more(tmp_path, event_loop):
     with (
         running(tmp_path, event_loop=event_loop) as durable,
-        Connection(durable.bootstrap_servers) as client,
+        BlockingConnection(durable.bootstrap_servers) as client,
     ):
         create_topic(client, "half-closed")
         for number in range(20):
-            with Connection(durable.bootstrap_servers, timeout_s=PATIENCE_S) as half:
+            with BlockingConnection(durable.bootstrap_servers, timeout_s=PATIENCE_S) as half:
                 half.send(produce_request("half-closed", batch_of(b"x")), version=7)
                 sends_no_more(half)
                 assert half.receive().responses[0].partition_responses[0].base_offset == number
@@ -284,38 +287,44 @@ def test_what_waits_for_the_disk_is_answered_though_the_client_sends_no_more(tmp
 
 def test_max_connections_refuses_the_next_one():
     with running(settings={"max.connections": 2}) as small:
-        with Connection(small.bootstrap_servers) as one, Connection(small.bootstrap_servers) as two:
+        with (
+            BlockingConnection(small.bootstrap_servers) as one,
+            BlockingConnection(small.bootstrap_servers) as two,
+        ):
             assert api_versions(one).error_code == api_versions(two).error_code == 0
-            with Connection(small.bootstrap_servers) as three:
+            with BlockingConnection(small.bootstrap_servers) as three:
                 assert is_closed(three)
         eventually(lambda: not small.server.connection_count, "all connections are gone")
-        with Connection(small.bootstrap_servers) as again:
+        with BlockingConnection(small.bootstrap_servers) as again:
             assert api_versions(again).error_code == 0
 
 
 def test_max_connections_per_ip():
-    with running(settings={"max.connections.per.ip": 1}) as small, Connection(small.bootstrap_servers) as one:
+    with (
+        running(settings={"max.connections.per.ip": 1}) as small,
+        BlockingConnection(small.bootstrap_servers) as one,
+    ):
         assert api_versions(one).error_code == 0
-        with Connection(small.bootstrap_servers) as two:
+        with BlockingConnection(small.bootstrap_servers) as two:
             assert is_closed(two)
 
 
 def test_an_idle_connection_is_closed():
     with (
         running(settings={"connections.max.idle.ms": 100}) as quick,
-        Connection(quick.bootstrap_servers) as idle,
+        BlockingConnection(quick.bootstrap_servers) as idle,
     ):
         assert is_closed(idle)
 
 
 def test_a_waiting_fetch_is_not_idle():
-    with running() as broker, Connection(broker.bootstrap_servers) as client:
+    with running() as broker, BlockingConnection(broker.bootstrap_servers) as client:
         create_topic(client, "t")
         client.send(fetch_request("t", 0, max_wait_ms=LONG_POLL_MS), version=11)
         partition = broker.server.broker.store.topics["t"].partitions[0]
         eventually(lambda: partition.has_waiters, "the fetch waits")
         broker.call(long_silence(broker.server))
-        with Connection(broker.bootstrap_servers) as other:
+        with BlockingConnection(broker.bootstrap_servers) as other:
             produce(other, "t", batch_of(b"x"))
         assert values_in(client.receive().responses[0].partitions[0]) == [b"x"]
         broker.call(long_silence(broker.server))
@@ -333,7 +342,7 @@ def test_stopping_answers_what_was_sent_before(tmp_path):
     """A produce that waits for the disk is answered before the broker goes."""
     broker = running(tmp_path)
     broker.start()
-    with Connection(broker.bootstrap_servers) as client:
+    with BlockingConnection(broker.bootstrap_servers) as client:
         create_topic(client, "last")
         for _ in range(20):
             client.send(produce_request("last", batch_of(b"x")), version=7)
@@ -344,7 +353,7 @@ def test_stopping_answers_what_was_sent_before(tmp_path):
                 offsets.append(client.receive().responses[0].partition_responses[0].base_offset)
         except (ConnectionError, IndexError):
             pass
-    with running(tmp_path) as again, Connection(again.bootstrap_servers) as client:
+    with running(tmp_path) as again, BlockingConnection(again.bootstrap_servers) as client:
         data = client.call(fetch_request("last", 0), version=11).responses[0].partitions[0]
         assert data.high_watermark >= len(offsets)
         assert offsets == list(range(len(offsets)))
@@ -353,7 +362,7 @@ def test_stopping_answers_what_was_sent_before(tmp_path):
 async def test_a_broker_starts_inside_an_event_loop_too():
     async with running() as one, running() as two:
         assert one.bootstrap_servers != two.bootstrap_servers
-        with Connection(one.bootstrap_servers) as client:
+        with BlockingConnection(one.bootstrap_servers) as client:
             assert client.call(FetchRequest(session_epoch=-1), version=11).error_code == 0
 
 

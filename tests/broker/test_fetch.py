@@ -14,7 +14,7 @@ from kohort.broker.apis.fetch import _Fetch
 from kohort.broker.apis.fetch_sessions import FetchSessions
 from kohort.broker.apis.table import TABLE
 from kohort.broker.net.call import Call
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -33,7 +33,7 @@ def broker(request, tmp_path_factory):
 
 @pytest.fixture
 def client(broker):
-    with Connection(broker.bootstrap_servers) as connection:
+    with BlockingConnection(broker.bootstrap_servers) as connection:
         yield connection
 
 
@@ -44,7 +44,7 @@ def topic(client, request):
     return name
 
 
-def topic_id_of(client: Connection, name: str) -> bytes:
+def topic_id_of(client: BlockingConnection, name: str) -> bytes:
     return next(t.topic_id for t in client.call(MetadataRequest(None), version=12).topics if t.name == name)
 
 
@@ -139,14 +139,14 @@ def test_large_answers_of_several_partitions(client, topic, version, batch_bytes
 
 def test_a_waiting_fetch_is_answered_when_a_record_comes(broker, client, topic):
     client.send(fetch_request(topic, 0, max_wait_ms=LONG_POLL_MS), version=11)
-    with Connection(broker.bootstrap_servers) as other:
+    with BlockingConnection(broker.bootstrap_servers) as other:
         produce(other, topic, batch_of(b"at last"))
     assert values_in(client.receive().responses[0].partitions[0]) == [b"at last"]
 
 
 def test_min_bytes_are_waited_for(broker, client, topic):
     client.send(fetch_request(topic, 0, max_wait_ms=LONG_POLL_MS, min_bytes=3000), version=11)
-    with Connection(broker.bootstrap_servers) as other:
+    with BlockingConnection(broker.bootstrap_servers) as other:
         for _ in range(4):
             produce(other, topic, batch_of(b"x" * 900))
     assert len(values_in(client.receive().responses[0].partitions[0])) >= 3
@@ -157,7 +157,7 @@ def test_a_partition_that_is_not_here_does_not_keep_the_others_from_waiting(brok
     request = fetch_request(topic, 0, max_wait_ms=LONG_POLL_MS)
     request.topics.insert(0, fetch_request(unknown or topic, 0, partition=0 if unknown else 99).topics[0])
     client.send(request, version=11)
-    with Connection(broker.bootstrap_servers) as other:
+    with BlockingConnection(broker.bootstrap_servers) as other:
         produce(other, topic, batch_of(b"at last"))
     answer = client.receive()
     parts = {(t.topic, part.partition_index): part for t in answer.responses for part in t.partitions}
@@ -177,10 +177,10 @@ def test_max_wait_ends_a_fetch_that_finds_nothing(client, topic):
 
 
 def test_many_waiting_fetches_are_all_answered(broker, topic):
-    readers = [Connection(broker.bootstrap_servers) for _ in range(20)]
+    readers = [BlockingConnection(broker.bootstrap_servers) for _ in range(20)]
     for reader in readers:
         reader.send(fetch_request(topic, 0, max_wait_ms=LONG_POLL_MS), version=11)
-    with Connection(broker.bootstrap_servers) as other:
+    with BlockingConnection(broker.bootstrap_servers) as other:
         produce(other, topic, batch_of(b"all"))
     for reader in readers:
         assert values_in(reader.receive().responses[0].partitions[0]) == [b"all"]
@@ -194,7 +194,10 @@ def test_a_topic_deleted_while_it_is_read(broker, client, topic):
         fetch_request(topic, 0, max_wait_ms=LONG_POLL_MS),
     )
     by_id.topics[0].topic_id = topic_id
-    with Connection(broker.bootstrap_servers) as second, Connection(broker.bootstrap_servers) as admin:
+    with (
+        BlockingConnection(broker.bootstrap_servers) as second,
+        BlockingConnection(broker.bootstrap_servers) as admin,
+    ):
         client.send(by_name, version=11)
         second.send(by_id, version=13)
         admin.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), version=5)
@@ -302,7 +305,7 @@ def test_a_long_poll_in_a_session_hears_of_any_of_its_partitions(broker, client,
     first = client.call(session_request(topic, {0: 0, 1: 0, 2: 0}, 0, 0), version=11)
     client.send(session_request(topic, {}, first.session_id, 1, max_wait_ms=LONG_POLL_MS), version=11)
     done = threading.Event()
-    with Connection(broker.bootstrap_servers) as other:
+    with BlockingConnection(broker.bootstrap_servers) as other:
         produce(other, topic, batch_of(b"x"), partition=2)
         done.set()
     assert done.is_set()

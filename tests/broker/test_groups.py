@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.broker import running
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
@@ -41,7 +41,7 @@ from tests.clients.process import eventually
 def broker(request, tmp_path_factory):
     directory = None if request.param == "memory" else tmp_path_factory.mktemp("data")
     with running(directory, durability=request.param) as started:
-        with Connection(started.bootstrap_servers) as client:
+        with BlockingConnection(started.bootstrap_servers) as client:
             client.call(FindCoordinatorRequest("any"), version=2)
             create_topic(client, "orders", partitions=4)
         yield started
@@ -49,7 +49,7 @@ def broker(request, tmp_path_factory):
 
 @pytest.fixture
 def client(broker):
-    with Connection(broker.bootstrap_servers) as connection:
+    with BlockingConnection(broker.bootstrap_servers) as connection:
         yield connection
 
 
@@ -71,7 +71,7 @@ def join_request(group_id: str, member_id: str = "", **more) -> JoinGroupRequest
     )
 
 
-def join(client: Connection, group_id: str, version: int = 9, **more):
+def join(client: BlockingConnection, group_id: str, version: int = 9, **more):
     """Joins as a new member, asking twice where the version wants that."""
     answer = client.call(join_request(group_id, **more), version=version)
     if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -79,7 +79,7 @@ def join(client: Connection, group_id: str, version: int = 9, **more):
     return answer
 
 
-def sync(client: Connection, group_id: str, joined, assignment: bytes = b"all", version: int = 5):
+def sync(client: BlockingConnection, group_id: str, joined, assignment: bytes = b"all", version: int = 5):
     given = [SyncGroupRequestAssignment(m.member_id, assignment) for m in joined.members]
     request = SyncGroupRequest(group_id, joined.generation_id, joined.member_id, assignments=given)
     if version >= 5:
@@ -87,7 +87,7 @@ def sync(client: Connection, group_id: str, joined, assignment: bytes = b"all", 
     return client.call(request, version=version)
 
 
-def stable(client: Connection, group_id: str, **more):
+def stable(client: BlockingConnection, group_id: str, **more):
     joined = join(client, group_id, **more)
     assert (joined.error_code, sync(client, group_id, joined).error_code) == (0, 0)
     return joined
@@ -103,12 +103,12 @@ def commit_request(
     return request
 
 
-def commit(client: Connection, group_id: str, offset: int, version: int = 8, **more) -> int:
+def commit(client: BlockingConnection, group_id: str, offset: int, version: int = 8, **more) -> int:
     answer = client.call(commit_request(group_id, offset, **more), version=version)
     return answer.topics[0].partitions[0].error_code
 
 
-def committed(client: Connection, group_id: str, partition: int = 0, topic: str = "orders") -> int:
+def committed(client: BlockingConnection, group_id: str, partition: int = 0, topic: str = "orders") -> int:
     asked = [OffsetFetchRequestTopic(topic, [partition])]
     return (
         client.call(OffsetFetchRequest(group_id, asked), version=5).topics[0].partitions[0].committed_offset
@@ -141,7 +141,7 @@ def test_commit_in_every_version(client, group, version):
     assert committed(client, group) == 42
 
 
-def topic_id(client: Connection, name: str) -> bytes:
+def topic_id(client: BlockingConnection, name: str) -> bytes:
     return next(t.topic_id for t in client.call(MetadataRequest(None), version=12).topics if t.name == name)
 
 
@@ -373,13 +373,13 @@ def test_ten_thousand_groups_in_one_request(client):
 
 
 def test_members_generations_and_offsets_survive_a_restart(tmp_path):
-    with running(tmp_path) as broker, Connection(broker.bootstrap_servers) as client:
+    with running(tmp_path) as broker, BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("g"), version=2)
         create_topic(client, "orders", partitions=4)
         joined = stable(client, "g")
         assert commit(client, "g", 11, joined=joined) == 0
         commit(client, "simple", 5)
-    with running(tmp_path) as broker, Connection(broker.bootstrap_servers) as client:
+    with running(tmp_path) as broker, BlockingConnection(broker.bootstrap_servers) as client:
         # As clients do; it is answered when all groups are loaded.
         client.call(FindCoordinatorRequest("g"), version=2)
         beat = HeartbeatRequest("g", joined.generation_id, joined.member_id)
@@ -391,7 +391,7 @@ def test_members_generations_and_offsets_survive_a_restart(tmp_path):
 
 def test_without_find_coordinator_a_fresh_broker_is_not_the_coordinator():
     """As Kafka: it makes __consumer_offsets when somebody asks for the coordinator."""
-    with running() as fresh, Connection(fresh.bootstrap_servers) as client:
+    with running() as fresh, BlockingConnection(fresh.bootstrap_servers) as client:
         assert client.call(join_request("g"), version=5).error_code == ErrorCode.NOT_COORDINATOR
         client.call(FindCoordinatorRequest("g"), version=2)
         assert join(client, "g").error_code == 0

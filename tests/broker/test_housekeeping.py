@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.broker import running
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.records.batch import iter_batches, iter_records
 from tests.broker.peer import batch_of, create_topic, fetch, produce
@@ -21,13 +21,13 @@ def broker(request, tmp_path):
         yield started
 
 
-def earliest(client: Connection, topic: str) -> int:
+def earliest(client: BlockingConnection, topic: str) -> int:
     asked = ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, -2)])
     return client.call(ListOffsetsRequest(-1, 0, [asked]), version=5).topics[0].partitions[0].offset
 
 
 def test_what_is_older_than_retention_ms_goes_and_the_log_starts_later(broker):
-    with Connection(broker.bootstrap_servers) as client:
+    with BlockingConnection(broker.bootstrap_servers) as client:
         create_topic(client, "old", retention_ms=3_600_000, segment_bytes=1048576)
         for _ in range(3):
             produce(client, "old", batch_of(b"x" * 500_000, timestamp=1_600_000_000_000))
@@ -37,7 +37,7 @@ def test_what_is_older_than_retention_ms_goes_and_the_log_starts_later(broker):
 
 
 def test_retention_bytes_keeps_the_newest(broker):
-    with Connection(broker.bootstrap_servers) as client:
+    with BlockingConnection(broker.bootstrap_servers) as client:
         create_topic(client, "big", retention_bytes=1_500_000, segment_bytes=1048576)
         for _ in range(8):
             produce(client, "big", batch_of(b"x" * 900_000))
@@ -46,7 +46,7 @@ def test_retention_bytes_keeps_the_newest(broker):
 
 
 def test_a_compacted_topic_keeps_the_last_value_of_each_key_at_its_offset(broker):
-    with Connection(broker.bootstrap_servers) as client:
+    with BlockingConnection(broker.bootstrap_servers) as client:
         create_topic(
             client, "latest", cleanup_policy="compact", segment_bytes=1048576, min_cleanable_dirty_ratio=0.01
         )

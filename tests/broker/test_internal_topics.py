@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import running
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.messages.delete_records import (
@@ -33,7 +33,7 @@ BOTH = pytest.mark.parametrize("topic", [OFFSETS, HISTORY])
 @pytest.fixture(scope="module")
 def broker():
     with running() as started:
-        with Connection(started.bootstrap_servers) as client:
+        with BlockingConnection(started.bootstrap_servers) as client:
             client.call(FindCoordinatorRequest("g"), version=2)
             create_topic(client, "orders")
         yield started
@@ -41,23 +41,23 @@ def broker():
 
 @pytest.fixture
 def client(broker):
-    with Connection(broker.bootstrap_servers) as connection:
+    with BlockingConnection(broker.bootstrap_servers) as connection:
         yield connection
 
 
-def id_of(client: Connection, topic: str) -> bytes:
+def id_of(client: BlockingConnection, topic: str) -> bytes:
     asked = MetadataRequest([MetadataRequestTopic(name=topic)])
     topic_id: bytes = client.call(asked, version=12).topics[0].topic_id
     return topic_id
 
 
-def commit(client: Connection, offset: int) -> ErrorCode:
+def commit(client: BlockingConnection, offset: int) -> ErrorCode:
     topic = OffsetCommitRequestTopic("orders", partitions=[OffsetCommitRequestPartition(0, offset)])
     answer = client.call(OffsetCommitRequest("g", topics=[topic]), version=8)
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
-def committed(client: Connection) -> int:
+def committed(client: BlockingConnection) -> int:
     asked = OffsetFetchRequest("g", [OffsetFetchRequestTopic("orders", [0])])
     offset: int = client.call(asked, version=5).topics[0].partitions[0].committed_offset
     return offset
@@ -100,7 +100,7 @@ def test_nobody_writes_to_them_or_deletes_their_records(client, topic):
 
 
 def test_the_history_is_made_by_the_broker_alone():
-    with running() as fresh, Connection(fresh.bootstrap_servers) as client:
+    with running() as fresh, BlockingConnection(fresh.bootstrap_servers) as client:
         refused = create_topic(client, HISTORY)
         assert refused.error_code == ErrorCode.INVALID_REQUEST
         assert "internal topic" in refused.error_message
@@ -111,13 +111,13 @@ def test_the_history_is_made_by_the_broker_alone():
 
 
 def test_groups_survive_who_wants_to_delete_everything(tmp_path: Path):
-    with running(tmp_path) as broker, Connection(broker.bootstrap_servers) as client:
+    with running(tmp_path) as broker, BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("g"), version=2)
         create_topic(client, "orders")
         assert commit(client, 7) == ErrorCode.NONE
         client.call(DeleteTopicsRequest(topics=[DeleteTopicState(OFFSETS), DeleteTopicState(HISTORY)]))
         assert commit(client, 8) == ErrorCode.NONE
         assert committed(client) == 8
-    with running(tmp_path) as broker, Connection(broker.bootstrap_servers) as client:
+    with running(tmp_path) as broker, BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("g"), version=2)
         assert committed(client) == 8

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import running
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.coordinator.records import CommittedOffset, offset_records, offset_tombstone
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
@@ -72,7 +72,7 @@ def _epoch(producer: int) -> int:
 def directory(tmp_path: Path) -> Path:
     """Of a stopped broker with the topics, and an offsets topic of one partition."""
     broker = running(tmp_path, offsets_topic_num_partitions=1)
-    with broker, Connection(broker.bootstrap_servers) as client:
+    with broker, BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("any"), version=2)
         create_topic(client, "orders", partitions=4)
         part = OffsetCommitRequestPartition(0, 1)  # makes the partition's directory
@@ -91,7 +91,7 @@ def put(directory: Path, log: KafkasLog) -> None:
 
 
 def fetched(
-    client: Connection, group: str, partitions: Sequence[int] = range(4), *, stable: bool = False
+    client: BlockingConnection, group: str, partitions: Sequence[int] = range(4), *, stable: bool = False
 ) -> list[int | ErrorCode]:
     """The committed offsets, or the error in the place of one."""
     topics = [OffsetFetchRequestTopics("orders", partition_indexes=list(partitions))]
@@ -119,7 +119,7 @@ def test_a_marker_makes_offsets_visible_or_drops_them(directory: Path) -> None:
     log.commit("g", {3: 40}, producer=100)
     log.end(ABORT, 100)
     put(directory, log)
-    with running(directory) as broker, Connection(broker.bootstrap_servers) as client:
+    with running(directory) as broker, BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("g"), version=2)
         assert fetched(client, "g") == [10, 21, 1, 1]
         assert fetched(client, "g", stable=True) == [10, 21, UNSTABLE, 1], "300 has not ended"
@@ -134,7 +134,7 @@ def test_what_is_later_in_the_log_counts_not_what_ends_later(directory: Path) ->
     log.end(COMMIT, 200)
     log.end(COMMIT, 100)
     put(directory, log)
-    with running(directory) as broker, Connection(broker.bootstrap_servers) as client:
+    with running(directory) as broker, BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("g"), version=2)
         assert fetched(client, "g", stable=True) == [11, -1, 12, -1]
 
@@ -143,13 +143,13 @@ def test_a_group_that_is_known_by_an_open_transaction_alone_can_be_deleted(direc
     log = KafkasLog()
     log.commit("g", {0: 10}, producer=100)
     put(directory, log)
-    with running(directory) as broker, Connection(broker.bootstrap_servers) as client:
+    with running(directory) as broker, BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("g"), version=2)
         assert fetched(client, "g", [0], stable=True) == [UNSTABLE]
         assert fetched(client, "g", [0]) == [-1]
         assert client.call(DeleteGroupsRequest(["g"])).results[0].error_code == 0
         assert fetched(client, "g", [0], stable=True) == [-1]
-    with running(directory) as broker, Connection(broker.bootstrap_servers) as client:
+    with running(directory) as broker, BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("g"), version=2)
         assert fetched(client, "g", [0], stable=True) == [-1], "after a restart too"
 
@@ -161,7 +161,7 @@ def test_the_groups_are_the_same_after_another_restart(directory: Path) -> None:
     log.end(COMMIT, 100)
     put(directory, log)
     for _ in range(2):
-        with running(directory) as broker, Connection(broker.bootstrap_servers) as client:
+        with running(directory) as broker, BlockingConnection(broker.bootstrap_servers) as client:
             client.call(FindCoordinatorRequest("g"), version=2)
             assert fetched(client, "g", [0, 1], stable=True) == [10, 20]
             assert fetched(client, "h", [0], stable=True) == [30]

@@ -12,7 +12,7 @@ import pytest
 
 from kohort.broker import running
 from kohort.broker.listeners import Address, bind_address, parse
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.settings import SettingError
 from kohort.testing import Kafka
 from kohort.wire.messages.describe_cluster import DescribeClusterRequest
@@ -43,7 +43,7 @@ def has_ipv6() -> bool:
 
 def told_by(address: str) -> set[str]:
     """Where the node is, in all the answers that say so."""
-    with Connection(address) as client:
+    with BlockingConnection(address) as client:
         nodes = [
             *client.call(MetadataRequest(None), version=12).brokers,
             *client.call(DescribeClusterRequest()).brokers,
@@ -164,10 +164,10 @@ def test_several_listeners_tell_their_own_address_to_those_who_came_by_them() ->
         assert broker.bootstrap_servers == str(one.told)
         for listener in (one, two):
             assert told_by(str(listener.told)) == {str(listener.told)}
-        with Connection(str(one.told)) as client:
+        with BlockingConnection(str(one.told)) as client:
             create_topic(client, "t")
             produce(client, "t", batch_of(b"x"))
-        with Connection(str(two.told)) as client:
+        with BlockingConnection(str(two.told)) as client:
             assert values_in(fetch(client, "t")) == [b"x"], "it is one broker"
 
 
@@ -219,7 +219,7 @@ def test_ipv6() -> None:
         assert broker.bootstrap_servers.startswith("[::1]:")
         assert told_by(broker.bootstrap_servers) == {broker.bootstrap_servers}
         assert broker.server.broker.host == "::1", "on the wire without brackets"
-        with Connection(broker.bootstrap_servers) as client:
+        with BlockingConnection(broker.bootstrap_servers) as client:
             client.call(MetadataRequest(None), version=12)
             peers = {connection.peer.rpartition(":")[0] for connection in broker.server._connections}
         assert peers == {"[::1]"}

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, Producer
 from kohort.broker import running
 from kohort.broker.apis.table import TABLE
 from kohort.broker.missing import _APIS, Missing
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest
@@ -40,7 +40,7 @@ def unknown_request(key: int, client_id: bytes) -> bytes:
     return struct.pack(">i", len(head)) + head
 
 
-def is_closed(connection: Connection) -> bool:
+def is_closed(connection: BlockingConnection) -> bool:
     try:
         return connection._socket.recv(1) == b""
     except ConnectionError:
@@ -65,13 +65,13 @@ def test_a_transactional_producer_of_another_client(broker, told):
 
 
 def test_each_way_to_ask_for_transactions_and_the_answer_stays(broker, told):
-    with Connection(broker.bootstrap_servers, client_id="one") as client:
+    with BlockingConnection(broker.bootstrap_servers, client_id="one") as client:
         answer = client.call(InitProducerIdRequest("tx", 1000), version=4)
         assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    with Connection(broker.bootstrap_servers, client_id="two") as client:
+    with BlockingConnection(broker.bootstrap_servers, client_id="two") as client:
         answer = client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"]), version=4)
         assert answer.coordinators[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    with Connection(broker.bootstrap_servers, client_id=None) as client:
+    with BlockingConnection(broker.bootstrap_servers, client_id=None) as client:
         client.call(FindCoordinatorRequest("tx", 1), version=1)
     lines = told()
     assert [line.partition(" at ")[0] for line in lines] == [
@@ -87,7 +87,7 @@ def test_each_way_to_ask_for_transactions_and_the_answer_stays(broker, told):
 )
 def test_requests_of_apis_that_are_not_there(broker, told, key, words):
     for _ in range(3):
-        with Connection(broker.bootstrap_servers) as client:
+        with BlockingConnection(broker.bootstrap_servers) as client:
             client.send_bytes(unknown_request(key, b"newer"))
             assert is_closed(client)
     (line,) = told()
@@ -105,7 +105,7 @@ def lost(caplog):
 def test_a_client_that_only_looks_for_its_coordinator_may_want_the_new_protocol(broker, lost):
     """What librdkafka does with group.protocol=consumer, once a second, without a word."""
     for _ in range(2):
-        with Connection(broker.bootstrap_servers, client_id="newer") as client:
+        with BlockingConnection(broker.bootstrap_servers, client_id="newer") as client:
             for _ in range(6):
                 client.call(FindCoordinatorRequest(coordinator_keys=["g"]), version=4)
     (line,) = lost()
@@ -118,7 +118,7 @@ def test_a_client_that_only_looks_for_its_coordinator_may_want_the_new_protocol(
 def test_who_joins_or_looks_for_many_groups_is_not_lost(broker, lost):
     protocols = [JoinGroupRequestProtocol("range", b"x")]
     join = JoinGroupRequest("g", 60_000, 60_000, protocol_type="consumer", protocols=protocols)
-    with Connection(broker.bootstrap_servers) as client:
+    with BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("g"), version=2)
         client.call(join, version=3)
         for _ in range(6):
@@ -126,13 +126,13 @@ def test_who_joins_or_looks_for_many_groups_is_not_lost(broker, lost):
         for number in range(20):
             client.call(FindCoordinatorRequest(f"h{number}"), version=2)
     for _ in range(6):  # members of one group that start together
-        with Connection(broker.bootstrap_servers) as client:
+        with BlockingConnection(broker.bootstrap_servers) as client:
             client.call(FindCoordinatorRequest("i"), version=2)
     assert lost() == []
 
 
 def test_who_asks_for_what_is_there_is_not_told_anything(broker, told):
-    with Connection(broker.bootstrap_servers) as client:
+    with BlockingConnection(broker.bootstrap_servers) as client:
         client.call(MetadataRequest(None), version=12)
         client.call(InitProducerIdRequest(None, 1000), version=4)
         client.call(FindCoordinatorRequest("g"), version=2)

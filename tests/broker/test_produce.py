@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from kohort.broker import running
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest
 from kohort.wire.messages.metadata import MetadataRequest
@@ -29,7 +29,7 @@ def broker(request, tmp_path_factory):
 
 @pytest.fixture
 def client(broker):
-    with Connection(broker.bootstrap_servers) as connection:
+    with BlockingConnection(broker.bootstrap_servers) as connection:
         yield connection
 
 
@@ -51,7 +51,7 @@ def test_every_version_appends_and_answers_with_the_offset(client, topic, versio
     assert produce(client, topic, batch_of(b"c")).base_offset == 2
 
 
-def topic_id_of(client: Connection, name: str) -> bytes:
+def topic_id_of(client: BlockingConnection, name: str) -> bytes:
     return next(t.topic_id for t in client.call(MetadataRequest(None), version=12).topics if t.name == name)
 
 
@@ -86,7 +86,7 @@ def test_acks_0_gets_no_answer_and_the_record_is_there(client, topic):
 
 
 def test_acks_0_that_fails_closes_the_connection_so_that_the_client_notices(broker):
-    with Connection(broker.bootstrap_servers) as client:
+    with BlockingConnection(broker.bootstrap_servers) as client:
         client.send(produce_request("no-such-topic", batch_of(b"x"), acks=0), version=7, answered=False)
         with pytest.raises((ConnectionError, struct.error)):
             client.receive_frame()
@@ -224,7 +224,7 @@ def test_a_client_may_not_write_to_internal_topics(client):
 # Idempotent producers
 
 
-def idempotent(client: Connection, topic: str, sequence: int, *values: bytes, producer=None):
+def idempotent(client: BlockingConnection, topic: str, sequence: int, *values: bytes, producer=None):
     batch = encode_batch(
         records_of(*values), producer_id=producer[0], producer_epoch=producer[1], base_sequence=sequence
     )
@@ -272,13 +272,13 @@ def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_0(client, topic, pro
 
 
 def test_sequences_are_remembered_over_a_restart(tmp_path):
-    with running(tmp_path) as broker, Connection(broker.bootstrap_servers) as client:
+    with running(tmp_path) as broker, BlockingConnection(broker.bootstrap_servers) as client:
         create_topic(client, "t")
         answer = client.call(InitProducerIdRequest(None, 1000), version=4)
         producer = (answer.producer_id, answer.producer_epoch)
         for sequence in range(5):
             idempotent(client, "t", sequence, b"v", producer=producer)
-    with running(tmp_path) as broker, Connection(broker.bootstrap_servers) as client:
+    with running(tmp_path) as broker, BlockingConnection(broker.bootstrap_servers) as client:
         assert idempotent(client, "t", 2, b"v", producer=producer).base_offset == 2
         assert idempotent(client, "t", 5, b"v", producer=producer).base_offset == 5
         assert client.call(InitProducerIdRequest(None, 1000), version=4).producer_id > producer[0]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from kohort.broker import running
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.testing import Kafka
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
@@ -35,21 +35,25 @@ def join_request(group: str, member_id: str = "") -> JoinGroupRequest:
     return JoinGroupRequest(group, LONG_MS, LONG_MS, member_id, protocol_type="consumer", protocols=protocols)
 
 
-def describe(client: Connection, group: str) -> tuple[str, int]:
+def describe(client: BlockingConnection, group: str) -> tuple[str, int]:
     found = client.call(DescribeGroupsRequest([group]), version=5).groups[0]
     return found.group_state, len(found.members)
 
 
 @contextlib.contextmanager
-def rebalancing(address: str, members: int) -> Iterator[list[Connection]]:
+def rebalancing(address: str, members: int) -> Iterator[list[BlockingConnection]]:
     """A group whose first member does not join again: the other members wait in JoinGroup."""
     with contextlib.ExitStack() as stack:
-        ask, first = (stack.enter_context(Connection(address, timeout_s=PATIENCE_S)) for _ in range(2))
+        ask, first = (
+            stack.enter_context(BlockingConnection(address, timeout_s=PATIENCE_S)) for _ in range(2)
+        )
         first.call(FindCoordinatorRequest("g"), version=2)
         joined = first.call(join_request("g"), version=3)
         synced = first.call(SyncGroupRequest("g", joined.generation_id, joined.member_id), version=3)
         assert (joined.error_code, synced.error_code) == (0, 0)
-        others = [stack.enter_context(Connection(address, timeout_s=PATIENCE_S)) for _ in range(members)]
+        others = [
+            stack.enter_context(BlockingConnection(address, timeout_s=PATIENCE_S)) for _ in range(members)
+        ]
         for other in others:
             other.send(join_request("g"), version=3)
         eventually(
@@ -58,7 +62,7 @@ def rebalancing(address: str, members: int) -> Iterator[list[Connection]]:
         yield others
 
 
-def answers(waiting: list[Connection]) -> set[ErrorCode]:
+def answers(waiting: list[BlockingConnection]) -> set[ErrorCode]:
     return {ErrorCode(each.receive().error_code) for each in waiting}
 
 
@@ -91,7 +95,8 @@ def test_the_testing_kits_broker(how):
 def test_members_that_wait_for_the_leaders_assignment():
     with running() as broker, contextlib.ExitStack() as stack:
         leader, follower, ask = (
-            stack.enter_context(Connection(broker.bootstrap_servers, timeout_s=PATIENCE_S)) for _ in range(3)
+            stack.enter_context(BlockingConnection(broker.bootstrap_servers, timeout_s=PATIENCE_S))
+            for _ in range(3)
         )
         ask.call(FindCoordinatorRequest("g"), version=2)
         first = leader.call(join_request("g"), version=3)
@@ -113,7 +118,10 @@ def test_members_that_wait_for_the_leaders_assignment():
 
 
 def test_a_long_poll_is_answered_with_what_there_is(tmp_path):
-    with running(tmp_path) as broker, Connection(broker.bootstrap_servers, timeout_s=PATIENCE_S) as client:
+    with (
+        running(tmp_path) as broker,
+        BlockingConnection(broker.bootstrap_servers, timeout_s=PATIENCE_S) as client,
+    ):
         create_topic(client, "t")
         produce(client, "t", batch_of(b"one"))
         client.send(fetch_request("t", 0, max_wait_ms=LONG_POLL_MS, min_bytes=1_000_000), version=11)

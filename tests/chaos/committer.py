@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -31,7 +31,7 @@ class RawCommitter(Worker):
     def work(self) -> None:
         self.connected(self._commit)
 
-    def _commit(self, broker: Connection) -> None:
+    def _commit(self, broker: BlockingConnection) -> None:
         waiting: list[int] = []
         while waiting or self._goes_on(waiting):
             while self._goes_on(waiting):

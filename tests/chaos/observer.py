@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -24,7 +24,7 @@ class Observer:
         self.bootstrap_servers = bootstrap_servers
 
     def group(self, group: str) -> GroupView:
-        with Connection(self.bootstrap_servers) as broker:
+        with BlockingConnection(self.bootstrap_servers) as broker:
             (found,) = broker.call(DescribeGroupsRequest([group]), version=5).groups
         assert found.error_code in NOT_YET, ErrorCode(found.error_code).name
         members = [
@@ -43,13 +43,13 @@ class Observer:
 
     def remove(self, group: str, member_id: str) -> None:
         """Takes a member out of the group, if it is still in it."""
-        with Connection(self.bootstrap_servers) as broker:
+        with BlockingConnection(self.bootstrap_servers) as broker:
             answer = broker.call(LeaveGroupRequest(group, members=[MemberIdentity(member_id)]), version=4)
         (left,) = answer.members
         assert left.error_code in (0, ErrorCode.UNKNOWN_MEMBER_ID), ErrorCode(left.error_code).name
 
     def _offsets(self, group: str) -> object:
-        with Connection(self.bootstrap_servers) as broker:
+        with BlockingConnection(self.bootstrap_servers) as broker:
             answer = broker.call(OffsetFetchRequest(group, topics=None), version=7)
         assert answer.error_code in NOT_YET, ErrorCode(answer.error_code).name
         return answer if answer.error_code == 0 else None

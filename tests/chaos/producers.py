@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest
 from kohort.wire.records.batch import iter_batches, iter_records
@@ -31,7 +31,7 @@ class Ledger:
     next_offset: int = 0
     log: dict[int, bytes | None] = field(default_factory=dict)
 
-    def read(self, broker: Connection) -> None:
+    def read(self, broker: BlockingConnection) -> None:
         """Reads what is new in the log since the last time."""
         while True:
             data = fetch(broker, self.topic, self.next_offset, self.partition, partition_max_bytes=1 << 24)
@@ -88,11 +88,11 @@ class Worker:
     def work(self) -> None:
         raise NotImplementedError
 
-    def connected(self, use: Callable[[Connection], None]) -> None:
+    def connected(self, use: Callable[[BlockingConnection], None]) -> None:
         """Uses connections, one after the other as the broker comes and goes, until `use` returns."""
         while True:
             try:
-                with Connection(self.bootstrap_servers, timeout_s=20.0) as broker:
+                with BlockingConnection(self.bootstrap_servers, timeout_s=20.0) as broker:
                     return use(broker)
             except OSError:
                 time.sleep(0.01)
@@ -112,7 +112,7 @@ class RawProducer(Worker):
     def work(self) -> None:
         self.connected(self._produce)
 
-    def _produce(self, broker: Connection) -> None:
+    def _produce(self, broker: BlockingConnection) -> None:
         if self._producer_id < 0:
             self._producer_id = broker.call(InitProducerIdRequest(transactional_id=None)).producer_id
         self.repeated += len(self._unanswered)
@@ -135,7 +135,7 @@ class RawProducer(Worker):
         self._unanswered.append((batch, values))
         return batch
 
-    def _send(self, broker: Connection, batch: bytes) -> None:
+    def _send(self, broker: BlockingConnection, batch: bytes) -> None:
         broker.send(produce_request(self.ledger.topic, batch, self.ledger.partition), version=9)
 
     def _take(self, outcome: Any) -> None:
@@ -199,7 +199,7 @@ class TopicMaker(Worker):
     def work(self) -> None:
         self.connected(self._make)
 
-    def _make(self, broker: Connection) -> None:
+    def _make(self, broker: BlockingConnection) -> None:
         while not self.stopping.wait(0.05):
             name = f"made-{len(self.made)}"
             outcome = ErrorCode(create_topic(broker, name).error_code)

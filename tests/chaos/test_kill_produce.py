@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.messages.metadata import MetadataRequest
 from tests.broker.peer import create_topic
 from tests.chaos.producers import ConfluentProducer, Ledger, RawProducer, TopicMaker, Worker
@@ -34,7 +34,7 @@ def kill_while_producing(broker: BrokerProcess, cycles: int, seed: int) -> None:
     chance = random.Random(seed)
     raw = [Ledger("raw", 0), Ledger("raw", 1)]
     confluent = [Ledger("confluent", 0), Ledger("confluent", 1)]
-    with Connection(broker.bootstrap_servers) as admin:
+    with BlockingConnection(broker.bootstrap_servers) as admin:
         for topic in ("raw", "confluent"):
             # Short segments: the crash also meets rolls and sealed segments.
             assert create_topic(admin, topic, partitions=2, segment_ms=400).error_code == 0
@@ -70,7 +70,7 @@ def kill_while_producing(broker: BrokerProcess, cycles: int, seed: int) -> None:
 def check_promises(
     broker: BrokerProcess, ledgers: list[Ledger], promised: list[dict[int, bytes]], made: list[str]
 ) -> None:
-    with Connection(broker.bootstrap_servers) as reader:
+    with BlockingConnection(broker.bootstrap_servers) as reader:
         for ledger, acknowledged in zip(ledgers, promised, strict=True):
             ledger.read(reader)
             ledger.check(acknowledged)

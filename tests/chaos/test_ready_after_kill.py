@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.records.batch import crc_is_good, iter_batches
 from tests.broker.peer import batch_of, create_topic, fetch, produce
@@ -41,7 +41,7 @@ def test_ready_again_with_a_gigabyte(broker: BrokerProcess) -> None:
     began = time.perf_counter()
     broker.restart()
     ready_s = time.perf_counter() - began
-    with Connection(broker.bootstrap_servers, timeout_s=PATIENCE_S) as client:
+    with BlockingConnection(broker.bootstrap_servers, timeout_s=PATIENCE_S) as client:
         first = produce(client, TOPIC, batch_of(b"first"))
         first_s = time.perf_counter() - began
         assert (first.error_code, first.base_offset) == (0, rounds)
@@ -56,7 +56,7 @@ def test_ready_again_with_a_gigabyte(broker: BrokerProcess) -> None:
 
 def write(broker: BrokerProcess, batch: bytes, rounds: int) -> None:
     """The batch to every partition, again and again; everything is acknowledged when this returns."""
-    with Connection(broker.bootstrap_servers, timeout_s=PATIENCE_S) as client:
+    with BlockingConnection(broker.bootstrap_servers, timeout_s=PATIENCE_S) as client:
         assert create_topic(client, TOPIC, PARTITIONS).error_code == 0
         data = [PartitionProduceData(partition, batch) for partition in range(PARTITIONS)]
         request = ProduceRequest(
@@ -70,7 +70,7 @@ def write(broker: BrokerProcess, batch: bytes, rounds: int) -> None:
                     assert (outcome.error_code, outcome.base_offset) == (0, sent - PIPELINED)
 
 
-def count_batches(client: Connection, partition: int) -> int:
+def count_batches(client: BlockingConnection, partition: int) -> int:
     """Reads a partition from its beginning: one record a batch, no gap, every CRC good."""
     offset = 0
     while True:

@@ -16,7 +16,7 @@ import pytest
 from kohort import Admin, Consumer
 from kohort.broker import running
 from kohort.cli.main import main
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.broker.peer import create_topic
@@ -28,7 +28,10 @@ DOCS_MEMBER = "checkout-1-8102620c-57a4-457a-b2aa-5fad74f0c773"
 
 
 def test_why_tells_who_and_why_and_remembers_it_over_a_restart(tmp_path, capsys):
-    with running(tmp_path) as broker, Connection(broker.bootstrap_servers, client_id="checkout") as client:
+    with (
+        running(tmp_path) as broker,
+        BlockingConnection(broker.bootstrap_servers, client_id="checkout") as client,
+    ):
         client.call(FindCoordinatorRequest("orders"), version=2)
         joined = stable(client, "orders")
         leaver = MemberIdentity(joined.member_id, reason="going home")
@@ -46,7 +49,7 @@ def test_why_tells_who_and_why_and_remembers_it_over_a_restart(tmp_path, capsys)
         assert "orders: Empty, 0 members" in shown
         assert "generation 0 → 1  checkout-" in shown
         assert joined.member_id not in shown, "ids are cut short for people"
-        with Connection(broker.bootstrap_servers) as client:
+        with BlockingConnection(broker.bootstrap_servers) as client:
             stable(client, "orders")
         numbers: list[int] = []
         deadline = time.monotonic() + 60
@@ -59,7 +62,7 @@ def test_why_tells_who_and_why_and_remembers_it_over_a_restart(tmp_path, capsys)
 
 
 def test_list_and_describe(capsys):
-    with running() as broker, Connection(broker.bootstrap_servers) as client:
+    with running() as broker, BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("orders"), version=2)
         create_topic(client, "orders")
         assert commit(client, "orders", 0) == 0
@@ -175,7 +178,7 @@ def test_help_loads_neither_broker_nor_client():
 
 
 def test_watch_ends_when_it_was_told_to(capsys):
-    with running() as broker, Connection(broker.bootstrap_servers) as client:
+    with running() as broker, BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("orders"), version=2)
         assert (
             main(["groups", "watch", "orders", "--bootstrap", broker.bootstrap_servers, "--seconds", "0.1"])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.messages.metadata import MetadataRequest
 from tests.broker.peer import batch_of, create_topic, fetch, produce, values_in
 
@@ -65,7 +65,7 @@ def test_one_line_when_ready_that_names_the_free_port_it_took(tmp_path):
     with Serve(tmp_path / "data", "--listen", "127.0.0.1:0") as broker:
         address = broker.address()
         assert not address.endswith(":0")
-        with Connection(address) as client:
+        with BlockingConnection(address) as client:
             assert client.call(MetadataRequest(None), version=9).brokers[0].port == int(
                 address.rpartition(":")[2]
             )
@@ -76,11 +76,11 @@ def test_one_line_when_ready_that_names_the_free_port_it_took(tmp_path):
 def test_sigterm_and_ctrl_c_keep_what_was_written(tmp_path):
     for number, value in ((signal.SIGTERM, b"one"), (signal.SIGINT, b"two")):
         with Serve(tmp_path, "--listen", "127.0.0.1:0") as broker:
-            with Connection(broker.address()) as client:
+            with BlockingConnection(broker.address()) as client:
                 create_topic(client, "kept")
                 assert produce(client, "kept", batch_of(value)).error_code == 0
             assert broker.stop(number)[0] == 0
-    with Serve(tmp_path, "--listen", "127.0.0.1:0") as broker, Connection(broker.address()) as client:
+    with Serve(tmp_path, "--listen", "127.0.0.1:0") as broker, BlockingConnection(broker.address()) as client:
         assert values_in(fetch(client, "kept")) == [b"one", b"two"]
 
 
@@ -94,7 +94,7 @@ def test_in_the_background_of_a_script_it_ignores_ctrl_c_and_ends_with_sigterm(t
     with broker:
         address = broker.address()
         broker.process.send_signal(signal.SIGINT)
-        with Connection(address) as client:
+        with BlockingConnection(address) as client:
             create_topic(client, "kept")
             assert produce(client, "kept", batch_of(b"one")).error_code == 0
         assert broker.stop()[0] == 0
@@ -173,7 +173,7 @@ def test_settings_from_a_file_and_set_over_it(tmp_path):
         "num.io.threads=8",
     ]
     with Serve(tmp_path / "data", "--listen", "127.0.0.1:0", *options) as broker:
-        with Connection(broker.address()) as client:
+        with BlockingConnection(broker.address()) as client:
             assert create_topic(client, "t", partitions=-1).num_partitions == 2
         code, errors = broker.stop()
     assert code == 0
@@ -191,7 +191,7 @@ def test_logs_as_json_lines(tmp_path):
 
 def test_memory_needs_no_directory(tmp_path):
     with Serve(tmp_path / "none", "--listen", "127.0.0.1:0", "--set", "durability=memory") as broker:
-        with Connection(broker.address()) as client:
+        with BlockingConnection(broker.address()) as client:
             create_topic(client, "t")
             assert produce(client, "t", batch_of(b"x")).error_code == 0
         assert broker.stop()[0] == 0
@@ -200,7 +200,7 @@ def test_memory_needs_no_directory(tmp_path):
 
 def test_verify_finds_a_damaged_batch_and_names_it(tmp_path):
     with Serve(tmp_path, "--listen", "127.0.0.1:0") as broker:
-        with Connection(broker.address()) as client:
+        with BlockingConnection(broker.address()) as client:
             create_topic(client, "t")
             for number in range(3):
                 produce(client, "t", batch_of(b"value %d" % number))
@@ -232,7 +232,7 @@ def test_more_clients_than_open_files_are_refused_and_the_log_goes_on(tmp_path):
         assert process.stdout is not None
         found = READY.match(process.stdout.readline())
         assert found
-        clients = [Connection(found[1]) for _ in range(60)]
+        clients = [BlockingConnection(found[1]) for _ in range(60)]
         first = clients[0]
         create_topic(first, "many", partitions=250)
         for partition in range(250):
@@ -308,7 +308,7 @@ def test_a_line_for_each_listener(tmp_path):
         line = broker.process.stdout.readline()
         assert line.startswith("listener LAN: bootstrap.servers=localhost:")
         for address in (first, line.strip().partition("=")[2]):
-            with Connection(address) as client:
+            with BlockingConnection(address) as client:
                 (node,) = client.call(MetadataRequest(None), version=9).brokers
                 assert f"{node.host}:{node.port}" == address
         assert broker.stop()[0] == 0

@@ -12,7 +12,7 @@ from kohort.client.config import CONSUMER, read_config
 from kohort.client.consume.fetcher import Fetcher
 from kohort.client.core.effects import Answer, Failure, FailureKind, Send
 from kohort.client.core.metadata import Metadata
-from kohort.client.offsets.subscription import PartitionState, Position, Subscription
+from kohort.client.offsets.subscription import PartitionState, Position, SubscriptionState
 from kohort.client.types import TopicPartition
 from kohort.wire.compiler.compile import codec
 from kohort.wire.messages.fetch import (
@@ -73,7 +73,7 @@ class World:
         self.nodes = [1, 2, 3]
         self.config, _ = read_config(CONSUMER, {"bootstrap.servers": "a:1"}, settings)
         self.out: list[Send] = []
-        self.subscription = Subscription(self.config.reset())
+        self.subscription = SubscriptionState(self.config.reset())
         self.metadata = Metadata(self.out, self.config, lambda: 0.5)
         self.fetcher = Fetcher(self.out, self.config, self.subscription, self.metadata, lambda: 0.5)
         self.under_way: dict[int, Send] = {}

@@ -14,7 +14,7 @@ from kohort.client.group.assignors import load_assignors
 from kohort.client.group.callbacks import CallbackKind
 from kohort.client.group.coordinator import GroupCoordinator
 from kohort.client.group.membership import Membership
-from kohort.client.offsets.subscription import Subscription
+from kohort.client.offsets.subscription import SubscriptionState
 from kohort.client.types import TopicPartition
 from kohort.coordinator import events as ev
 from kohort.coordinator.effects import Append, Reply, SetTimer
@@ -162,7 +162,7 @@ class Member:
         config, _ = read_config(CONSUMER, base, settings)
         self.out: Outbox = []
         jitter = world.random.random
-        self.subscription = Subscription(config.reset())
+        self.subscription = SubscriptionState(config.reset())
         self.metadata = Metadata(self.out, config, jitter)
         self.coordinator = GroupCoordinator(self.out, config, self.metadata, jitter)
         self.membership = Membership(

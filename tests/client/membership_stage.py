@@ -18,7 +18,7 @@ from kohort.client.group.consumer_protocol import (
 )
 from kohort.client.group.coordinator import GroupCoordinator
 from kohort.client.group.membership import Membership
-from kohort.client.offsets.subscription import Mode, Subscription
+from kohort.client.offsets.subscription import Mode, SubscriptionState
 from kohort.client.types import TopicPartition
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
@@ -111,7 +111,7 @@ class Stage:
         self.config: ConsumerConfig = config
         mine = {kind.name: kind for kind in (Broken, Greedy, Generous)}
         assignors = load_assignors([mine.get(name, name) for name in self.assignors.split(",")])
-        self.subscription = Subscription(config.reset())
+        self.subscription = SubscriptionState(config.reset())
         self.metadata = Metadata(self.out, config, lambda: 0.5)
         self.coordinator = GroupCoordinator(self.out, config, self.metadata, lambda: 0.5)
         self.membership_ = Membership(

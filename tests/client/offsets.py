@@ -16,7 +16,7 @@ from kohort.client.core.metadata import Metadata
 from kohort.client.group.coordinator import GroupCoordinator
 from kohort.client.offsets.commits import Commits
 from kohort.client.offsets.positions import Positions
-from kohort.client.offsets.subscription import PartitionState, Position, Subscription
+from kohort.client.offsets.subscription import PartitionState, Position, SubscriptionState
 from kohort.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
@@ -98,7 +98,7 @@ class World:
         """What waits to be taken by the test."""
         self.history: list[Send] = []
         """All that was ever sent."""
-        self.subscription = Subscription(self.config.reset())
+        self.subscription = SubscriptionState(self.config.reset())
         self.metadata = Metadata(self.out, self.config, lambda: 0.5)
         self.coordinator = GroupCoordinator(self.out, self.config, self.metadata, lambda: 0.5)
         self.coordinator_is_found = True

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from kohort.client.core.effects import FailureKind
-from kohort.client.offsets.subscription import EARLIEST
+from kohort.client.core.offset_reset import EARLIEST
 from kohort.wire.errors import ErrorCode
 from tests.client.offsets import ORDERS_0, ORDERS_1, World, at
 

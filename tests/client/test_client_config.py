@@ -16,7 +16,7 @@ from kohort.client.config import (
     ProducerConfig,
     read_config,
 )
-from kohort.client.offsets.subscription import EARLIEST, LATEST, NO_RESET
+from kohort.client.core.offset_reset import EARLIEST, LATEST, NO_RESET
 from kohort.settings import Table
 
 SERVERS = {"bootstrap.servers": "a:9092"}

@@ -192,7 +192,7 @@ def test_an_older_offset_is_never_repeated_after_a_newer_one() -> None:
 def test_the_on_commit_hook_is_told_of_successes_in_order() -> None:
     world = member()
     told: list[Offsets] = []
-    world.commits.on_commit = told.append
+    world.commits.call_on_commit(told.append)
     user = Callbacks(world)
     user.asynchronously(1)
     user.asynchronously(2)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.offsets.subscription import EARLIEST, Position
+from kohort.client.core.offset_reset import EARLIEST
+from kohort.client.offsets.subscription import Position
 from kohort.client.types import TopicPartition
 from kohort.wire.records.batch import iter_records, read_header, rebuild
 from kohort.wire.records.compression import Compression

@@ -11,8 +11,8 @@ from kohort.client.config import CONSUMER, read_config
 from kohort.client.consume.fetcher import Fetcher
 from kohort.client.core.effects import Answer, Send
 from kohort.client.core.metadata import Metadata
-from kohort.client.io.connection import Connection
-from kohort.client.offsets.subscription import Position, Subscription
+from kohort.client.io.blocking_connection import BlockingConnection
+from kohort.client.offsets.subscription import Position, SubscriptionState
 from kohort.client.types import TopicPartition
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -23,8 +23,8 @@ BATCHES, RECORDS = 40, 5
 
 
 @pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with running() as broker, Connection(broker.bootstrap_servers) as connected:
+def connection() -> Iterator[BlockingConnection]:
+    with running() as broker, BlockingConnection(broker.bootstrap_servers) as connected:
         connected.call(CreateTopicsRequest([CreatableTopic("orders", 3, 1)], 30_000), 6)
         for partition in PARTITIONS:
             for _ in range(BATCHES):
@@ -39,11 +39,11 @@ def connection() -> Iterator[Connection]:
 class Driven:
     """The parts of a consumer that read, and a connection that carries what they say, in virtual time."""
 
-    def __init__(self, connection: Connection, version: int, **settings: object) -> None:
+    def __init__(self, connection: BlockingConnection, version: int, **settings: object) -> None:
         self.connection, self.version, self.now_ms = connection, version, 1_000_000
         config, _ = read_config(CONSUMER, {"bootstrap.servers": "a:1", "fetch.max.wait.ms": 0}, settings)
         self.out: list[Send] = []
-        self.subscription = Subscription(config.reset())
+        self.subscription = SubscriptionState(config.reset())
         self.metadata = Metadata(self.out, config, lambda: 0.5)
         self.fetcher = Fetcher(self.out, config, self.subscription, self.metadata, lambda: 0.5)
         self.metadata.want(frozenset({"orders"}), now_ms=self.now_ms)
@@ -80,7 +80,7 @@ class Driven:
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_every_record_comes_once_and_in_order(connection: Connection, version: int) -> None:
+def test_every_record_comes_once_and_in_order(connection: BlockingConnection, version: int) -> None:
     driven = Driven(connection, version, max_partition_fetch_bytes=3000, fetch_max_bytes=5000)
     everything = list(range(BATCHES * RECORDS))
     assert driven.read(max_records=7) == dict.fromkeys(PARTITIONS, everything)

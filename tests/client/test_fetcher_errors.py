@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kohort.client.core.effects import FailureKind
+from kohort.client.core.offset_reset import LATEST
 from kohort.client.errors import AuthenticationFailed, AuthorizationFailed, CorruptRecord, OffsetOutOfRange
-from kohort.client.offsets.subscription import LATEST
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.fetch import NodeEndpoint
 from tests.client.fetching import ORDERS_0, ORDERS_1, World, batch, data, offsets_asked

@@ -19,7 +19,7 @@ from kohort.client.group.leadership import difference, snapshot, topic_partition
 from kohort.client.group.membership import Membership, State
 from kohort.client.group.membership_state import TRANSITIONS
 from kohort.client.group.membership_words import code_name, refusal, seconds
-from kohort.client.offsets.subscription import Subscription
+from kohort.client.offsets.subscription import SubscriptionState
 from kohort.client.types import GroupMetadata, TopicPartition
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode
@@ -48,7 +48,7 @@ def make(assignors: list[str | type[Assignor] | Assignor]) -> Membership:
         out,
         config,
         coordinator,
-        Subscription(),
+        SubscriptionState(),
         metadata,
         load_assignors(assignors),
         lambda now_ms: True,

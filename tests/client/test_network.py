@@ -17,7 +17,7 @@ import pytest
 
 from kohort.client.core.effects import ANY_NODE, FailureKind, Lane, Send
 from kohort.client.io.network import parse_address
-from kohort.client.io.reactor import Found, SelectorReactor
+from kohort.client.io.reactor import FoundAddresses, SelectorReactor
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.api_versions import ApiVersionsResponse
@@ -451,7 +451,7 @@ def test_an_unused_connection_is_closed() -> None:
 def names(table: dict[str, list[str]]) -> SelectorReactor:
     """A reactor whose names are these."""
 
-    def look_up(host: str, port: int) -> Found:
+    def look_up(host: str, port: int) -> FoundAddresses:
         if host not in table:
             return [], OSError(-2, "Name or service not known")
         return [(socket.AF_INET, (address, port)) for address in table[host]], None

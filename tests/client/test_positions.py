@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.core.effects import Answer, FailureKind, Lane
+from kohort.client.core.offset_reset import EARLIEST, EARLIEST_TIMESTAMP, LATEST, LATEST_TIMESTAMP
 from kohort.client.core.operation import Operation
 from kohort.client.errors import AuthorizationFailed, IllegalState, NoOffsetForPartition, TimedOut
-from kohort.client.offsets.subscription import EARLIEST, EARLIEST_TIMESTAMP, LATEST, LATEST_TIMESTAMP
 from kohort.client.types import OffsetAndTimestamp, TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.metadata import (

@@ -13,7 +13,15 @@ from collections.abc import Iterator
 import pytest
 
 from kohort.client.core.effects import Lane
-from kohort.client.io.reactor import Address, Bell, Clock, Found, LoopReactor, SelectorReactor, is_numeric
+from kohort.client.io.reactor import (
+    FoundAddresses,
+    LoopReactor,
+    SelectorReactor,
+    SocketAddress,
+    SteadyClock,
+    Waker,
+    is_numeric,
+)
 
 PATIENCE_MS = 60_000  # only ends a test that hangs: a machine may be busy
 
@@ -128,7 +136,7 @@ def test_wakeup_after_close_does_nothing() -> None:
 def test_a_bell_that_is_closed_while_it_is_rung_writes_into_nobody_elses_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bell, write = Bell(), os.eventfd_write
+    bell, write = Waker(), os.eventfd_write
     others: list[int] = []
 
     def closed_meanwhile(fd: int, number: int) -> None:
@@ -161,7 +169,7 @@ def test_closing_frees_every_descriptor() -> None:
 
 
 def test_a_numeric_address_is_resolved_at_once(reactor: SelectorReactor) -> None:
-    found: list[list[Address]] = []
+    found: list[list[SocketAddress]] = []
     reactor.resolve("127.0.0.1", 9092, lambda addresses, error: found.append(addresses))
     assert found == [[(socket.AF_INET, ("127.0.0.1", 9092))]]
 
@@ -171,7 +179,7 @@ def test_numeric(host: str, numeric: bool) -> None:
     assert is_numeric(host) is numeric
 
 
-def several(host: str, port: int) -> Found:
+def several(host: str, port: int) -> FoundAddresses:
     if host == "unknown.test":
         return [], OSError("unknown")
     return [(socket.AF_INET, ("127.0.0.1", port)), (socket.AF_INET, ("127.0.0.2", port))], None
@@ -181,7 +189,7 @@ def test_a_name_is_looked_up_elsewhere_and_called_back_here() -> None:
     reactor = SelectorReactor(several)
     found: list[tuple[int, OSError | None, int]] = []
 
-    def then(addresses: list[Address], error: OSError | None) -> None:
+    def then(addresses: list[SocketAddress], error: OSError | None) -> None:
         found.append((len(addresses), error, threading.get_ident()))
 
     reactor.resolve("kafka.test", 9092, then)
@@ -198,7 +206,7 @@ def test_the_clock_shows_the_time_of_day_and_does_not_go_back() -> None:
     import time
 
     earliest = time.time() * 1000
-    now_ms = Clock().now_ms
+    now_ms = SteadyClock().now_ms
     shown_now = now_ms()
     assert earliest - 2000 < shown_now < time.time() * 1000 + 2000
     shown = [now_ms() for _ in range(100)]

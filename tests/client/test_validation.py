@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.core.effects import FailureKind
+from kohort.client.core.offset_reset import LATEST
 from kohort.client.errors import AuthorizationFailed, LogTruncation
-from kohort.client.offsets.subscription import LATEST
 from kohort.wire.errors import ErrorCode
 from tests.client.offsets import ORDERS_0, ORDERS_1, World, at
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from kohort import Consumer, TopicPartition
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.coordinator.records import GroupKey, decode_group, decode_key
 from kohort.coordinator.settings import partition_for
 from kohort.wire.errors import ErrorCode
@@ -155,7 +155,7 @@ def generation_of(
     bootstrap_servers: str, group: str, member_id: str, group_instance_id: str | None = None
 ) -> int:
     """No answer to a client tells the generation from outside: only a heartbeat of the right one is accepted."""
-    with Connection(bootstrap_servers) as broker:
+    with BlockingConnection(bootstrap_servers) as broker:
         for generation in range(1, 300):
             beat = HeartbeatRequest(group, generation, member_id, group_instance_id)
             code = ErrorCode(broker.call(beat, version=4).error_code)

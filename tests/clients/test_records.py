@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.records.batch import BatchHeader, iter_batches
 from kohort.wire.records.compression import Compression
 from tests.broker.peer import batch_of, fetch
@@ -22,7 +22,7 @@ VALUES = [Sent(b"value %d" % i * 10, b"key %d" % i) for i in range(50)]
 
 
 def stored_batches(broker: BrokerProcess, topic: str) -> list[BatchHeader]:
-    with Connection(broker.bootstrap_servers) as raw:
+    with BlockingConnection(broker.bootstrap_servers) as raw:
         data = fetch(raw, topic, partition_max_bytes=1 << 24)
     return [header for _, header in iter_batches(memoryview(data.records))]
 

@@ -15,10 +15,9 @@ from kohort.client.group.callbacks import CallbackKind, Callbacks
 from kohort.client.group.coordinator import GroupCoordinator
 from kohort.client.group.heartbeats import Heartbeats
 from kohort.client.group.membership import Membership
-from kohort.client.offsets.commit_queue import CommitQueue
 from kohort.client.offsets.commits import Commits
 from kohort.client.offsets.positions import Positions
-from kohort.client.offsets.subscription import PartitionState, Subscription
+from kohort.client.offsets.subscription import PartitionState, SubscriptionState
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.sim import Broken, run_consumers
 from kohort.sim.faults import Faults
@@ -46,41 +45,41 @@ def nothing_is_committed_before_a_rejoin(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_refused_commit_counts_as_done(patch: pytest.MonkeyPatch) -> None:
-    def done(self: CommitQueue, answer: Answer, commit: Any, *others: Any) -> None:
+    def done(self: Commits, answer: Answer, commit: Any, *others: Any) -> None:
         commit.operation.finish(commit.offsets)
 
-    patch.setattr(CommitQueue, "_refused", done)
+    patch.setattr(Commits, "_refused", done)
 
 
 @mutation
 def a_commit_without_an_answer_counts_as_done(patch: pytest.MonkeyPatch) -> None:
-    def done(self: CommitQueue, commit: Any, error: Any, now_ms: int) -> None:
+    def done(self: Commits, commit: Any, error: Any, now_ms: int) -> None:
         commit.operation.finish(commit.offsets)
 
-    patch.setattr(CommitQueue, "_again", done)
+    patch.setattr(Commits, "_again", done)
 
 
 @mutation
 def commits_are_one_too_far(patch: pytest.MonkeyPatch) -> None:
-    consumed = Subscription.consumed
+    consumed = SubscriptionState.consumed
 
-    def further(self: Subscription) -> dict[TopicPartition, OffsetAndMetadata]:
+    def further(self: SubscriptionState) -> dict[TopicPartition, OffsetAndMetadata]:
         return {p: at._replace(offset=at.offset + 1) for p, at in consumed(self).items()}
 
-    patch.setattr(Subscription, "consumed", further)
+    patch.setattr(SubscriptionState, "consumed", further)
 
 
 @mutation
 def what_is_fetched_is_committed(patch: pytest.MonkeyPatch) -> None:
-    consumed = Subscription.consumed
+    consumed = SubscriptionState.consumed
 
-    def fetched(self: Subscription) -> dict[TopicPartition, OffsetAndMetadata]:
+    def fetched(self: SubscriptionState) -> dict[TopicPartition, OffsetAndMetadata]:
         return {
             p: at._replace(offset=max(at.offset, self.partitions[p].high_watermark))
             for p, at in consumed(self).items()
         }
 
-    patch.setattr(Subscription, "consumed", fetched)
+    patch.setattr(SubscriptionState, "consumed", fetched)
 
 
 @mutation
@@ -96,7 +95,7 @@ def nothing_is_committed_on_close(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def positions_survive_a_rebalance(patch: pytest.MonkeyPatch) -> None:
-    def keep(self: Subscription, partitions: Iterable[TopicPartition]) -> bool:
+    def keep(self: SubscriptionState, partitions: Iterable[TopicPartition]) -> bool:
         memory = KEPT.setdefault(id(self), {})
         memory.update(self.partitions)
         before = self.partitions
@@ -108,7 +107,7 @@ def positions_survive_a_rebalance(patch: pytest.MonkeyPatch) -> None:
         return self.partitions.keys() != before.keys()
 
     KEPT: dict[int, dict[TopicPartition, PartitionState]] = {}
-    patch.setattr(Subscription, "_replace", keep)
+    patch.setattr(SubscriptionState, "_replace", keep)
 
 
 @mutation

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kohort.broker.apis.table import TABLE
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.testing import Kafka
 from kohort.testing.answers import mirrored
 from kohort.wire.compiler.compile import codec
@@ -153,7 +153,7 @@ def test_where_all_are_asked_for_and_only_entries_can_fail_one_entry_does() -> N
 
 def test_a_failed_join_has_no_members(kafka: Kafka) -> None:
     kafka.fail("JoinGroup", with_error="GROUP_AUTHORIZATION_FAILED")
-    with Connection(kafka.bootstrap_servers) as broker:
+    with BlockingConnection(kafka.bootstrap_servers) as broker:
         request = join_group.JoinGroupRequest("g", 10_000, 10_000, protocol_type="consumer")
         answer = broker.call(request, 9)
     assert (answer.error_code, answer.members, answer.generation_id) == (30, [], -1)
@@ -162,7 +162,7 @@ def test_a_failed_join_has_no_members(kafka: Kafka) -> None:
 def test_failed_metadata_still_names_the_broker(kafka: Kafka) -> None:
     kafka.create_topic("orders")
     kafka.fail("Metadata", with_error="LEADER_NOT_AVAILABLE", times=2)
-    with Connection(kafka.bootstrap_servers) as broker:
+    with BlockingConnection(kafka.bootstrap_servers) as broker:
         named = broker.call(metadata.MetadataRequest([metadata.MetadataRequestTopic(name="orders")]), 12)
         everything = broker.call(metadata.MetadataRequest(None), 12)
         healed = broker.call(metadata.MetadataRequest(None), 12)
@@ -182,7 +182,7 @@ def fetch_request(session_id: int, epoch: int, topic: str | None) -> fetch.Fetch
 
 def test_a_failed_fetch_names_the_partitions_that_only_its_session_knows(kafka: Kafka) -> None:
     kafka.produce("orders", ["one"])
-    with Connection(kafka.bootstrap_servers) as broker:
+    with BlockingConnection(kafka.bootstrap_servers) as broker:
         first = broker.call(fetch_request(0, 0, "orders"), 12)
         kafka.fail("Fetch", with_error="OFFSET_OUT_OF_RANGE", topic="orders")
         failed = broker.call(fetch_request(first.session_id, 1, None), 12)
@@ -196,6 +196,6 @@ def test_a_failed_fetch_names_the_partitions_that_only_its_session_knows(kafka: 
 def test_the_error_of_a_fetch_session_is_that_of_the_whole_answer(kafka: Kafka) -> None:
     kafka.produce("orders", ["one"])
     kafka.fail("Fetch", with_error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    with Connection(kafka.bootstrap_servers) as broker:
+    with BlockingConnection(kafka.bootstrap_servers) as broker:
         answer = broker.call(fetch_request(0, 0, "orders"), 12)
     assert (answer.error_code, answer.responses) == (70, [])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.testing import Kafka
 from kohort.testing.waiting import wait_until
 from kohort.wire.errors import ErrorCode
@@ -50,7 +50,7 @@ def produce(*values: bytes, acks: int = -1) -> ProduceRequest:
 def broker(kafka: Kafka) -> Any:
     """A connection to a broker that has the topic `orders` and a coordinator."""
     kafka.create_topic("orders")
-    with Connection(kafka.bootstrap_servers, client_id="app", timeout_s=60) as connection:
+    with BlockingConnection(kafka.bootstrap_servers, client_id="app", timeout_s=60) as connection:
         connection.call(FindCoordinatorRequest("g"), 3)
         yield connection
 
@@ -114,7 +114,7 @@ def test_a_fault_is_for_one_group_or_topic(
 
 def test_a_fault_is_for_one_client(kafka: Kafka, broker: Any) -> None:
     kafka.fail("OffsetCommit", with_error="NOT_COORDINATOR", times=None, client_id="app")
-    with Connection(kafka.bootstrap_servers, client_id="other") as other:
+    with BlockingConnection(kafka.bootstrap_servers, client_id="other") as other:
         assert code_of(other.call(commit(), 8)) is ErrorCode.NONE
     assert code_of(broker.call(commit(), 8)) is ErrorCode.NOT_COORDINATOR
 
@@ -140,7 +140,7 @@ def test_a_delayed_produce_keeps_its_records(kafka: Kafka, broker: Any) -> None:
     """Records are views of a buffer that the next request of any connection overwrites."""
     kafka.delay("Produce", ms=100, times=1)
     broker.send(produce(b"late"), 9)
-    with Connection(kafka.bootstrap_servers) as other:
+    with BlockingConnection(kafka.bootstrap_servers) as other:
         for _ in range(20):
             other.call(produce(b"x" * 100), 9)
     assert broker.receive().responses[0].partition_responses[0].error_code == 0
@@ -159,7 +159,10 @@ def test_a_client_that_leaves_during_a_delay_is_forgotten(kafka: Kafka, broker: 
     server = kafka._broker_thread().server
     for ms in (50, 500, 5_000, 20_000):  # until it is gone before that time is over, on a slow machine too
         began = time.monotonic()
-        with kafka.delay("OffsetCommit", ms=ms) as fault, Connection(kafka.bootstrap_servers) as leaver:
+        with (
+            kafka.delay("OffsetCommit", ms=ms) as fault,
+            BlockingConnection(kafka.bootstrap_servers) as leaver,
+        ):
             leaver.send(commit(f"g{ms}", offset=9), 8)
             fault.wait()
         wait_until(lambda: server.connection_count == 1, 60, lambda: "the broker has not noticed")
@@ -190,7 +193,7 @@ def test_a_disconnect_loses_the_answer_and_perhaps_the_work(
         broker.call(commit(offset=5), 8)
     assert fault.hits == 1
     assert kafka.committed("g", "orders") == ({0: 5} if after_handling else {})
-    with Connection(kafka.bootstrap_servers) as again:
+    with BlockingConnection(kafka.bootstrap_servers) as again:
         assert code_of(again.call(commit(), 8)) is ErrorCode.NONE
 
 
@@ -263,7 +266,7 @@ def test_faults_outlive_a_restart(kafka: Kafka) -> None:
     kafka.create_topic("orders")
     kafka.fail("Metadata", with_error="LEADER_NOT_AVAILABLE")
     kafka.restart()
-    with Connection(kafka.bootstrap_servers) as again:
+    with BlockingConnection(kafka.bootstrap_servers) as again:
         assert again.call(MetadataRequest(None), 12).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 

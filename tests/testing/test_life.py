@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from kohort.client.io.connection import Connection
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.settings import SettingError
 from kohort.testing import Kafka
 from kohort.testing.waiting import wait_until
@@ -30,7 +30,7 @@ def test_it_is_ready_soon() -> None:
 
     def ready_s() -> float:
         began = time.perf_counter()
-        with Kafka() as kafka, Connection(kafka.bootstrap_servers) as client:
+        with Kafka() as kafka, BlockingConnection(kafka.bootstrap_servers) as client:
             client.call(MetadataRequest(None), 12)
             return time.perf_counter() - began
 
@@ -49,13 +49,13 @@ def is_quick(took_s: Callable[[], float], limit_s: float) -> bool:
 def test_a_stopped_broker_refuses_and_comes_back_with_its_data(kafka: Kafka) -> None:
     kafka.produce("orders", ["one"])
     address = kafka.bootstrap_servers
-    client = Connection(address)
+    client = BlockingConnection(address)
     kafka.stop()
     with pytest.raises(ConnectionError):
         client.call(MetadataRequest(None), 12)
     client.close()
     with pytest.raises(ConnectionRefusedError):
-        Connection(address)
+        BlockingConnection(address)
     with pytest.raises(RuntimeError, match="stopped: start"):
         kafka.consume_all("orders")
     with pytest.raises(RuntimeError, match="stopped: start"):
@@ -85,8 +85,8 @@ def while_three_wait(kafka: Kafka, what: Callable[[], None]) -> float:
     protocol = JoinGroupRequestProtocol("range", bytes(10))
     join = JoinGroupRequest(group, 60_000, 60_000, protocol_type="consumer", protocols=[protocol])
     with (
-        Connection(kafka.bootstrap_servers) as one,
-        Connection(kafka.bootstrap_servers) as two,
+        BlockingConnection(kafka.bootstrap_servers) as one,
+        BlockingConnection(kafka.bootstrap_servers) as two,
         kafka.delay("Metadata", ms=600_000) as metadata,
         kafka.delay("Heartbeat", ms=600_000) as heartbeat,
     ):
@@ -94,7 +94,7 @@ def while_three_wait(kafka: Kafka, what: Callable[[], None]) -> float:
         assert one.call(join, 3).error_code == 0
         two.send(join, 3)
         one.send(MetadataRequest(None), 12)
-        with Connection(kafka.bootstrap_servers) as three:
+        with BlockingConnection(kafka.bootstrap_servers) as three:
             three.send(HeartbeatRequest(group, 1, "m"), 4)
             metadata.wait()
             heartbeat.wait()

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.consume.calls import ConsumerCalls, Offsets
+from kohort.client.consume.calls import ConsumerCalls
 from kohort.client.consume.interceptors import Interceptors
 from kohort.client.consume.iteration import Iteration
 from kohort.client.consumer import OBJECTS, OffsetMap, Polled, build_core, with_deserializers
@@ -22,6 +22,7 @@ from kohort.client.group.listener import Listener, RebalanceCallback
 from kohort.client.io.async_engine import AsyncEngine
 from kohort.client.io.driving import deadline_after, run_steps_async
 from kohort.client.io.tls import security_for
+from kohort.client.offsets.offset_requests import Offsets
 from kohort.client.records import Deserializer, K, Record, V
 from kohort.client.types import (
     ByPartition,
@@ -66,8 +67,9 @@ class AsyncConsumer(Generic[K, V]):
         interceptors = Interceptors(objects.get("interceptors", ()))
         self._engine = AsyncEngine(self._config, security=security_for(self._config, objects))
         self._core = build_core(self._config, objects, self._engine)
-        self._calls = ConsumerCalls(self._core, self._engine.now_ms, interceptors)
-        self._calls.obstacle = lambda: self._engine.network.last_error
+        self._calls = ConsumerCalls(
+            self._core, self._engine.now_ms, interceptors, lambda: self._engine.network.last_error
+        )
         self._iteration = Iteration(self._core.subscription)
         self._owner: asyncio.Task[Any] | None = None
         self._depth = 0
@@ -323,7 +325,6 @@ class AsyncConsumer(Generic[K, V]):
 
     async def _take(self, steps: Steps[T], finish: Callable[[T], T] | None = None) -> T:
         """What a deserializer or an interceptor keeps from being returned, by raising, is returned by the next poll."""
-        self._calls.taken_from = {}
         try:
             taken = await self._run(steps)
             return finish(taken) if finish is not None and taken else taken

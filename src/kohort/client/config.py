@@ -8,13 +8,12 @@ An unknown name is an error that names the nearest right one; what of Kafka's se
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kohort.client.core.missing_settings import is_missing
-from kohort.client.offsets.subscription import EARLIEST, LATEST, NO_RESET, Reset
+from kohort.client.core.offset_reset import AutoOffsetResetStrategy, reset_strategy
 from kohort.settings import (
     INT_MAX,
     Kind,
@@ -32,8 +31,6 @@ _log = logging.getLogger("kohort.client.config")
 
 # Settings that are objects, for all clients: an ssl.SSLContext, and a function that gives a token.
 SECURITY_OBJECTS = ("ssl.context", "sasl.oauthbearer.token", "oauth_cb")
-
-_DURATION_UNITS = {"D": 86_400_000, "H": 3_600_000, "M": 60_000, "S": 1_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,13 +246,9 @@ class ConsumerConfig(ClientConfig):
             )
         self.reset()
 
-    def reset(self) -> Reset:
-        """What auto.offset.reset means."""
-        fixed = {"earliest": EARLIEST, "latest": LATEST, "none": NO_RESET}.get(self.auto_offset_reset)
-        if fixed is not None:
-            return fixed
-        _, _, duration = self.auto_offset_reset.partition(":")
-        return Reset(self.auto_offset_reset, None, _duration_ms(duration))
+    def reset(self) -> AutoOffsetResetStrategy:
+        """Returns what auto.offset.reset means."""
+        return reset_strategy(self.auto_offset_reset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,14 +429,3 @@ def _text(name: str, value: object) -> str:
         return said
     # Not the value itself: it may be a password.
     raise SettingError(f"{name} takes a string, a number or a boolean, not {type(value).__name__}")
-
-
-def _duration_ms(text: str) -> int:
-    """An ISO-8601 duration of days, hours, minutes and seconds."""
-    found = re.fullmatch(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", text)
-    if found is None or not any(found.groups()):
-        raise SettingError(
-            f"auto.offset.reset=by_duration:{text}: write the duration as ISO-8601, as in by_duration:PT1H"
-        )
-    parts = zip(found.groups(), _DURATION_UNITS.values(), strict=True)
-    return int(sum(float(number) * unit for number, unit in parts if number))

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kohort.client.config import CONSUMER, SECURITY_OBJECTS, ConsumerConfig, read_config
-from kohort.client.consume.calls import ConsumerCalls, Offsets
+from kohort.client.consume.calls import ConsumerCalls
 from kohort.client.consume.consumer_core import ConsumerCore
 from kohort.client.consume.interceptors import Interceptors
 from kohort.client.consume.iteration import Iteration
@@ -24,6 +24,7 @@ from kohort.client.group.listener import Listener, RebalanceCallback
 from kohort.client.io.driving import deadline_after, run_steps
 from kohort.client.io.engine import Engine
 from kohort.client.io.tls import security_for
+from kohort.client.offsets.offset_requests import Offsets
 from kohort.client.records import Deserializer, K, Record, Records, V
 from kohort.client.types import (
     ByPartition,
@@ -107,8 +108,9 @@ class Consumer(Generic[K, V]):
         interceptors = Interceptors(objects.get("interceptors", ()))
         self._engine = Engine(self._config, security=security_for(self._config, objects))
         self._core = build_core(self._config, objects, self._engine)
-        self._calls = ConsumerCalls(self._core, self._engine.now_ms, interceptors)
-        self._calls.obstacle = lambda: self._engine.network.last_error
+        self._calls = ConsumerCalls(
+            self._core, self._engine.now_ms, interceptors, lambda: self._engine.network.last_error
+        )
         self._iteration = Iteration(self._core.subscription)
         self._owner: dict[str, int] = {}  # the thread inside; setdefault asks and takes in one step
         self._depth = 0
@@ -337,7 +339,6 @@ class Consumer(Generic[K, V]):
 
     def _take(self, steps: Steps[T], finish: Callable[[T], T] | None = None) -> T:
         """What a handler of a signal keeps from being returned, by raising, is returned by the next poll."""
-        self._calls.taken_from = {}
         try:
             taken = self._run(steps)
             return finish(taken) if finish is not None and taken else taken

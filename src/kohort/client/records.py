@@ -286,8 +286,13 @@ class MadeRecords(Records[K, V]):
         return made
 
 
-def make_records(records: Records[Any, Any]) -> tuple[MadeRecords[Any, Any], DeserializationFailed | None]:
-    """All records now; up to the first that cannot be deserialized, with the reason why."""
+def make_records(
+    records: Records[Any, Any],
+    key_deserializer: Deserializer[Any] | None,
+    value_deserializer: Deserializer[Any] | None,
+) -> tuple[MadeRecords[Any, Any], DeserializationFailed | None]:
+    """Makes all records now, up to the first that cannot be deserialized; returns them and the reason why."""
+    records.key_deserializer, records.value_deserializer = key_deserializer, value_deserializer
     made: list[Record[Any, Any]] = []
     try:
         made.extend(records)

@@ -8,12 +8,13 @@ from random import Random
 from typing import TypeVar
 
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.consume.calls import ConsumerCalls, Offsets
+from kohort.client.consume.calls import ConsumerCalls
 from kohort.client.consume.consumer_core import ConsumerCore
 from kohort.client.consume.interceptors import Interceptors
 from kohort.client.core.steps import Steps
 from kohort.client.group.assignors import RebalanceProtocol, load_assignors
 from kohort.client.group.membership import CallbackKind, State
+from kohort.client.offsets.offset_requests import Offsets
 from kohort.client.records import Records
 from kohort.client.types import TopicPartition
 from kohort.sim.brokers import Brokers

@@ -20,10 +20,10 @@ from kohort.client.administer.groups import GroupCalls
 from kohort.client.administer.topics import BROKER, TOPIC, TopicCalls
 from kohort.client.core import arguments
 from kohort.client.core.metadata import Metadata
+from kohort.client.core.offset_reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kohort.client.core.requests import Requests
 from kohort.client.core.steps import Steps
 from kohort.client.errors import WrongArgument
-from kohort.client.offsets.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kohort.client.types import (
     ByPartition,
     OffsetAndMetadata,

@@ -1,1 +1,1 @@
-"""Fetching, handing out, and what each call of a consumer does. Sans-IO."""
+"""Fetches records, hands them out, and says what each call of a consumer does. Does no I/O."""

@@ -1,6 +1,6 @@
-"""What each call of a consumer does, step by step; the blocking and the asyncio consumer share it.
+"""Says what each call of a consumer does, step by step, for the blocking and the asyncio consumer alike.
 
-Nothing here waits or locks: `steps.py` says how the fronts run it.
+Nothing here waits or locks: core/steps.py says how the fronts run it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from typing import Any
 from kohort.client.consume.consumer_core import ConsumerCore
 from kohort.client.consume.interceptors import Interceptors
 from kohort.client.core import arguments
+from kohort.client.core.offset_reset import (
+    EARLIEST,
+    EARLIEST_TIMESTAMP,
+    LATEST,
+    LATEST_TIMESTAMP,
+    AutoOffsetResetStrategy,
+)
 from kohort.client.core.operation import Operation
 from kohort.client.core.steps import Call, Look, Steps, T, Until
 from kohort.client.errors import IllegalState, TimedOut, WrongArgument
 from kohort.client.group.callbacks import Callback, CallbackKind
 from kohort.client.group.listener import Listener as Listener
-from kohort.client.offsets.subscription import (
-    EARLIEST,
-    EARLIEST_TIMESTAMP,
-    LATEST,
-    LATEST_TIMESTAMP,
-    Mode,
-    PartitionState,
-    Position,
-    Reset,
-)
+from kohort.client.offsets.offset_requests import Offsets
+from kohort.client.offsets.subscription import Mode, PartitionState, Position
 from kohort.client.types import (
     ByPartition,
     GroupMetadata,
@@ -39,28 +38,32 @@ from kohort.client.types import (
 
 log = logging.getLogger("kohort.client.consumer")
 
-TURN_MS = 1_000
-"""A poll that waits long looks up so often, to tell the membership that it is still there."""
+POLLED_EVERY_MS = 1_000
+"""How often a poll that waits long tells the membership and the commits that it is still there."""
 
 LOOK = Look()
 
-Offsets = dict[TopicPartition, OffsetAndMetadata]
-
 
 class ConsumerCalls:
+    """The calls of one consumer; each returns its steps."""
+
     def __init__(
-        self, core: ConsumerCore, clock: Callable[[], int], interceptors: Interceptors | None = None
+        self,
+        core: ConsumerCore,
+        clock: Callable[[], int],
+        interceptors: Interceptors | None = None,
+        obstacle: Callable[[], str] = lambda: "",
     ) -> None:
+        """`obstacle` says what the network is struggling with, for the text of a timeout."""
         self.core = core
         self.clock = clock
+        self.obstacle = obstacle
         self.listener = Listener()
         self._telling: Callback | None = None  # what the user's function is being told, while it runs
-        self.taken_from: dict[TopicPartition, tuple[PartitionState, Position | None]] = {}  # by this poll
+        self._taken_from: dict[TopicPartition, tuple[PartitionState, Position | None]] = {}  # by this poll
         self._interceptors = interceptors or Interceptors(())
         self.intercept, self.intercepts = self._interceptors.consumed, self._interceptors.see_records
-        core.commits.on_commit = self._interceptors.committed
-        self.obstacle: Callable[[], str] = lambda: ""
-        """What the network is struggling with, for the text of a timeout."""
+        core.commits.call_on_commit(self._interceptors.committed)
 
     # --- what to read ---------------------------------------------------------------------------------
 
@@ -117,7 +120,7 @@ class ConsumerCalls:
         core.want_metadata(now_ms)
 
     def unsubscribe(self) -> Steps[None]:
-        """Leaves the group, after the callbacks."""
+        """Leaves the group, after the callbacks, and reads nothing any more."""
         core = self.core
         if core.subscription.mode is Mode.ASSIGNED:
             core.commits.commit_before_change(self.clock())
@@ -139,14 +142,18 @@ class ConsumerCalls:
         yield Until(lambda: left.done, deadline_ms)
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Without what the group has given while nobody polled: as for the user, it comes with its callback."""
+        """Returns what is assigned, without what came while nobody polled: the callback tells the user of it first."""
         states = self.core.subscription.partitions.items()
         return frozenset(p for p, state in states if self._telling or not state.assigning)
 
     # --- poll -----------------------------------------------------------------------------------------
 
     def poll(self, deadline_ms: int, take: Callable[[int], T], empty: T) -> Steps[T]:
-        """The six things of one poll; `take(now_ms)` cuts from what is buffered."""
+        """Makes one poll; `take(now_ms)` cuts from what is buffered."""
+        self._taken_from = {}
+        return self._checked_poll(deadline_ms, take, empty)
+
+    def _checked_poll(self, deadline_ms: int, take: Callable[[int], T], empty: T) -> Steps[T]:
         if self.core.subscription.mode is Mode.NONE:
             raise IllegalState(
                 "the consumer reads nothing: call subscribe(topics) or assign(partitions) first"
@@ -169,24 +176,24 @@ class ConsumerCalls:
             if core.has_news:
                 yield from self._callbacks()
                 core.raise_errors()
-                self.taken_from = core.buffered_positions()
+                self._taken_from = core.buffered_positions()
                 taken = take(self.clock())
                 if taken is not None and len(taken):  # type: ignore[arg-type]
-                    return taken  # the front's round sends the next fetches before the caller begins to work
+                    return taken  # the front pumps: the next fetches leave before the caller begins to work
             now_ms = self.clock()
             if now_ms >= deadline_ms:
                 return empty
             settled = not self._rebalance_due()
-            soon_ms = min(deadline_ms, core.commits.next_poll_ms() or deadline_ms, now_ms + TURN_MS)
+            soon_ms = min(deadline_ms, core.commits.next_poll_ms() or deadline_ms, now_ms + POLLED_EVERY_MS)
             yield Until(lambda: core.has_news or self._wants_poll(), soon_ms)
             if settled and self._rebalance_due() and not core.has_news:
                 return empty  # the caller polls again, and the group settles sooner
             self._polled(self.clock())
 
     def give_back(self) -> None:
-        """The poll had taken records, and nobody has got them: the next one returns them."""
+        """Takes back what the last poll has taken, because nobody has got it: the next poll returns it."""
         partitions = self.core.subscription.partitions
-        for partition, (state, position) in self.taken_from.items():
+        for partition, (state, position) in self._taken_from.items():
             if position is not None and partitions.get(partition) is state and state.position != position:
                 state.seek(position)
 
@@ -204,14 +211,14 @@ class ConsumerCalls:
         return membership is not None and self.core.subscription.is_group and membership.rebalance_due
 
     def _callbacks(self) -> Steps[None]:
-        """Runs what is waiting for the user's thread: rebalance callbacks, then those of asynchronous commits."""
+        """Runs what waits for the user's thread: rebalance callbacks, then those of asynchronous commits."""
         core = self.core
         membership = core.membership
         while membership is not None and membership.callback is not None:
             callback, outer = membership.callback, self._telling
             function = self.listener.function(callback.kind)
             if outer is not None and CallbackKind.ASSIGNED not in (outer.kind, callback.kind):
-                function = None  # the user leaves inside of the callback that tells him just this
+                function = None  # the user leaves within the callback that tells them just this
             error: BaseException | None = None
             if function is not None:
                 self._telling = callback
@@ -221,7 +228,7 @@ class ConsumerCalls:
                     error = raised
                 finally:
                     self._telling = outer
-            is_current = membership.callback is callback  # else he left inside of it
+            is_current = membership.callback is callback  # else the user left within it
             if is_current:
                 membership.called_back(error, self.clock())
             if error is not None and not (is_current and isinstance(error, Exception)):
@@ -230,7 +237,7 @@ class ConsumerCalls:
         yield from self._tell_commits()
 
     def _tell_commits(self) -> Steps[None]:
-        """Callbacks of commits and interceptors. If one raises, those after it are the next call's."""
+        """Calls the callbacks of commits and interceptors. If one raises, the next call goes on with the others."""
         while (committed := self.core.commits.take_callback()) is not None:
             yield Call(committed, ())
 
@@ -241,7 +248,7 @@ class ConsumerCalls:
         self.core.positions.seek(arguments.partition(partition), at, self.clock())
         yield from ()
 
-    def seek_to(self, partitions: Iterable[Partitions], reset: Reset) -> Steps[None]:
+    def seek_to(self, partitions: Iterable[Partitions], reset: AutoOffsetResetStrategy) -> Steps[None]:
         subscription = self.core.subscription
         wanted = arguments.partitions(partitions) or subscription.partitions
         for state in [subscription.state(partition) for partition in wanted]:
@@ -259,29 +266,29 @@ class ConsumerCalls:
         core = self.core
         core.subscription.state(wanted)
 
-        def known() -> Position | None:
-            state = core.subscription.state(wanted)
-            return core.subscription.held(wanted) or (state.position if state.has_position else None)
+        def is_settled() -> bool:
+            return core.subscription.user_position(wanted) is not None or core.positions.has_error
 
-        while known() is None:
-            core.subscription.state(wanted).asked_for = True
+        while (found := core.subscription.user_position(wanted)) is None:
+            core.subscription.state(wanted).ask_for_position()
             core.tick(self.clock())
-            if not (yield Until(lambda: known() is not None or core.positions.has_error, deadline_ms)):
+            if not (yield Until(is_settled, deadline_ms)):
                 raise self._timed_out(f"the position of {wanted}", self._is_missing(wanted))
             core.raise_errors()
-        found = known()
-        assert found is not None
         return found.offset
 
     def pause(self, partitions: Iterable[Partitions], paused: bool) -> Steps[None]:
         for state in [self.core.subscription.state(p) for p in arguments.partitions(partitions)]:
-            state.paused = paused
+            if paused:
+                state.pause()
+            else:
+                state.resume()
         yield from ()
 
     # --- commits --------------------------------------------------------------------------------------
 
     def offsets_to_commit(self, offsets: ByPartition[int | OffsetAndMetadata] | None) -> Offsets:
-        """As given, or the positions of all records that were returned."""
+        """Returns what was given, or the positions after all records that were returned."""
         return self.core.subscription.consumed() if offsets is None else arguments.offsets(offsets)
 
     def commit(self, offsets: ByPartition[int | OffsetAndMetadata] | None, deadline_ms: int) -> Steps[None]:
@@ -344,7 +351,7 @@ class ConsumerCalls:
     def lag(
         self, partitions: Iterable[Partitions] | None, deadline_ms: int
     ) -> Steps[dict[TopicPartition, int]]:
-        """How many offsets each assigned partition's position is behind the end of its log, asked now."""
+        """Returns how far each assigned partition's position is behind the end of its log, which is asked now."""
         wanted = arguments.partitions(self.core.subscription.partitions if partitions is None else partitions)
         positions: dict[TopicPartition, int] = {}
         for partition in wanted:
@@ -379,7 +386,7 @@ class ConsumerCalls:
     # --- the end --------------------------------------------------------------------------------------
 
     def close(self, deadline_ms: int) -> Steps[None]:
-        """The last commit (if it commits by itself), the partitions given back, the group left, the sessions ended."""
+        """Commits a last time (if it commits by itself), gives partitions back, leaves the group, ends sessions."""
         core, failed = self.core, list[Exception | None]()
         if core.config.group_id is not None:
             operation = core.commits.commit_on_close(self.clock(), deadline_ms)
@@ -391,7 +398,7 @@ class ConsumerCalls:
                 failed.append(core.membership.take_error())
             except Exception as error:
                 failed.append(error)
-            # What `on_revoked` committed without waiting for it.
+            # This waits for what `on_revoked` committed without waiting for it.
             yield Until(lambda: core.commits.is_idle, deadline_ms)
             failed.append((yield from self._tell_last_commits()))
         core.fetcher.close_sessions(self.clock())
@@ -400,7 +407,7 @@ class ConsumerCalls:
             raise first
 
     def _tell_last_commits(self) -> Steps[Exception | None]:
-        """Nobody calls again: what a callback raises keeps no other one from being called. Returns the first of it."""
+        """Calls all callbacks, whatever they raise, since no call follows; returns the first error."""
         failed: Exception | None = None
         while self.core.commits.has_callbacks:
             try:

@@ -1,7 +1,7 @@
-"""The consumer without I/O: its parts, put together. The fronts and the simulator drive this.
+"""Puts the parts of a consumer together, without I/O; the fronts and the simulator drive it.
 
-Events go in as commands, `tick` and the answers to what was sent; what must follow is in `out`, and in `callback`,
-`has_news` and the operations that commands return.
+Events go in as commands, `tick` and the answers to what was sent. What must follow is in `out`, in `has_news`, in the
+callback of the membership and in the operations that commands return.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kohort.client.group.membership import Membership
 from kohort.client.offsets.commits import Commits
 from kohort.client.offsets.commits import log as commits_log
 from kohort.client.offsets.positions import Positions
-from kohort.client.offsets.subscription import Mode, PartitionState, Position, Subscription
+from kohort.client.offsets.subscription import Mode, PartitionState, Position, SubscriptionState
 from kohort.client.records import Deserializer, Records, make_records
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError
@@ -37,6 +37,8 @@ _REFUSED = {
 
 
 class ConsumerCore:
+    """The parts of one consumer: metadata, coordinator, membership, commits, positions, fetcher."""
+
     def __init__(
         self,
         config: ConsumerConfig,
@@ -45,17 +47,12 @@ class ConsumerCore:
         out: Outbox | None = None,
         metadata: Metadata | None = None,
     ) -> None:
-        """An engine brings its own outbox and metadata, and drives the metadata itself."""
+        """Makes the parts. An engine brings its own outbox and metadata, and drives the metadata itself."""
         self.config = config
         self.out: Outbox = [] if out is None else out
-        self.subscription = Subscription(config.reset())
+        self.subscription = SubscriptionState(config.reset())
         self.metadata = Metadata(self.out, config, jitter) if metadata is None else metadata
         self.coordinator = GroupCoordinator(self.out, config, self.metadata, jitter)
-        self.commits = Commits(
-            self.out, config, self.coordinator, self.subscription, self.metadata, jitter=jitter
-        )
-        self.commits.warn = self._warn_of_coordinator
-        self.metadata.lane_of_look_ups = self.commits.lane_of_look_ups
         self.membership: Membership | None = None
         if config.group_id is not None:
             self.membership = Membership(
@@ -65,10 +62,20 @@ class ConsumerCore:
                 self.subscription,
                 self.metadata,
                 assignors if assignors is not None else load_assignors(["range", "cooperative-sticky"]),
-                self.commits.before_join,
+                lambda now_ms: self.commits.before_join(now_ms),
                 jitter,
             )
-            self.commits.membership = self.membership
+        self.commits = Commits(
+            self.out,
+            config,
+            self.coordinator,
+            self.subscription,
+            self.metadata,
+            self.membership,
+            jitter=jitter,
+            warn=self._warn_of_coordinator,
+        )
+        self.metadata.lane_of_look_ups = self.commits.lane_of_look_ups
         self.positions = Positions(self.out, config, self.subscription, self.metadata, self.commits, jitter)
         self.fetcher = Fetcher(self.out, config, self.subscription, self.metadata, jitter)
         self._deserializers: tuple[Deserializer[Any] | None, Deserializer[Any] | None] = (None, None)
@@ -87,7 +94,7 @@ class ConsumerCore:
     # --- driven from outside ------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Everything that is due, in the order of one poll: group, positions, fetches."""
+        """Does everything that is due, in the order of one poll: group, positions, fetches."""
         self._look_at_cluster(self.metadata.cluster, now_ms)
         self.coordinator.tick(now_ms)
         if self.membership is not None and self.subscription.is_group:
@@ -97,7 +104,7 @@ class ConsumerCore:
         self.fetcher.tick(now_ms)
 
     def tick_background(self, now_ms: int) -> None:
-        """What goes on while the user works and nobody polls: heartbeats."""
+        """Does what must go on while the user works and nobody polls: heartbeats."""
         self.coordinator.tick(now_ms)
         if self.membership is not None:
             self.membership.tick_background(now_ms)
@@ -113,7 +120,7 @@ class ConsumerCore:
 
     @property
     def has_news(self) -> bool:
-        """Whether a poll that waits should look: records, a callback, an error."""
+        """Whether a poll that waits should look: there are records, a callback or an error."""
         membership = self.membership
         return (
             self.fetcher.has_data
@@ -125,7 +132,7 @@ class ConsumerCore:
         )
 
     def raise_errors(self) -> None:
-        """The first thing that went wrong and that was not told yet; a fenced consumer is told every time."""
+        """Raises the first error that was not raised yet; a fenced consumer gets its error every time."""
         if self.commits.fenced is not None:
             raise self.commits.fenced
         if self._topic_error is not None:
@@ -140,7 +147,7 @@ class ConsumerCore:
     # --- records --------------------------------------------------------------------------------------
 
     def deserialize_with(self, key: Deserializer[Any] | None, value: Deserializer[Any] | None) -> None:
-        """From now on `take` gives objects instead of bytes."""
+        """Makes `take` give objects instead of bytes from now on."""
         for kind, function in (("key", key), ("value", value)):
             if function is not None and not callable(function):
                 raise SettingError(
@@ -149,20 +156,22 @@ class ConsumerCore:
         self._deserializers = (key, value)
 
     def buffered_positions(self) -> dict[TopicPartition, tuple[PartitionState, Position | None]]:
-        """Of what `take` may hand out, where it stands now."""
+        """Returns the present positions of the partitions of which `take` may hand out records."""
         states = self.subscription.partitions
         return {p: (state, state.position) for p in self.fetcher.buffered if (state := states.get(p))}
 
     def take(self, max_records: int, now_ms: int) -> dict[TopicPartition, Records[Any, Any]]:
-        """What poll returns. A record that cannot be deserialized stays the next one until the user seeks past it."""
+        """Returns what poll returns.
+
+        A record that cannot be deserialized stays the next one until the user seeks past it.
+        """
         taken = self.fetcher.take(max_records, now_ms)
         if self._deserializers == (None, None):
             return taken
         done: dict[TopicPartition, Records[Any, Any]] = {}
         failures: list[DeserializationFailed] = []
         for partition, records in taken.items():
-            records.key_deserializer, records.value_deserializer = self._deserializers
-            made, failed = make_records(records)
+            made, failed = make_records(records, *self._deserializers)
             if failed is not None:
                 state = self.subscription.partitions[partition]
                 assert state.position is not None
@@ -194,7 +203,10 @@ class ConsumerCore:
                 self.metadata.want(frozenset(), now_ms=now_ms)
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """A pattern that follows another one is matched at once: nothing more of what only the old one meant."""
+        """Subscribes to a pattern.
+
+        If it follows another pattern it is matched at once: topics that only the old one matched are not read any more.
+        """
         knows_all_topics = self.subscription.mode is Mode.PATTERN
         self.subscription.subscribe_pattern(pattern)
         if knows_all_topics:
@@ -208,7 +220,7 @@ class ConsumerCore:
         )
 
     def _look_at_cluster(self, cluster: Cluster, now_ms: int) -> None:
-        """Metadata changed: the pattern may match other topics, leaders may have moved."""
+        """Looks whether metadata has changed: the pattern may match other topics, leaders may have moved."""
         if cluster.version == self._seen:
             return
         self._seen = cluster.version
@@ -219,7 +231,7 @@ class ConsumerCore:
 
 
 def _refused_topics(cluster: Cluster) -> KafkaError | None:
-    """Topics that asking again does not make readable: only the user can do something about them."""
+    """Makes the error for topics that only the user can make readable; None if there are none."""
     for code, words in _REFUSED.items():
         topics = sorted(name for name, error in cluster.errors.items() if error is code)
         if topics:

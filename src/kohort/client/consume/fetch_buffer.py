@@ -1,7 +1,7 @@
-"""What was fetched and not handed out yet: for each partition a chain of answers, decoded when they are reached.
+"""Buffers what was fetched and not handed out yet: a chain of answers per partition, decoded when they are reached.
 
-Where a chain ends is known from the headers of its batches, so the next fetch can be on its way before anything
-is decoded. Partitions take turns: one whose answer is used up goes to the end.
+The headers of the batches say where a chain ends, so the next fetch can be under way before anything is decoded.
+Partitions take turns: one whose answer is used up goes to the end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 
-from kohort.client.offsets.subscription import PartitionState, Position, Subscription
+from kohort.client.offsets.subscription import PartitionState, Position, SubscriptionState
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import BadBatch, ErrorCode
 from kohort.wire.records.batch import COMPRESSION_MASK, FLAGS_AT, HEADER_SIZE, LENGTH_END
@@ -25,17 +25,17 @@ MAX_DECODED = 4 << 20
 should still be in the processor's caches when it is handed out."""
 
 ARROW_DECODED = 768 << 10
-"""The same for Arrow of what is compressed, where each such part is copied before the next is unpacked: about as much
-as a core has in the cache of its own. What is not compressed is not in that cache, and gains nothing by it."""
+"""The same for compressed answers that become Arrow, where each part is copied before the next is unpacked: about as
+much as a core's own cache holds. Answers that are not compressed are not in that cache, and gain nothing by it."""
 
 FIRST_PART = 500
-"""Records decoded at first where no compiled code does it: the first one is not kept waiting for all others."""
+"""Records decoded at first where no compiled code does it: the first record does not wait for all others."""
 
 MAX_ARROW_BYTES = 1 << 30
-"""A column of Arrow holds 2 GiB; after so many bytes no further answer is added to it."""
+"""A column of Arrow holds 2 GiB; after this many bytes no further answer is added to it."""
 
 MAX_ROWS = 1 << 62
-"""As a number of records: all there are."""
+"""A number of records that means: all there are."""
 
 DEFAULT_FETCH_BYTES = 1 << 20  # of max.partition.fetch.bytes
 BULK_FETCH_BYTES = 8 << 20
@@ -47,8 +47,10 @@ _LAST_OFFSET_DELTA_AT = 23
 
 
 def end_of(records: memoryview) -> tuple[int, int] | None:
-    """The offset after the whole batches in `records`, and the leader epoch of the last; None if there is none
-    or the headers make no sense: that is found out when they are decoded."""
+    """Returns the offset after the whole batches in `records`, and the leader epoch of the last.
+
+    None if there is no whole batch, or the headers make no sense: decoding finds that out.
+    """
     pos, end, last = 0, len(records), -1
     while end - pos >= HEADER_SIZE:
         _, length, _, magic = _start_of_batch(records, pos)
@@ -65,7 +67,7 @@ def end_of(records: memoryview) -> tuple[int, int] | None:
 
 
 def _begins_with_a_batch(records: memoryview, pos: int) -> bool:
-    """Whether there is something to decode at `pos`: a whole batch, or what cannot be one."""
+    """Whether there is something to decode at `pos`: a whole batch, or bytes that cannot be one."""
     if len(records) - pos < HEADER_SIZE:
         return False
     _, length, _, magic = _start_of_batch(records, pos)
@@ -74,14 +76,19 @@ def _begins_with_a_batch(records: memoryview, pos: int) -> bool:
 
 @dataclass(slots=True)
 class FetchSize:
-    """How much one partition is asked for: what is set; while that is the default, as much as one poll returns, up to
-    BULK_FETCH_BYTES."""
+    """How many bytes of one partition a fetch asks for.
+
+    This is what the user set. If they left the default, it is as much as one poll returns, up to BULK_FETCH_BYTES.
+    """
 
     configured: int
     wanted: int = 0
     """Records of one poll."""
     record_bytes: int = 0
-    """What one takes in an answer, about."""
+    """About how many bytes a record takes in an answer."""
+
+    def polled(self, max_records: int) -> None:
+        self.wanted = max_records
 
     def arrived(self, size: int, offsets: int) -> None:
         if offsets > 0:
@@ -96,26 +103,26 @@ class FetchSize:
 
 @dataclass(slots=True)
 class Piece:
-    """One partition of one answer."""
+    """The records of one partition in one answer."""
 
     state: PartitionState
     seeks: int
     next_offset: int
-    """Where handing out goes on; the position, while this is the first of its chain."""
+    """Where handing out goes on; it is the position, while this is the first piece of its chain."""
     records: memoryview
-    """What is not decoded yet."""
+    """The bytes that are not decoded yet."""
     aborted: Sequence[tuple[int, int]] | None
-    """None: read_uncommitted. Else producer id and first offset of the transactions to leave out."""
+    """Producer id and first offset of the transactions to leave out; None for read_uncommitted."""
     size: int
     end_offset: int | None
-    """Where the next fetch goes on; None if that cannot be told before decoding."""
+    """Where the next fetch goes on; None if that is not known before decoding."""
     end_epoch: int
     decoded: Decoded | None = None
     row: int = 0
     """How many rows of `decoded` are handed out."""
 
     def cut(self, max_records: int, check_crcs: bool, max_bytes: int = MAX_DECODED) -> Columns | None:
-        """The next records, at most so many; None when there are no more, because of the end or of damage.
+        """Returns the next records, at most `max_records`; None at the end of the answer or at damage.
 
         `next_offset` moves past what is returned, and past everything that is not for users.
         """
@@ -151,7 +158,7 @@ class Piece:
         return rows
 
     def _decode_on(self) -> None:
-        """The decoder stopped in between, at `max_bytes`."""
+        """Goes on behind the place where the decoder stopped, at `max_bytes`."""
         assert self.decoded is not None
         self.records = self.records[self.decoded.bytes_used :]
         self.aborted = self.decoded.aborted
@@ -172,7 +179,7 @@ class Piece:
 
     @property
     def error(self) -> BadBatch | None:
-        """What is wrong with the batch at `next_offset`, once everything before it is handed out."""
+        """The damage of the batch at `next_offset`, once everything before it is handed out."""
         if not self.is_used_up:
             return None
         assert self.decoded is not None
@@ -181,7 +188,7 @@ class Piece:
         return self.decoded.error
 
     def position_after(self, position: Position, columns: Columns | None) -> Position:
-        """The position once `columns` are handed out, as moved by `cut`."""
+        """Returns the position once `columns`, which `cut` returned, are handed out."""
         if self.is_used_up and self.end_epoch >= 0 and self.end_offset == self.next_offset:
             epoch = self.end_epoch
         elif columns is not None and len(columns):
@@ -208,16 +215,17 @@ class FetchBuffer:
         return partition in self._chains
 
     def chain(self, partition: TopicPartition) -> deque[Piece] | None:
-        """None: nothing is buffered; never an empty chain."""
+        """Returns what is buffered of a partition; None if that is nothing, never an empty chain."""
         return self._chains.get(partition)
 
     @property
     def is_compressed(self) -> bool:
-        """Whether what comes next is."""
+        """Whether the batch that comes next is compressed."""
         records = next((chain[0].records for chain in self._chains.values()), memoryview(b""))
         return len(records) > FLAGS_AT and records[FLAGS_AT] & COMPRESSION_MASK != 0
 
-    def turns(self) -> list[TopicPartition]:
+    def order(self) -> list[TopicPartition]:
+        """Returns the partitions in the order of their turns."""
         return list(self._chains)
 
     def add(self, partition: TopicPartition, piece: Piece) -> None:
@@ -225,7 +233,7 @@ class FetchBuffer:
         self.bytes += piece.size
 
     def used_up(self, partition: TopicPartition) -> None:
-        """The first of the chain is done with; the partition's next turn comes after all others'."""
+        """Drops the first piece of a chain; the partition's next turn comes after those of all others."""
         chain = self._chains.pop(partition)
         self.bytes -= chain.popleft().size
         if chain:
@@ -239,19 +247,19 @@ class FetchBuffer:
         self._chains.clear()
         self.bytes = 0
 
-    def drop_late(self, subscription: Subscription) -> list[TopicPartition]:
-        """Drops what was fetched for another position or assignment than the present one; of which partitions."""
+    def drop_late(self, subscription: SubscriptionState) -> list[TopicPartition]:
+        """Drops what was fetched for another position or assignment than the present; returns the partitions."""
         late = [p for p, chain in self._chains.items() if not self._is_current(p, chain[0], subscription)]
         for partition in late:
             self.drop(partition)
         return late
 
-    def _is_current(self, partition: TopicPartition, piece: Piece, subscription: Subscription) -> bool:
+    def _is_current(self, partition: TopicPartition, piece: Piece, subscription: SubscriptionState) -> bool:
         state = piece.state
         return (
             subscription.partitions.get(partition) is state
             and state.seeks == piece.seeks
-            # What a new leader has to say of the position may go for everything after it as well.
+            # If a new leader's log differs at the position, it may differ in everything after it as well.
             and not state.validating
             and state.position is not None
             and state.position.offset == piece.next_offset

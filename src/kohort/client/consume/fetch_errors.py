@@ -1,7 +1,7 @@
-"""What goes wrong with single partitions while fetching: what is tried again and when, what the user is told.
+"""Handles errors of single partitions in fetches: what is tried again and when, what the user is told.
 
-An error for an offset ahead of the user's position is not his business yet: the partition is not asked ahead any more
-(`not_ahead`), and asked again when he gets there.
+An error at an offset ahead of the user's position does not concern them yet: the partition is not read ahead any more,
+and is asked again when the user gets there.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from typing import NamedTuple
 
 from kohort.client.consume.fetch_buffer import FetchBuffer
 from kohort.client.core.backoff import Backoff
-from kohort.client.core.cluster import NO_NODE, Node, PartitionInfo
+from kohort.client.core.cluster import Node, PartitionInfo
 from kohort.client.core.metadata import Metadata
+from kohort.client.core.offset_reset import NO_RESET
 from kohort.client.errors import CorruptRecord, OffsetOutOfRange, error_for
-from kohort.client.offsets.subscription import NO_RESET, PartitionState, Subscription
+from kohort.client.offsets.subscription import PartitionState, SubscriptionState
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.fetch import PartitionData
 
 log = logging.getLogger("kohort.client.fetcher")
 
-# Somebody else leads, or this node does not know yet that it does: metadata will tell.
+# Another node leads, or this node does not know yet that it does: metadata will tell.
 STALE_LEADER = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -45,14 +46,14 @@ STALE_TOPIC = frozenset(
 
 
 class Question(NamedTuple):
-    """What was known of a partition when it was asked for."""
+    """What was known of a partition when the fetch was sent."""
 
     state: PartitionState
     seeks: int
     offset: int
 
-    def is_current(self, partition: TopicPartition, subscription: Subscription) -> bool:
-        """Whether the answer is still of use: no seek, no reset, no other assignment since."""
+    def is_current(self, partition: TopicPartition, subscription: SubscriptionState) -> bool:
+        """Whether the answer is still of use: there was no seek, reset or other assignment since."""
         state = subscription.partitions.get(partition)
         return state is self.state and state.seeks == self.seeks and state.has_position
 
@@ -69,8 +70,10 @@ class Retry:
 
 
 class FetchErrors:
+    """The errors of all partitions of a consumer, and the waits after them."""
+
     def __init__(
-        self, subscription: Subscription, metadata: Metadata, buffer: FetchBuffer, backoff: Backoff
+        self, subscription: SubscriptionState, metadata: Metadata, buffer: FetchBuffer, backoff: Backoff
     ) -> None:
         self._subscription = subscription
         self._metadata = metadata
@@ -80,9 +83,17 @@ class FetchErrors:
         self._of_nodes: list[Exception] = []
         self._of_partitions: dict[TopicPartition, tuple[Question, Exception]] = {}
         self._stopped: dict[TopicPartition, PartitionState] = {}
-        self.not_ahead: set[TopicPartition] = set()
+        self._not_ahead: set[TopicPartition] = set()
 
     # --- waiting ------------------------------------------------------------------------------------------
+
+    def may_read_ahead(self, partition: TopicPartition) -> bool:
+        """Whether the partition may be fetched beyond what is buffered of it."""
+        return partition not in self._not_ahead
+
+    def reached_position(self, partition: TopicPartition) -> None:
+        """Nothing of the partition is buffered any more: the next fetch is at the user's position."""
+        self._not_ahead.discard(partition)
 
     def must_wait(self, partition: TopicPartition, state: PartitionState, info: PartitionInfo | None) -> bool:
         retry = self._retries.get(partition)
@@ -118,7 +129,7 @@ class FetchErrors:
         leaders: tuple[Node, ...],
         now_ms: int,
     ) -> None:
-        """An error code for one partition, in an answer that is not late; `leaders` are nodes it tells of."""
+        """Handles an error code for one partition in an answer that is not late; `leaders` are nodes it names."""
         # As it was when we asked: if the answer itself names a new leader, that one is asked at once.
         info = self._metadata.cluster.partition(partition)
         code, is_ahead = data.error_code, partition in self._buffer
@@ -130,30 +141,30 @@ class FetchErrors:
             log.info(
                 "%s: replica %d has no offset %d, asking the leader", partition, node_id, question.offset
             )
-            question.state.preferred_replica = NO_NODE
+            question.state.prefer_leader()
             return
         else:
             self._tell(node_id, partition, code, question)
         if is_ahead:
-            self.not_ahead.add(partition)
+            self._not_ahead.add(partition)
         elif question.is_current(partition, self._subscription):
             self._wait(partition, question.seeks, info, now_ms)
 
     def _stale(
         self, partition: TopicPartition, data: PartitionData, state: PartitionState, leaders: tuple[Node, ...]
     ) -> None:
-        """Our metadata is not the broker's; the answer may already say who leads (KIP-951)."""
+        """Renews metadata that is older than the broker's; the answer may already name the leader (KIP-951)."""
         code, leader = data.error_code, data.current_leader
         level = logging.WARNING if code in STALE_TOPIC else logging.DEBUG
         log.log(level, "%s: %s, asking for metadata", partition, name(code))
-        state.preferred_replica = NO_NODE
+        state.prefer_leader()
         self._metadata.request_update(f"{name(code)} for {partition}")
         moved = code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
         if moved and leader.leader_id >= 0 and leader.leader_epoch >= 0:
             self._metadata.update_leader(partition, leader.leader_id, leader.leader_epoch, leaders)
 
     def _tell(self, node_id: int, partition: TopicPartition, code: int, question: Question) -> None:
-        """What concerns the user: he is told, or his settings say what to do."""
+        """Handles what concerns the user: they are told, or their settings say what to do."""
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(partition, question)
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -175,13 +186,13 @@ class FetchErrors:
         self._of_partitions[partition] = question, OffsetOutOfRange(words, {partition: question.offset})
 
     def stop(self, partition: TopicPartition, state: PartitionState, offset: int, why: str) -> None:
-        """Nothing more of the partition until a seek; the others go on."""
+        """Reads nothing more of the partition until a seek; the other partitions go on."""
         words = f"{partition} cannot be read at offset {offset}: {why}. Seek past it to go on"
         log.error("%s", words)
-        state.error = CorruptRecord(words, partition, offset)
+        state.stop(CorruptRecord(words, partition, offset))
         self._stopped[partition] = state
         self._buffer.drop(partition)
-        self.not_ahead.discard(partition)
+        self.reached_position(partition)
 
     # --- what poll raises -------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227), the client's half: a broker remembers what we read, so that we name only what changed.
+"""The client's half of fetch sessions (KIP-227): a broker remembers what is read, so that a fetch names only changes.
 
-One `FetchSession` per node. `plan` says what to send for what is wanted now, `accept` looks at the answer: whether it
-fits what was asked, and how the session goes on. Whatever does not fit ends in a full fetch, which begins a new one.
+There is one `FetchSession` per node. `plan` says what to send for what is wanted now. `accept` checks whether the
+answer fits what was asked, and says how the session goes on. If it does not fit, a full fetch begins a new session.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ FIRST_VERSION = 4
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
-class Asked(NamedTuple):
-    """What is asked of one partition; equal to what the session holds: it need not be said again."""
+class AskedPartition(NamedTuple):
+    """What is asked of one partition; if it equals what the session holds, it need not be said again."""
 
     topic_id: bytes
     fetch_offset: int
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
 Forgotten = tuple[TopicPartition, bytes]
 """A partition that leaves a session, with the topic id it had there."""
 
-# A full fetch at once sets these right.
+# A full fetch, sent at once, sets these right.
 LOST_SESSION = frozenset({
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
@@ -59,11 +59,11 @@ class FetchPlan:
 
     session_id: int
     session_epoch: int
-    to_send: Mapping[TopicPartition, Asked]
-    partitions: Mapping[TopicPartition, Asked]
+    to_send: Mapping[TopicPartition, AskedPartition]
+    partitions: Mapping[TopicPartition, AskedPartition]
     forgotten: tuple[Forgotten, ...] = ()
     replaced: tuple[Forgotten, ...] = ()
-    """Topics that were deleted and made again: with topic ids, the old ones are to be forgotten."""
+    """Partitions of topics that were deleted and made again: with topic ids, the old ones are to be forgotten."""
     uses_topic_ids: bool = True
     """False: a topic without a known id is among them, so no version with topic ids can be used."""
 
@@ -86,16 +86,18 @@ class FetchPlan:
 
 @dataclass(slots=True)
 class FetchSession:
+    """The session with one node: what it holds, and the epoch of the next fetch."""
+
     node_id: int
     session_id: int = NO_SESSION
     epoch: int = INITIAL_EPOCH
-    partitions: dict[TopicPartition, Asked] = field(default_factory=dict)
+    partitions: dict[TopicPartition, AskedPartition] = field(default_factory=dict)
     uses_topic_ids: bool = True
 
     # --- asking -----------------------------------------------------------------------------------------
 
-    def plan(self, wanted: Mapping[TopicPartition, Asked]) -> FetchPlan:
-        """What to send to read `wanted`, and nothing else, from now on; the order is the broker's order."""
+    def plan(self, wanted: Mapping[TopicPartition, AskedPartition]) -> FetchPlan:
+        """Returns what to send to read `wanted`, and nothing else, from now on; the broker keeps its order."""
         uses_topic_ids = all(asked.topic_id != ZERO_UUID for asked in wanted.values())
         if uses_topic_ids != self.uses_topic_ids and self.epoch != INITIAL_EPOCH:
             log.debug("node %d: names and topic ids cannot be mixed, a new session begins", self.node_id)
@@ -108,7 +110,7 @@ class FetchSession:
             )
         return self._incremental(wanted)
 
-    def _incremental(self, wanted: Mapping[TopicPartition, Asked]) -> FetchPlan:
+    def _incremental(self, wanted: Mapping[TopicPartition, AskedPartition]) -> FetchPlan:
         before = self.partitions
         replaced = tuple(
             (partition, before[partition].topic_id)
@@ -125,7 +127,7 @@ class FetchSession:
         )
 
     def close(self) -> FetchPlan | None:
-        """The last fetch of a session, which frees it on the broker; None if there is no session."""
+        """Returns the last fetch of the session, which frees it on the broker; None if there is no session."""
         if self.session_id == NO_SESSION:
             return None
         plan = FetchPlan(self.session_id, FINAL_EPOCH, {}, {})
@@ -133,7 +135,7 @@ class FetchSession:
         return plan
 
     def begin_again(self) -> None:
-        """The next fetch is a full one; the broker is told which session it replaces."""
+        """Makes the next fetch a full one; the broker is told which session it replaces."""
         self.epoch = INITIAL_EPOCH
 
     # --- answered -----------------------------------------------------------------------------------------
@@ -141,7 +143,7 @@ class FetchSession:
     def accept(
         self, plan: FetchPlan, response: FetchResponse, version: int
     ) -> dict[TopicPartition, PartitionData] | None:
-        """What the answer says of each partition it names; None if it cannot be used."""
+        """Returns what the answer says of each partition it names; None if it cannot be used."""
         if response.error_code != ErrorCode.NONE:
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self.session_id = NO_SESSION
@@ -179,7 +181,7 @@ class FetchSession:
 def _by_partition(
     plan: FetchPlan, response: FetchResponse, version: int
 ) -> tuple[dict[TopicPartition, PartitionData], int]:
-    """The answer by partition, and how many of it were never asked for."""
+    """Returns the answer by partition, and the number of partitions in it that were never asked for."""
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     names = {asked.topic_id: partition.topic for partition, asked in plan.partitions.items()} if by_id else {}
     found: dict[TopicPartition, PartitionData] = {}
@@ -199,7 +201,7 @@ def _by_partition(
 
 
 def fetch_request(plan: FetchPlan, config: ConsumerConfig, version: int) -> FetchRequest:
-    """The plan in the version that the node speaks."""
+    """Builds the request of a plan in the version that the node speaks."""
     if version < FIRST_VERSION:
         raise ValueError(f"Fetch v{version} has no record batches; v{FIRST_VERSION} or later is needed")
     replaced = plan.replaced if version >= FIRST_VERSION_WITH_TOPIC_IDS else ()
@@ -216,8 +218,8 @@ def fetch_request(plan: FetchPlan, config: ConsumerConfig, version: int) -> Fetc
     )
 
 
-def _topics(to_send: Mapping[TopicPartition, Asked]) -> list[FetchTopic]:
-    """In the given order, which decides who comes first if there is more than fits: a topic may come twice."""
+def _topics(to_send: Mapping[TopicPartition, AskedPartition]) -> list[FetchTopic]:
+    """Keeps the given order, which decides what comes first if there is more than fits: a topic may come twice."""
     topics: list[FetchTopic] = []
     for partition, asked in to_send.items():
         if not topics or topics[-1].topic != partition.topic:

@@ -1,11 +1,11 @@
-"""Reads the assigned partitions: fetches go out as soon as there is room, records are handed out by `take`.
+"""Fetches the assigned partitions ahead of the user, and hands out their records with `take`.
 
 Each node has at most one fetch under way. A partition may have one answer buffered and the next under way from where
-that one ends, so that the broker works while the user does. A node is not asked while one of its partitions has no
-room: a fetch without that partition would keep the connection in a long poll when there is room again.
+that one ends, so that the broker works while the user does. A node is not asked while the buffer of one of its
+partitions is full: a fetch without that partition would keep the connection in a long poll when there is room again.
 
-Positions move only in `take`. An answer to a question from before a seek, a reset or a change of assignment is
-dropped: `PartitionState.seeks` and the state object itself are compared with those of the time of asking.
+Positions advance only in `take`. An answer to a question from before a seek, a reset or a change of assignment is
+dropped: `PartitionState.seeks` and the state object itself are compared with those at the time of asking.
 """
 
 from __future__ import annotations
@@ -29,13 +29,19 @@ from kohort.client.consume.fetch_buffer import (
     end_of,
 )
 from kohort.client.consume.fetch_errors import FetchErrors, Question, name
-from kohort.client.consume.fetch_session import LOST_SESSION, Asked, FetchPlan, FetchSession, fetch_request
+from kohort.client.consume.fetch_session import (
+    LOST_SESSION,
+    AskedPartition,
+    FetchPlan,
+    FetchSession,
+    fetch_request,
+)
 from kohort.client.core.backoff import Backoff, Jitter
 from kohort.client.core.cluster import NO_NODE, Node, PartitionInfo
 from kohort.client.core.effects import Answer, Failure, FailureKind, Outbox, Send, ignore_answer
 from kohort.client.core.metadata import Metadata
 from kohort.client.errors import error_for_failure
-from kohort.client.offsets.subscription import PartitionState, Subscription
+from kohort.client.offsets.subscription import PartitionState, SubscriptionState
 from kohort.client.records import Records
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
@@ -56,30 +62,32 @@ class Fetch:
 
 @dataclass(slots=True)
 class FetchNode:
-    """What there is to know of a node that is fetched from."""
+    """A node that is fetched from."""
 
     session: FetchSession
     under_way: Fetch | None = None
     failures: int = 0
     retry_at_ms: int = 0
-    """0: at once."""
+    """0 means at once."""
 
 
 @dataclass(slots=True)
 class _Round:
-    """What one tick collects."""
+    """What one tick collects: whom to ask for what."""
 
-    wanted: dict[int, dict[TopicPartition, Asked]] = field(default_factory=dict)
+    wanted: dict[int, dict[TopicPartition, AskedPartition]] = field(default_factory=dict)
     closed: set[int] = field(default_factory=set)
-    """Nodes that must not be asked now: busy, or a partition of theirs has no room."""
+    """Nodes that must not be asked now: they are busy, or the buffer of one of their partitions is full."""
 
 
 class Fetcher:
+    """A part with the purpose "fetcher."."""
+
     def __init__(
         self,
         out: Outbox,
         config: ConsumerConfig,
-        subscription: Subscription,
+        subscription: SubscriptionState,
         metadata: Metadata,
         jitter: Jitter,
     ) -> None:
@@ -102,7 +110,7 @@ class Fetcher:
     # --- asking -----------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Sends a fetch to each node that has none under way and whose partitions all have room."""
+        """Sends a fetch to each node that has none under way and whose partitions may all be asked for more."""
         if self._closed:
             return
         self._drop_late()
@@ -134,18 +142,18 @@ class Fetcher:
         if offset is None:
             now.closed.add(node_id)
             return
-        asked = Asked(self._topic_id(partition), offset, info.leader_epoch, self._size.to_ask)
+        asked = AskedPartition(self._topic_id(partition), offset, info.leader_epoch, self._size.to_ask)
         now.wanted.setdefault(node_id, {})[partition] = asked
 
     def _next_offset(self, partition: TopicPartition, state: PartitionState) -> int | None:
-        """Where to read on; None while the partition has no room for more."""
+        """Returns the offset to fetch from; None while the buffer of the partition is full."""
         chain = self._buffer.chain(partition)
         if chain is None:
             assert state.position is not None
             return state.position.offset
         if (
             len(chain) >= MAX_CHAIN
-            or partition in self._errors.not_ahead
+            or not self._errors.may_read_ahead(partition)
             or self._buffer.bytes >= self._config.fetch_max_bytes
         ):
             return None
@@ -154,7 +162,7 @@ class Fetcher:
     def _node_for(
         self, partition: TopicPartition, state: PartitionState, info: PartitionInfo | None, now_ms: int
     ) -> int:
-        """The replica to read from, NO_NODE while there is none: the preferred one (KIP-392), else the leader."""
+        """Returns the replica to read from: the preferred one (KIP-392), else the leader, NO_NODE if there is none."""
         if info is None or info.leader_id == NO_NODE or self._metadata.node(info.leader_id) is None:
             self._metadata.request_update(f"no leader is known of {partition}, which is to be read")
             return NO_NODE
@@ -170,15 +178,15 @@ class Fetcher:
             self._metadata.request_update(f"the preferred replica {preferred} of {partition} is offline")
         else:
             return preferred
-        state.preferred_replica = NO_NODE
+        state.prefer_leader()
         return info.leader_id
 
     def _topic_id(self, partition: TopicPartition) -> bytes:
         topic = self._metadata.cluster.topics.get(partition.topic)
         return topic.topic_id if topic is not None else ZERO_UUID
 
-    def _send(self, node_id: int, wanted: dict[TopicPartition, Asked]) -> None:
-        # Who got something last comes last: what fits into one answer is given in this order.
+    def _send(self, node_id: int, wanted: dict[TopicPartition, AskedPartition]) -> None:
+        # The partition that was served last comes last: an answer is filled in this order.
         served = self._served
         order = sorted(wanted, key=lambda partition: served.get(partition, 0))
         node = self._nodes.setdefault(node_id, FetchNode(FetchSession(node_id)))
@@ -249,13 +257,13 @@ class Fetcher:
         log.log(level, "node %d: fetching failed (%s %s)", node_id, failure.kind.value, failure.message)
         for question in fetch.questions.values():
             if question.state.preferred_replica == node_id:
-                question.state.preferred_replica = NO_NODE
+                question.state.prefer_leader()
         self._metadata.request_update(f"a fetch from node {node_id} failed: {failure.kind.value}")
         if not failure.is_retriable and failure.kind is not FailureKind.BAD_ANSWER:
             self._errors.add(error_for_failure(failure, f"reading from node {node_id}"))
 
     def _refused(self, node: FetchNode, response: FetchResponse, now_ms: int) -> None:
-        """The whole answer is of no use; the session has seen to it that the next fetch is a full one."""
+        """Handles an answer that is of no use; the session has made the next fetch a full one."""
         node.failures += 1
         if response.error_code:
             log.info("node %d: %s, a full fetch follows", node.session.node_id, name(response.error_code))
@@ -301,7 +309,7 @@ class Fetcher:
         self._buffer.add(partition, piece)
 
     def _expected(self, partition: TopicPartition, state: PartitionState) -> int | None:
-        """The offset that an answer must begin with to be of use."""
+        """Returns the offset that an answer must begin with to be of use."""
         chain = self._buffer.chain(partition)
         if chain is not None:
             return chain[-1].end_offset
@@ -310,26 +318,25 @@ class Fetcher:
     def _learn(
         self, partition: TopicPartition, state: PartitionState, data: PartitionData, now_ms: int
     ) -> None:
-        if data.high_watermark >= 0:
-            state.high_watermark, state.end_offset_known_ms = data.high_watermark, now_ms
-        if data.log_start_offset >= 0:
-            state.log_start_offset = data.log_start_offset
-        if data.last_stable_offset >= 0:
-            state.last_stable_offset = data.last_stable_offset
+        state.learn_offsets(
+            now_ms,
+            high_watermark=data.high_watermark,
+            log_start_offset=data.log_start_offset,
+            last_stable_offset=data.last_stable_offset,
+        )
         if data.preferred_read_replica >= 0 and data.preferred_read_replica != state.preferred_replica:
             log.info("%s: reading from replica %d from now on", partition, data.preferred_read_replica)
-            state.preferred_replica = data.preferred_read_replica
-            state.preferred_until_ms = now_ms + self._config.metadata_max_age_ms
+            state.prefer_replica(data.preferred_read_replica, now_ms + self._config.metadata_max_age_ms)
 
     # --- errors ---------------------------------------------------------------------------------------------
 
     @property
     def has_error(self) -> bool:
-        """Whether `take_error` has something to tell."""
+        """Whether `take_error` returns an error."""
         return self._errors.has_error
 
     def take_error(self) -> Exception | None:
-        """What poll must raise: most errors once, a corrupt batch every time until a seek (unless it is paused)."""
+        """Returns what poll must raise: most errors once, a corrupt batch until a seek (unless it is paused)."""
         return self._errors.take()
 
     # --- handing out ------------------------------------------------------------------------------------------
@@ -345,11 +352,11 @@ class Fetcher:
         return self._buffer.bytes
 
     def take(self, max_records: int, now_ms: int) -> dict[TopicPartition, Records]:
-        """The next records of the partitions in turn, at most so many; positions move past them.
+        """Returns the next records of the partitions in turn, at most `max_records`; positions advance past them.
 
-        Damage is found here: what comes before it is returned, `take_error` tells the rest.
+        Damage is found here: what comes before it is returned, and `take_error` returns the rest.
         """
-        self._size.wanted = max_records
+        self._size.polled(max_records)
         return {
             partition: Records(partition.topic, partition.partition, columns, next_offset)
             for partition, columns, next_offset in self._take(max_records)
@@ -363,22 +370,23 @@ class Fetcher:
         *,
         binary_view: bool = False,
     ) -> Any:
-        """The same as one pyarrow.RecordBatch, without an object per record; None if there is nothing.
+        """Returns the next records as one pyarrow.RecordBatch, without an object per record; None if there are none.
 
-        `max_records` None: all that is buffered. ValueError for a column that records do not have.
+        `max_records=None` means all that is buffered. Raises ValueError for a column that records do not have.
         """
         from kohort.wire.records.arrow_rows import ArrowRows
 
-        # Before anything is taken: a mistake in a name costs no records.
+        # This comes before anything is taken: a wrong name of a column costs no records.
         early = self._buffer.is_compressed
         rows = ArrowRows(columns, binary_view=binary_view, early=early, expected=self._arrow_bytes)
-        most = self._size.wanted = MAX_ROWS if max_records is None else max_records
+        most = MAX_ROWS if max_records is None else max_records
+        self._size.polled(most)
         before = -1
         while before < rows.count and rows.size < MAX_ARROW_BYTES:
             before = rows.count
             for partition, part, _ in self._take(most - before, ARROW_DECODED if early else MAX_DECODED):
                 rows.add(partition.topic, partition.partition, part)
-                del part  # the memory that it was unpacked to is for the next
+                del part  # the next part is unpacked into its memory
                 if rows.size >= MAX_ARROW_BYTES:
                     break
         self._arrow_bytes = rows.size
@@ -387,9 +395,9 @@ class Fetcher:
     def _take(
         self, max_records: int, max_decoded: int = MAX_DECODED
     ) -> Iterator[tuple[TopicPartition, Columns, int]]:
-        """From each partition in turn what is decoded at once; and where its position is after that."""
+        """Yields, for each partition in turn, what is decoded at once, and the position after it."""
         self._drop_late()
-        for partition in self._buffer.turns():
+        for partition in self._buffer.order():
             state = self._subscription.partitions[partition]
             while max_records > 0 and self._subscription.is_fetchable(partition):
                 chain = self._buffer.chain(partition)
@@ -406,23 +414,23 @@ class Fetcher:
     def _cut(
         self, partition: TopicPartition, state: PartitionState, piece: Piece, max_records: int, decoded: int
     ) -> Columns | None:
-        """Records of one answer, with the position moved; None if it had no more, and then it is gone."""
+        """Returns records of one answer and advances the position; None if it had no more, and then drops it."""
         assert state.position is not None
         columns = piece.cut(max_records, self._config.check_crcs, decoded)
-        state.position = piece.position_after(state.position, columns)
+        state.advance(piece.position_after(state.position, columns))
         error = piece.error
         if error is not None:
             self._errors.stop(partition, state, piece.next_offset, error.message)
         elif piece.is_used_up:
             self._buffer.used_up(partition)
             if partition not in self._buffer:
-                self._errors.not_ahead.discard(partition)
+                self._errors.reached_position(partition)
         return columns
 
     def _drop_late(self) -> None:
         for partition in self._buffer.drop_late(self._subscription):
             log.debug("%s: what was buffered is not wanted any more", partition)
-            self._errors.not_ahead.discard(partition)
+            self._errors.reached_position(partition)
 
     # --- the end ------------------------------------------------------------------------------------------------
 

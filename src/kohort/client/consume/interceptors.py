@@ -1,4 +1,4 @@
-"""A consumer's interceptors: objects of the user's that see what is polled and what is committed. Sans-IO."""
+"""Calls a consumer's interceptors: objects of the user that see what is polled and what is committed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ log = logging.getLogger("kohort.client.consumer")
 
 
 class Interceptors:
-    """All three methods are optional: `on_consume(records)`, `on_commit(offsets)`, `close()`. What they raise is
-    logged, and keeps nobody from going on."""
+    """The interceptors of one consumer, in their order.
+
+    Their three methods are optional: `on_consume(records)`, `on_commit(offsets)`, `close()`. What they raise is logged
+    and stops nothing.
+    """
 
     def __init__(self, given: Sequence[Any]) -> None:
         if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
@@ -30,7 +33,7 @@ class Interceptors:
         return bool(self._on_consume)
 
     def consumed(self, taken: Any) -> Any:
-        """What `poll` returns: each interceptor gets what the one before it made of the records."""
+        """Returns what `poll` shall return: each interceptor gets what the one before it made of the records."""
         for on_consume in self._on_consume:
             try:
                 taken = on_consume(taken)
@@ -46,7 +49,7 @@ class Interceptors:
                 log.exception("an interceptor's on_commit failed")
 
     def close(self) -> None:
-        """Once, when the consumer has nothing more to tell them."""
+        """Closes them, once, when the consumer has nothing more to tell them."""
         for close in self._on_close:
             try:
                 close()

@@ -1,11 +1,11 @@
-"""`for record in consumer`: records one by one, while positions and commits stay true to what was given out."""
+"""Gives records one by one (`for record in consumer`), and keeps positions and commits true to what was given out."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import Any
 
-from kohort.client.offsets.subscription import Position, Subscription
+from kohort.client.offsets.subscription import Position, SubscriptionState
 from kohort.client.records import Record, Records
 from kohort.client.types import TopicPartition
 
@@ -13,12 +13,15 @@ Polled = dict[TopicPartition, Records[Any, Any]]
 
 
 class Iteration:
-    """A poll moves the positions behind everything that it returned. While an iteration has not given all of that out,
-    `subscription.held` tells commits and `position` where it really stands; if it ends early, it is sought back to."""
+    """An iteration over the records of a consumer.
 
-    def __init__(self, subscription: Subscription) -> None:
+    A poll moves the positions behind everything that it returned. While the iteration has not given all of that out, it
+    tells the subscription where it really stands; if it ends early, it seeks back to there.
+    """
+
+    def __init__(self, subscription: SubscriptionState) -> None:
         self._subscription = subscription
-        subscription.held = self.held
+        subscription.follow_iteration(self.stands_at)
         self._waiting: Polled = {}
         self._last: Record[Any, Any] | None = None
 
@@ -27,7 +30,7 @@ class Iteration:
         try:
             while True:
                 polled = poll()
-                self._waiting = polled  # at once: from here on nothing is lost by a Ctrl-C
+                self._waiting = polled  # at once: from here on Ctrl-C loses nothing
                 yield from self._give(polled)
         finally:
             self.end()
@@ -50,18 +53,19 @@ class Iteration:
         for partition, records in polled.items():
             for record in records:
                 if partition not in waiting:
-                    break  # sought away from
+                    break  # the user has sought elsewhere
                 self._last = record
                 yield record
             self._last = None
             waiting.pop(partition, None)
 
     def drop(self, *partitions: TopicPartition) -> None:
-        """The user chose another place in these (or in all): what was polled of them is not given out any more."""
+        """Gives out no more of these partitions (or of any): the user chose another place in them."""
         for partition in partitions or tuple(self._waiting):
             self._waiting.pop(partition, None)
 
-    def held(self, partition: TopicPartition) -> Position | None:
+    def stands_at(self, partition: TopicPartition) -> Position | None:
+        """Returns the position after what was given out; None if nothing of the partition is held back."""
         records = self._waiting.get(partition)
         if records is None:
             return None
@@ -69,13 +73,13 @@ class Iteration:
         if last is None or (last.topic, last.partition) != partition:
             return Position(records[0].offset)
         if last.offset == records[-1].offset:
-            return None  # all is given out: the position behind the poll is right
+            return None  # everything is given out: the position behind the poll is right
         return Position(last.offset + 1, -1 if last.leader_epoch is None else last.leader_epoch)
 
     def end(self) -> None:
-        """Goes back to what was not given out."""
+        """Seeks back to what was not given out."""
         for partition in list(self._waiting):
-            at = self.held(partition)
+            at = self.stands_at(partition)
             state = self._subscription.partitions.get(partition)
             if at is not None and state is not None and state.position is not None:
                 leader = state.position

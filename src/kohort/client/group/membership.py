@@ -32,7 +32,7 @@ from kohort.client.group.heartbeats import Heartbeats
 from kohort.client.group.leadership import Election, Snapshot, difference, snapshot
 from kohort.client.group.membership_state import NO_GENERATION, TRANSITIONS, UNDER_WAY, State
 from kohort.client.group.membership_words import seconds
-from kohort.client.offsets.subscription import Mode, Subscription
+from kohort.client.offsets.subscription import Mode, SubscriptionState
 from kohort.client.types import GroupMetadata, TopicPartition
 
 __all__ = ["Callback", "CallbackKind", "Membership", "State", "TRANSITIONS"]
@@ -48,7 +48,7 @@ class Membership:
         out: Outbox,
         config: ConsumerConfig,
         coordinator: GroupCoordinator,
-        subscription: Subscription,
+        subscription: SubscriptionState,
         metadata: Metadata,
         assignors: Sequence[Assignor],
         before_join: Callable[[int], bool],

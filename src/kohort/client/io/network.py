@@ -19,7 +19,13 @@ from kohort.client.core.backoff import Backoff, Jitter
 from kohort.client.core.complaints import AWAY_EVERY_MS, Lasting
 from kohort.client.core.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Send
 from kohort.client.core.metadata import Metadata
-from kohort.client.io.node_connection import Hooks, NodeConnection, Request, State, Versions
+from kohort.client.io.node_connection import (
+    ConnectionState,
+    Hooks,
+    InFlightRequest,
+    NodeConnection,
+    VersionRanges,
+)
 from kohort.client.io.reactor import Reactor
 from kohort.client.io.tls import security_for
 from kohort.client.io.transport import Security
@@ -39,8 +45,10 @@ class Peer:
     host: str
     port: int
     connections: dict[Lane, NodeConnection] = field(default_factory=dict)
-    waiting: dict[Lane, deque[Request]] = field(default_factory=lambda: {lane: deque() for lane in Lane})
-    versions: Versions = field(default_factory=dict)
+    waiting: dict[Lane, deque[InFlightRequest]] = field(
+        default_factory=lambda: {lane: deque() for lane in Lane}
+    )
+    versions: VersionRanges = field(default_factory=dict)
     failures: int = 0
     retry_ms: int = 0
     throttled_until_ms: int = 0
@@ -61,7 +69,7 @@ class Peer:
         connection = self.connections.get(lane)
         return (
             connection is not None
-            and connection.state is State.READY
+            and connection.state is ConnectionState.READY
             and now_ms >= self.throttled_until_ms
             and (connection.expires_ms is None or now_ms < connection.expires_ms)
         )
@@ -101,9 +109,9 @@ class Network:
     def submit(self, send: Send, done: Callable[[Answer], None]) -> None:
         """Sends it now or as soon as its node can be reached; `done` gets its one Answer, perhaps at once."""
         now_ms = self._reactor.now_ms()
-        self._route(Request(send, done, now_ms + send.timeout_ms), now_ms)
+        self._route(InFlightRequest(send, done, now_ms + send.timeout_ms), now_ms)
 
-    def _route(self, request: Request, now_ms: int) -> None:
+    def _route(self, request: InFlightRequest, now_ms: int) -> None:
         send = request.send
         assert send is not None
         if self._closed:
@@ -192,7 +200,7 @@ class Network:
         while waiting and peer.is_ready(lane, now_ms):
             peer.connections[lane].take(waiting.popleft(), now_ms)
 
-    def _on_answered(self, connection: NodeConnection, request: Request, response: Any) -> None:
+    def _on_answered(self, connection: NodeConnection, request: InFlightRequest, response: Any) -> None:
         now_ms = self._reactor.now_ms()
         connection.used_ms = now_ms
         throttle_ms = getattr(response, "throttle_time_ms", 0)
@@ -203,7 +211,9 @@ class Network:
         if connection in self._retiring and not connection.in_flight:
             connection.close(Failure(FailureKind.DISCONNECTED, "its session has ended"))
 
-    def _on_closed(self, connection: NodeConnection, failure: Failure, requests: list[Request]) -> None:
+    def _on_closed(
+        self, connection: NodeConnection, failure: Failure, requests: list[InFlightRequest]
+    ) -> None:
         self.changes += 1
         if connection in self._retiring:
             self._retiring.remove(connection)
@@ -290,7 +300,7 @@ class Network:
             for request in connection.in_flight:
                 request.deadline_ms = max(request.deadline_ms, now_ms + GRACE_MS)
             return
-        if connection.state is State.READY:
+        if connection.state is ConnectionState.READY:
             late = [r for r in connection.in_flight if r.deadline_ms <= now_ms]
             _remove_all(connection.in_flight, late)
             peer = f"{connection.host}:{connection.port}"
@@ -299,10 +309,10 @@ class Network:
             message = f"no answer for {first.timeout_ms} ms"
             connection.close(Failure(FailureKind.DISCONNECTED, message))
             _fail_all(late, Failure(FailureKind.TIMED_OUT, f"{peer}: {message}"))
-        elif connection.state is not State.CLOSED:
+        elif connection.state is not ConnectionState.CLOSED:
             connection.setup_is_late()
 
-    def _expire_waiting(self, peer: Peer, waiting: deque[Request], now_ms: int) -> None:
+    def _expire_waiting(self, peer: Peer, waiting: deque[InFlightRequest], now_ms: int) -> None:
         late = [request for request in waiting if request.deadline_ms <= now_ms]
         if late:
             _remove_all(waiting, late)
@@ -328,7 +338,7 @@ class Network:
                     yield min(request.deadline_ms for request in peer.waiting[lane])
                     if connection is None:
                         yield max(peer.retry_ms, peer.throttled_until_ms)
-                    elif connection.state is State.READY:
+                    elif connection.state is ConnectionState.READY:
                         yield peer.throttled_until_ms
         for connection in self._retiring:
             if connection.deadline_ms is not None and only in (None, connection.lane):
@@ -342,7 +352,7 @@ class Network:
         peer = self._peers.get((node.host, node.port)) if node is not None else None
         return peer is not None and peer.is_ready(lane, self._reactor.now_ms())
 
-    def versions_of(self, node_id: int) -> Versions:
+    def versions_of(self, node_id: int) -> VersionRanges:
         """First and last version of each API that the node and this client have; empty before it was connected."""
         node = self._metadata.node(node_id)
         peer = self._peers.get((node.host, node.port)) if node is not None else None
@@ -385,12 +395,12 @@ def _no_jitter() -> float:
     return 0.5
 
 
-def _fail_all(requests: list[Request], failure: Failure) -> None:
+def _fail_all(requests: list[InFlightRequest], failure: Failure) -> None:
     for request in requests:
         request.fail(failure)
 
 
-def _remove_all(queue: deque[Request], gone: list[Request]) -> None:
+def _remove_all(queue: deque[InFlightRequest], gone: list[InFlightRequest]) -> None:
     left = [request for request in queue if request not in gone]
     queue.clear()
     queue.extend(left)

@@ -20,7 +20,7 @@ from kohort import __version__
 from kohort.client.config import ClientConfig
 from kohort.client.core.effects import Answer, Failure, FailureKind, Lane, Send
 from kohort.client.io.framing import ChunkWriter, FrameReader, request_chunks
-from kohort.client.io.reactor import Address, Reactor
+from kohort.client.io.reactor import Reactor, SocketAddress
 from kohort.client.io.transport import Rejected, Security, Transport
 from kohort.loopback import send_at_once
 from kohort.wire.compiler.compile import Codec, codec
@@ -36,12 +36,12 @@ GREETING_LIMIT = 4 << 20
 """Until it is known to be a broker, a response may not be larger: HTTP and TLS look like lengths of gigabytes."""
 FRAME_LIMIT = 2**31 - 1
 
-Versions = dict[int, tuple[int, int]]
+VersionRanges = dict[int, tuple[int, int]]
 Greeting = Generator[tuple[int, int, Message], Any, None]
 """Requests (key, version, message) that come before the first of a user; each is sent its response."""
 
 
-class State(Enum):
+class ConnectionState(Enum):
     CONNECTING = "connecting"
     SECURING = "in its TLS handshake"
     GREETING = "negotiating"
@@ -50,7 +50,7 @@ class State(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class InFlightRequest:
     """A Send on its way, or (without one) a request of the greeting."""
 
     send: Send | None
@@ -75,9 +75,9 @@ class Hooks:
     """What its owner wants to be told."""
 
     on_ready: Callable[[NodeConnection], None]
-    on_closed: Callable[[NodeConnection, Failure, list[Request]], None]
+    on_closed: Callable[[NodeConnection, Failure, list[InFlightRequest]], None]
     """With the requests that were under way; their owner fails them."""
-    on_answered: Callable[[NodeConnection, Request, Any], None]
+    on_answered: Callable[[NodeConnection, InFlightRequest, Any], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -90,9 +90,9 @@ class NodeConnection:
     security: Security
     hooks: Hooks
     setup_timeout_ms: int
-    state: State = State.CONNECTING
-    versions: Versions = field(default_factory=dict)
-    in_flight: deque[Request] = field(default_factory=deque)
+    state: ConnectionState = ConnectionState.CONNECTING
+    versions: VersionRanges = field(default_factory=dict)
+    in_flight: deque[InFlightRequest] = field(default_factory=deque)
     used_ms: int = 0
     expires_ms: int | None = None
     """When the broker ends this session (KIP-368): from then on it is not used for new requests."""
@@ -100,8 +100,8 @@ class NodeConnection:
     setup_done: bool = False
     _sock: socket.socket | None = None
     _transport: Transport | None = None
-    _addresses: list[Address] = field(default_factory=list)
-    _unanswered: list[Request] = field(default_factory=list)  # whose bytes still have to leave
+    _addresses: list[SocketAddress] = field(default_factory=list)
+    _unanswered: list[InFlightRequest] = field(default_factory=list)  # whose bytes still have to leave
     _reader: FrameReader = field(default_factory=lambda: FrameReader(GREETING_LIMIT))
     _writer: ChunkWriter = field(default_factory=ChunkWriter)
     _greeting: Greeting | None = None
@@ -116,8 +116,8 @@ class NodeConnection:
         self.setup_deadline_ms = now_ms + self.setup_timeout_ms
         self.reactor.resolve(self.host, self.port, self._resolved)
 
-    def _resolved(self, addresses: list[Address], error: OSError | None) -> None:
-        if self.state is State.CLOSED:
+    def _resolved(self, addresses: list[SocketAddress], error: OSError | None) -> None:
+        if self.state is ConnectionState.CLOSED:
             return
         self._addresses = list(addresses)
         self._connect_next(error or OSError("the name has no address"))
@@ -161,7 +161,7 @@ class NodeConnection:
         send_at_once(self._sock)
         self.reactor.want_write(self._sock, None)
         self.setup_deadline_ms = self.reactor.now_ms() + self._greeting_timeout_ms
-        self.state = State.SECURING
+        self.state = ConnectionState.SECURING
         try:
             self._transport = self.security.transport(self._sock, self.host)
             self._sock = self._transport.sock
@@ -183,7 +183,7 @@ class NodeConnection:
             self.reactor.want_write(self._sock, self._secure if wants_write else None)
             return
         self.reactor.want_write(self._sock, None)
-        self.state = State.GREETING
+        self.state = ConnectionState.GREETING
         self._greeting = self._greet()
         self._go_on_greeting(None)
 
@@ -213,7 +213,7 @@ class NodeConnection:
             key, version, message = self._greeting.send(response)
         except StopIteration:
             self._greeting = None
-            self.state, self.setup_done = State.READY, True
+            self.state, self.setup_done = ConnectionState.READY, True
             self._reader.limit = FRAME_LIMIT
             self.hooks.on_ready(self)
         except Rejected as rejected:
@@ -221,7 +221,7 @@ class NodeConnection:
         else:
             with_codec = codec(key, version)
             chunks = self._encoded(with_codec, message)
-            self._put(Request(None, _nobody, self.setup_deadline_ms), with_codec, chunks)
+            self._put(InFlightRequest(None, _nobody, self.setup_deadline_ms), with_codec, chunks)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -232,11 +232,11 @@ class NodeConnection:
             last = min(last, send.max_version)
         return last if first <= last else None
 
-    def take(self, request: Request, now_ms: int) -> None:
+    def take(self, request: InFlightRequest, now_ms: int) -> None:
         """Sends a request on a connection that is ready."""
         send = request.send
         assert send is not None
-        assert self.state is State.READY
+        assert self.state is ConnectionState.READY
         version = self.choose_version(send)
         if version is None:
             request.fail(Failure(FailureKind.UNSUPPORTED_VERSION, self._no_version(send)))
@@ -270,7 +270,7 @@ class NodeConnection:
         body = with_codec.encode_request(message)
         return request_chunks(with_codec, self._correlation_id, self._client_id, body)
 
-    def _put(self, request: Request, with_codec: Codec, chunks: list[Any]) -> None:
+    def _put(self, request: InFlightRequest, with_codec: Codec, chunks: list[Any]) -> None:
         request.codec, request.correlation_id = with_codec, self._correlation_id
         self._writer.add(chunks)
         if request.send is None or request.send.answered:
@@ -296,16 +296,16 @@ class NodeConnection:
             request.finish(None)
 
     def _on_readable(self) -> None:
-        if self.state is State.CONNECTING:
+        if self.state is ConnectionState.CONNECTING:
             self._on_connected()  # a refused connection is readable too
-        elif self.state is State.SECURING:
+        elif self.state is ConnectionState.SECURING:
             self._secure()
         else:
             self.receive()
 
     def receive(self) -> bool:
         """Takes in what has arrived. True if that was anything."""
-        if self.state not in (State.GREETING, State.READY):
+        if self.state not in (ConnectionState.GREETING, ConnectionState.READY):
             return False
         assert self._transport is not None
         before, transport = self._reader.received, self._transport
@@ -323,14 +323,14 @@ class NodeConnection:
 
     def _why(self, transport: Transport, error: OSError) -> Failure:
         failure = transport.why(error)
-        if self.state is State.GREETING and failure.kind is FailureKind.DISCONNECTED:
+        if self.state is ConnectionState.GREETING and failure.kind is FailureKind.DISCONNECTED:
             # What a broker does to a client that does not speak TLS, or speaks it where it should not.
             hint = f"{failure.message} before it said who it is (is security.protocol right?)"
             return Failure(failure.kind, hint)
         return failure
 
     def _on_frame(self, frame: memoryview) -> None:
-        if self.state is State.CLOSED:
+        if self.state is ConnectionState.CLOSED:
             return
         if not self.in_flight:
             raise BadFrame("an answer that nobody asked for")
@@ -351,7 +351,7 @@ class NodeConnection:
     @property
     def deadline_ms(self) -> int | None:
         """When the first thing it waits for is too late."""
-        if self.state is not State.READY:
+        if self.state is not ConnectionState.READY:
             return self.setup_deadline_ms
         return min([r.deadline_ms for r in self.in_flight], default=None)
 
@@ -361,7 +361,7 @@ class NodeConnection:
 
     def setup_is_late(self) -> None:
         """The time to become ready is up: tries the next address of the name, or gives up."""
-        if self.state is State.CONNECTING:
+        if self.state is ConnectionState.CONNECTING:
             limit_ms = self.setup_timeout_ms
             self._connect_next(OSError(errno.ETIMEDOUT, f"no connection after {limit_ms} ms"))
         else:
@@ -370,9 +370,9 @@ class NodeConnection:
 
     def close(self, failure: Failure) -> None:
         """Ends it; the owner is told once."""
-        if self.state is State.CLOSED:
+        if self.state is ConnectionState.CLOSED:
             return
-        was, self.state = self.state, State.CLOSED
+        was, self.state = self.state, ConnectionState.CLOSED
         _log.debug("%s:%d %s was %s: %s", self.host, self.port, self.lane.name, was.value, failure.message)
         self._drop_socket()
         requests = [r for r in (*self.in_flight, *self._unanswered) if r.send is not None]
@@ -384,7 +384,7 @@ class NodeConnection:
 
     def abandon(self) -> None:
         """In a forked child: frees the descriptor and leaves everything that is shared with the parent alone."""
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
         sock, self._sock = self._sock, None
         if sock is not None:
             sock.close()
@@ -396,7 +396,7 @@ class NodeConnection:
             sock.close()
 
 
-def common_versions(ranges: Versions) -> Versions:
+def common_versions(ranges: VersionRanges) -> VersionRanges:
     """What both sides have."""
     both = {
         key: (max(first, APIS[key].first), min(last, APIS[key].last))

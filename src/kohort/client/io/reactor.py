@@ -22,17 +22,17 @@ from kohort.client.core.effects import Lane
 if TYPE_CHECKING:
     import asyncio
 
-Call = Callable[[], None]
-Address = tuple[socket.AddressFamily, tuple[str, int]]
+Action = Callable[[], None]
+SocketAddress = tuple[socket.AddressFamily, tuple[str, int]]
 """A family and what `connect` takes."""
-Found = tuple[list[Address], OSError | None]
-LookUp = Callable[[str, int], Found]
-Resolved = Callable[[list[Address], OSError | None], None]
+FoundAddresses = tuple[list[SocketAddress], OSError | None]
+LookUp = Callable[[str, int], FoundAddresses]
+Resolved = Callable[[list[SocketAddress], OSError | None], None]
 
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
-class Clock:
+class SteadyClock:
     """Wall-clock milliseconds that never jump: the time of day at the start, and from there the monotonic clock."""
 
     __slots__ = ("_offset_ns",)
@@ -48,8 +48,8 @@ class Reactor(Protocol):
     """What the network needs of either."""
 
     def now_ms(self) -> int: ...
-    def register(self, sock: socket.socket, lane: Lane, on_readable: Call) -> None: ...
-    def want_write(self, sock: socket.socket, on_writable: Call | None) -> None: ...
+    def register(self, sock: socket.socket, lane: Lane, on_readable: Action) -> None: ...
+    def want_write(self, sock: socket.socket, on_writable: Action | None) -> None: ...
     def unregister(self, sock: socket.socket) -> None: ...
     def resolve(self, host: str, port: int, then: Resolved) -> None: ...
     def close(self) -> None: ...
@@ -60,13 +60,13 @@ class _Watch:
 
     __slots__ = ("on_readable", "on_writable", "epoll")
 
-    def __init__(self, on_readable: Call, epoll: select.epoll) -> None:
+    def __init__(self, on_readable: Action, epoll: select.epoll) -> None:
         self.on_readable = on_readable
-        self.on_writable: Call | None = None
+        self.on_writable: Action | None = None
         self.epoll = epoll
 
 
-class Bell:
+class Waker:
     """Makes an epoll return, from any thread and any signal handler. Rings once however often it is rung.
 
     Whoever leaves last frees the descriptor: who was about to ring must not write into what has its number by then.
@@ -110,26 +110,26 @@ class SelectorReactor:
     """Driven by one thread at a time: `wait` may go without a lock, everything else is called under the engine's."""
 
     def __init__(self, look_up: LookUp | None = None) -> None:
-        self.now_ms = Clock().now_ms
+        self.now_ms = SteadyClock().now_ms
         self._look_up = look_up or look_up_addresses
         self._all, self._group, self._background = select.epoll(), select.epoll(), select.epoll()
-        self._bell, self._group_bell = Bell(), Bell()
+        self._bell, self._group_bell = Waker(), Waker()
         self._group_fd = self._group.fileno()
         for epoll, bell in ((self._all, self._bell), (self._background, self._group_bell)):
             epoll.register(bell.fd, _READ)
             epoll.register(self._group_fd, _READ)
         self._watched: dict[int, _Watch] = {}
-        self._soon: deque[Call] = deque()
+        self._soon: deque[Action] = deque()
         self._rung = False
 
     # --- sockets ---------------------------------------------------------------------------------
 
-    def register(self, sock: socket.socket, lane: Lane, on_readable: Call) -> None:
+    def register(self, sock: socket.socket, lane: Lane, on_readable: Action) -> None:
         epoll = self._group if lane is Lane.GROUP else self._all
         epoll.register(sock.fileno(), _READ)
         self._watched[sock.fileno()] = _Watch(on_readable, epoll)
 
-    def want_write(self, sock: socket.socket, on_writable: Call | None) -> None:
+    def want_write(self, sock: socket.socket, on_writable: Action | None) -> None:
         watch = self._watched[sock.fileno()]
         if (watch.on_writable is None) != (on_writable is None):
             watch.epoll.modify(sock.fileno(), _READ if on_writable is None else _READ | _WRITE)
@@ -218,14 +218,14 @@ class LoopReactor:
     def __init__(self, loop: asyncio.AbstractEventLoop, look_up: LookUp | None = None) -> None:
         self.loop = loop
         self._look_up = look_up or look_up_addresses
-        self.now_ms = Clock().now_ms
-        self.after_turn: Call = lambda: None
+        self.now_ms = SteadyClock().now_ms
+        self.after_turn: Action = lambda: None
         self._turning = False
-        self._readers: dict[int, Call] = {}
+        self._readers: dict[int, Action] = {}
         self._ready = select.poll()
         self._closed = False
 
-    def register(self, sock: socket.socket, lane: Lane, on_readable: Call) -> None:
+    def register(self, sock: socket.socket, lane: Lane, on_readable: Action) -> None:
         self._readers[sock.fileno()] = on_readable
         self._ready.register(sock.fileno(), select.POLLIN)
         self.loop.add_reader(sock.fileno(), self._then_turn, on_readable)
@@ -237,7 +237,7 @@ class LoopReactor:
             if on_readable is not None:
                 on_readable()
 
-    def want_write(self, sock: socket.socket, on_writable: Call | None) -> None:
+    def want_write(self, sock: socket.socket, on_writable: Action | None) -> None:
         if on_writable is None:
             self.loop.remove_writer(sock.fileno())
         else:
@@ -255,7 +255,7 @@ class LoopReactor:
                 self.loop.remove_writer(fd)
 
     def resolve(self, host: str, port: int, then: Resolved) -> None:
-        def back(addresses: list[Address], error: OSError | None) -> None:
+        def back(addresses: list[SocketAddress], error: OSError | None) -> None:
             if not self._closed:
                 self._then_turn(lambda: then(addresses, error))
 
@@ -278,7 +278,7 @@ class LoopReactor:
         except RuntimeError:  # the loop was closed meanwhile
             pass
 
-    def _then_turn(self, call: Call) -> None:
+    def _then_turn(self, call: Action) -> None:
         if not self._turning and not self._closed:
             self._turning = True
             self.loop.call_soon(self._turn)
@@ -305,7 +305,7 @@ def is_numeric(host: str) -> bool:
     return False
 
 
-def look_up_addresses(host: str, port: int) -> Found:
+def look_up_addresses(host: str, port: int) -> FoundAddresses:
     """All addresses of a name, in the system's order; blocks unless it is numeric."""
     try:
         # As text, even a number goes through the codec of international names, which takes 3 ms to load.

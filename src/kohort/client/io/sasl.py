@@ -26,7 +26,7 @@ from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandsh
 from kohort.wire.struct import Message
 
 Exchange = Generator[bytes, bytes, None]
-Token = Callable[[], str]
+TokenSource = Callable[[], str]
 
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 1 << 20  # more would keep this client busy for a broker that means no good
@@ -66,7 +66,7 @@ def credentials(config: ClientConfig) -> tuple[str, str]:
     return found["username"], found["password"]
 
 
-def _token_source(objects: Mapping[str, Any]) -> Token:
+def _token_source(objects: Mapping[str, Any]) -> TokenSource:
     source, callback = objects.get("sasl.oauthbearer.token"), objects.get("oauth_cb")
     if isinstance(source, str):
         return lambda: source
@@ -146,7 +146,7 @@ def scram(digest: str, username: str, password: str, nonce: str | None = None) -
         raise _failed("the broker does not know the password either: its SCRAM signature is wrong")
 
 
-def oauthbearer(token: Token) -> Exchange:
+def oauthbearer(token: TokenSource) -> Exchange:
     """The token is asked for on every connection. A broker that refuses it first says why, as JSON."""
     try:
         said = f"n,,\x01auth=Bearer {token()}\x01\x01".encode()

@@ -1,1 +1,1 @@
-"""What a consumer reads and where it stands: subscription, positions, commits. Sans-IO."""
+"""What a consumer reads and where it stands: subscription, positions, commits. Does no I/O."""

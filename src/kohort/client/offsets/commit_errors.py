@@ -1,4 +1,4 @@
-"""What the answers to a commit mean, and the words for it: what happened, what it means for duplicates, what to do."""
+"""Decides what an answer to a commit means, and words it: what happened, whether there are duplicates, what to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MEMBERSHIP = (
 )
 
 _BYTES_BESIDE = 24
-"""Of a partition in a commit, besides its topic and metadata."""
+"""What a partition takes in a commit besides its topic and metadata."""
 _LARGE = 4_096
 
 _DUPLICATES = (
@@ -31,24 +31,26 @@ _DUPLICATES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CommitVerdict:
+    """What a refused commit means for the commit, the coordinator and the membership."""
+
     error: KafkaError
     retriable: bool = False
     forget_coordinator: bool = False
     unknown_topics: bool = False
     membership_ended: bool = False
-    """The error is about this consumer's place in the group."""
+    """Whether the error is about this consumer's place in the group."""
 
 
-def judge(codes: Mapping[TopicPartition, ErrorCode], group_id: str | None) -> Verdict:
-    """One verdict for an answer with errors: what concerns the membership first, then what no retry can mend."""
+def judge(codes: Mapping[TopicPartition, ErrorCode], group_id: str | None) -> CommitVerdict:
+    """Returns one verdict for an answer with errors: the membership comes first, then what no retry can mend."""
     found = set(codes.values())
     code = next((c for c in _MEMBERSHIP if c in found), None)
     if code is not None:
-        return Verdict(_membership_error(code, codes, group_id), membership_ended=True)
+        return CommitVerdict(_membership_error(code, codes, group_id), membership_ended=True)
     code = next((c for c in codes.values() if c not in _RETRIED), next(iter(codes.values())))
     concerned = [p for p, c in codes.items() if c is code]
-    return Verdict(
+    return CommitVerdict(
         error_for(code, _words(code, concerned, group_id)),
         retriable=code in _RETRIED,
         forget_coordinator=code in _FORGETS,
@@ -82,7 +84,7 @@ def _words(code: ErrorCode, concerned: list[TopicPartition], group_id: str | Non
 
 
 def how_large(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> str:
-    """Words for a commit on which the broker closed the connection: it may be because of its size."""
+    """Says how large a commit was on which the broker closed the connection: that may be the reason."""
     size = sum(_BYTES_BESIDE + len(p.topic) + len(at.metadata.encode()) for p, at in offsets.items())
     if size < _LARGE:
         return ""
@@ -121,7 +123,7 @@ def rebalance_in_progress(partitions: Iterable[TopicPartition], group_id: str | 
 def commit_failed(
     code: ErrorCode, partitions: Iterable[TopicPartition], group_id: str | None, left_because: str | None
 ) -> CommitFailed:
-    """`left_because`: why this consumer left by itself, if it did."""
+    """Makes the error for a group that moved on; `left_because` says why this consumer left by itself, if it did."""
     cure = "call poll, which joins again; if it happens often, look for long pauses of this process"
     if left_because:
         why = f"because {left_because}"
@@ -141,12 +143,12 @@ def commit_failed(
 def not_a_member(
     partitions: Iterable[TopicPartition], group_id: str | None, left_because: str | None
 ) -> CommitFailed:
-    """Known without asking: there is no generation to commit with."""
+    """Makes the error for a consumer without a generation to commit with: it is known without asking."""
     return commit_failed(ErrorCode.UNKNOWN_MEMBER_ID, partitions, group_id, left_because)
 
 
 def not_alone(code: ErrorCode, partitions: Iterable[TopicPartition], group_id: str | None) -> CommitFailed:
-    """A commit without membership, in a group that has members."""
+    """Makes the error for a commit without membership in a group that has members."""
     return CommitFailed(
         code,
         f"{names(partitions)} not committed: the group {group_id} has members, and then only they may commit. "

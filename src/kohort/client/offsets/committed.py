@@ -1,7 +1,6 @@
-"""What the group has committed: look-ups of offsets at the coordinator, for any partitions, member or not.
+"""Looks up what the group has committed for any partitions; the consumer need not be a member.
 
-A part of commits.py with a life of its own: each look-up is asked again, with backoff, until it is answered, fails
-for good or its time is up.
+A part of commits.py. Each look-up is asked again, with backoff, until it is answered, fails for good or its time is up.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ _RETRIED = (
 )
 
 
-class Coordinator(Protocol):
-    """What is used of group_coordinator.py."""
+class CoordinatorSource(Protocol):
+    """What is used of `GroupCoordinator`."""
 
     @property
     def node_id(self) -> int | None: ...
@@ -62,20 +61,20 @@ class Coordinator(Protocol):
 
 
 class ClusterSource(Protocol):
-    """What is used of metadata.py."""
+    """What is used of `Metadata`."""
 
     @property
     def cluster(self) -> Cluster: ...
     def request_update(self, reason: str) -> None: ...
 
 
-def no_coordinator(coordinator: Coordinator) -> str:
-    """Why nothing could be sent, for the text of a timeout."""
+def no_coordinator(coordinator: CoordinatorSource) -> str:
+    """Says why nothing could be sent, for the text of a timeout."""
     return coordinator.last_failure or "the group's coordinator is not known yet"
 
 
-def forget(coordinator: Coordinator, answer: Answer, reason: str, now_ms: int) -> None:
-    """Only the one that answered so: by now another one may have been found."""
+def forget(coordinator: CoordinatorSource, answer: Answer, reason: str, now_ms: int) -> None:
+    """Forgets the coordinator, if it is still the one that gave this answer."""
     if coordinator.node_id == answer.send.node_id:
         coordinator.forget(reason, now_ms)
 
@@ -91,11 +90,13 @@ class _LookUp:
 
 
 class CommittedOffsets:
+    """The look-ups that are under way; a part of commits.py with the purpose "commits.committed"."""
+
     def __init__(
         self,
         out: Outbox,
         config: ConsumerConfig,
-        coordinator: Coordinator,
+        coordinator: CoordinatorSource,
         metadata: ClusterSource,
         jitter: Jitter,
         lane: Callable[[], Lane],
@@ -106,7 +107,7 @@ class CommittedOffsets:
         self._look_ups: list[_LookUp] = []
 
     def look_up(self, partitions: Iterable[TopicPartition], deadline_ms: int | None) -> Operation[Committed]:
-        """None for a partition: nothing is committed. An operation that the caller fails is not asked again."""
+        """Begins a look-up; None for a partition without a commit. If the caller fails the operation, it ends."""
         wanted = tuple(sorted(set(map(as_partition, partitions))))
         operation: Operation[Committed] = Operation(deadline_ms)
         if wanted:

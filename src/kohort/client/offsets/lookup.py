@@ -1,4 +1,4 @@
-"""Looks up offsets by time at the leaders of partitions, assigned or not, until all are found or time is up."""
+"""Looks up offsets by time at the leaders of any partitions, until all are found or the time is up."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.core.backoff import Backoff, Jitter
 from kohort.client.core.cluster import NO_NODE, Cluster, PartitionInfo
 from kohort.client.core.effects import Answer, Lane, Outbox, Send
+from kohort.client.core.offset_reset import LATEST_TIMESTAMP
 from kohort.client.core.operation import Operation
 from kohort.client.errors import AuthorizationFailed, TimedOut, error_for, error_for_failure
 from kohort.client.offsets.offset_requests import as_partition, list_offsets, listed_offsets, names
-from kohort.client.offsets.subscription import LATEST_TIMESTAMP, Subscription
+from kohort.client.offsets.subscription import SubscriptionState
 from kohort.client.types import OffsetAndTimestamp, TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.list_offsets import ListOffsetsRequest
 
 log = logging.getLogger("kohort.client.positions")
 
-Found = dict[TopicPartition, OffsetAndTimestamp | None]
+FoundOffsets = dict[TopicPartition, OffsetAndTimestamp | None]
 
 
-class Topics(Protocol):
-    """What is used of metadata.py."""
+class MetadataSource(Protocol):
+    """What is used of `Metadata`."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -71,11 +72,11 @@ def list_offsets_send(
 @dataclass(slots=True, eq=False)
 class _LookUp:
     times: dict[TopicPartition, int]
-    operation: Operation[Found]
+    operation: Operation[FoundOffsets]
     deadline_ms: int
-    found: Found = field(default_factory=dict)
+    found: FoundOffsets = field(default_factory=dict)
     asked: set[TopicPartition] = field(default_factory=set)
-    """Those whose answers are awaited."""
+    """The partitions whose answers are awaited."""
     others: Operation[Cluster] | None = None
     """Metadata of topics that the consumer does not read."""
     elsewhere: Cluster = field(default_factory=Cluster)
@@ -85,18 +86,19 @@ class _LookUp:
 
     @property
     def open(self) -> list[TopicPartition]:
+        """The partitions that must still be asked for."""
         return [p for p in self.times if p not in self.found and p not in self.asked]
 
 
 class OffsetLookup:
-    """A part of positions.py."""
+    """The look-ups that are under way; a part of positions.py."""
 
     def __init__(
         self,
         out: Outbox,
         config: ConsumerConfig,
-        subscription: Subscription,
-        metadata: Topics,
+        subscription: SubscriptionState,
+        metadata: MetadataSource,
         jitter: Jitter,
         lane: Callable[[], Lane],
     ) -> None:
@@ -105,8 +107,8 @@ class OffsetLookup:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._look_ups: list[_LookUp] = []
 
-    def look_up(self, times: Mapping[TopicPartition, int], deadline_ms: int) -> Operation[Found]:
-        operation: Operation[Found] = Operation(deadline_ms)
+    def look_up(self, times: Mapping[TopicPartition, int], deadline_ms: int) -> Operation[FoundOffsets]:
+        operation: Operation[FoundOffsets] = Operation(deadline_ms)
         wanted = {as_partition(partition): time for partition, time in times.items()}
         if wanted:
             self._look_ups.append(_LookUp(wanted, operation, deadline_ms))
@@ -132,7 +134,7 @@ class OffsetLookup:
             self._find_leaders(one, unknown, now_ms)
 
     def _ask_leaders(self, one: _LookUp) -> list[TopicPartition]:
-        """Those whose leader is not known."""
+        """Asks the leaders that are known; returns the partitions of the others."""
         by_node: dict[int, dict[TopicPartition, int]] = {}
         leaders: dict[TopicPartition, PartitionInfo] = {}
         unknown: list[TopicPartition] = []
@@ -223,15 +225,11 @@ class OffsetLookup:
     def _learn_end(
         self, partition: TopicPartition, time: int, at: OffsetAndTimestamp | None, now_ms: int
     ) -> None:
-        """The end of an assigned partition's log is also what its lag is counted from."""
+        """Keeps the end of the log with the state of an assigned partition."""
         state = self._subscription.partitions.get(partition)
-        if state is None or at is None or time != LATEST_TIMESTAMP:
-            return
-        if self._config.isolation_level == "read_committed":
-            state.last_stable_offset = at.offset
-        else:
-            state.high_watermark = at.offset
-        state.end_offset_known_ms = now_ms
+        if state is not None and at is not None and time == LATEST_TIMESTAMP:
+            read_committed = self._config.isolation_level == "read_committed"
+            state.learn_end_offset(at.offset, now_ms, read_committed=read_committed)
 
     def next_deadline_ms(self) -> int | None:
         times = [one.deadline_ms for one in self._look_ups]

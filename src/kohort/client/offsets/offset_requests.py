@@ -1,7 +1,7 @@
-"""The requests about offsets and what their answers say: OffsetCommit, OffsetFetch, ListOffsets, OffsetForLeaderEpoch.
+"""Builds and reads the requests about offsets: OffsetCommit, OffsetFetch, ListOffsets, OffsetForLeaderEpoch.
 
-Only bytes' worth of knowledge: which field in which version, topics by name or by id. What an answer means for the
-consumer is decided in commits.py, committed.py, offset_lookup.py and positions.py.
+This module knows which field is in which version, and whether topics go by name or by id. What an answer means for the
+consumer is decided in commits.py, committed.py, lookup.py and positions.py.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ SHOWN = 10
 
 
 def names(partitions: Iterable[TopicPartition]) -> str:
-    """For texts that people read: all of a few, the first of many."""
+    """Lists partitions for people: all of a few, the first of many."""
     all_of_them = [str(TopicPartition._make(p)) for p in sorted(partitions)]
     more = f" and {len(all_of_them) - SHOWN} more" if len(all_of_them) > SHOWN else ""
     return ", ".join(all_of_them[:SHOWN]) + more
 
 
 def as_partition(given: tuple[str, int]) -> TopicPartition:
-    """What a user gave for a partition; ValueError if it is none, before it goes where nobody can tell them."""
+    """Returns what a user gave as a TopicPartition; raises ValueError in the call itself if it is none."""
     partition = TopicPartition._make(given)
     if (
         not isinstance(partition.topic, str)
@@ -69,7 +69,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
 
 
 def ids_of(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[str, bytes] | None:
-    """The ids of the partitions' topics; None unless all are known, since a request has either names or ids."""
+    """Returns the ids of the partitions' topics; None unless all are known, since a request has names or ids."""
     ids: dict[str, bytes] = {}
     for topic in {partition[0] for partition in partitions}:
         info = cluster.topics.get(topic)
@@ -118,7 +118,7 @@ def _committed_partition(partition: TopicPartition, at: OffsetAndMetadata) -> Of
 def commit_errors(
     response: Any, version: int, offsets: Offsets, topics: Mapping[bytes, str]
 ) -> dict[TopicPartition, ErrorCode]:
-    """What went wrong, by partition. One that was not answered for counts as an error too."""
+    """Returns what went wrong, by partition. A partition without an answer counts as an error too."""
     answered: dict[TopicPartition, ErrorCode] = {}
     for topic in response.topics:
         name = topics.get(topic.topic_id, "") if version > BY_NAME else topic.name
@@ -134,7 +134,7 @@ def commit_errors(
 def offset_fetch(
     group_id: str, partitions: Iterable[TopicPartition], ids: Mapping[str, bytes] | None
 ) -> Make:
-    """Always asks for stable offsets: those of an open transaction are not answered with what was before it."""
+    """Asks for stable offsets: while a transaction is open, the broker refuses to give the offset before it."""
     topics = {topic: [p.partition for p in of] for topic, of in by_topic(partitions).items()}
 
     def make(version: int) -> Message:
@@ -163,7 +163,7 @@ def offset_fetch(
 def fetched_offsets(
     response: Any, version: int, group_id: str, topics: Mapping[bytes, str]
 ) -> tuple[ErrorCode, dict[TopicPartition, tuple[ErrorCode, OffsetAndMetadata | None]]]:
-    """The group's error, and each partition's error or offset (None: nothing is committed)."""
+    """Returns the group's error, and each partition's error or offset (None: nothing is committed)."""
     part = response
     if version >= 8:
         groups = [group for group in response.groups if group.group_id == group_id]
@@ -213,7 +213,7 @@ def list_offsets(
 def listed_offsets(
     response: Any, asked: Iterable[TopicPartition]
 ) -> dict[TopicPartition, tuple[ErrorCode, OffsetAndTimestamp | None]]:
-    """Each partition's error or offset. None: the log holds no record that is so young."""
+    """Returns each partition's error or offset. None: the log holds no record that is so young."""
     found: dict[TopicPartition, tuple[ErrorCode, OffsetAndTimestamp | None]] = dict.fromkeys(
         asked, (ErrorCode.UNKNOWN_SERVER_ERROR, None)
     )
@@ -251,7 +251,7 @@ def offset_for_leader_epoch(positions: Mapping[TopicPartition, Position]) -> Mak
 
 
 def epoch_ends(response: Any) -> Iterator[tuple[TopicPartition, ErrorCode, int, int]]:
-    """Partition, error, leader epoch and end offset; -1 where the leader does not know the epoch."""
+    """Yields partition, error, leader epoch and end offset; -1 where the leader does not know the epoch."""
     for topic in response.topics:
         for p in topic.partitions:
             yield (

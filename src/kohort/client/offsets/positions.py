@@ -1,8 +1,7 @@
-"""Gives every assigned partition a position: the committed offset, else the reset policy; and checks it against the
-leader's log whenever the leader changes (KIP-320).
+"""Gives every assigned partition a position: the committed offset, or else where auto.offset.reset says.
 
-Each question remembers the partition's state and how often it was sought; an answer that a seek or a rebalance has
-overtaken is dropped.
+A position is validated against the leader's log whenever the leader changes (validation.py). Each question remembers
+the partition's state and how often it was sought; an answer that a seek or a rebalance has overtaken is dropped.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.core.backoff import Backoff, Jitter
 from kohort.client.core.cluster import NO_NODE, PartitionInfo
 from kohort.client.core.effects import Answer, Lane, Outbox
+from kohort.client.core.offset_reset import LATEST_TIMESTAMP, NO_RESET, AutoOffsetResetStrategy
 from kohort.client.core.operation import Operation
 from kohort.client.errors import NoOffsetForPartition, OffsetOutOfRange, error_for_failure
 from kohort.client.offsets.committed import Committed
-from kohort.client.offsets.lookup import Found, OffsetLookup, Topics, list_offsets_send, not_allowed
-from kohort.client.offsets.offset_requests import listed_offsets, names
-from kohort.client.offsets.subscription import (
-    LATEST_TIMESTAMP,
-    NO_RESET,
-    PartitionState,
-    Position,
-    Reset,
-    Subscription,
+from kohort.client.offsets.lookup import (
+    FoundOffsets,
+    MetadataSource,
+    OffsetLookup,
+    list_offsets_send,
+    not_allowed,
 )
+from kohort.client.offsets.offset_requests import listed_offsets, names
+from kohort.client.offsets.subscription import PartitionState, Position, SubscriptionState
 from kohort.client.offsets.validation import Validation
 from kohort.client.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from kohort.wire.errors import ErrorCode, KohortError
@@ -38,7 +37,7 @@ log = logging.getLogger("kohort.client.positions")
 
 
 class CommittedSource(Protocol):
-    """What is used of commits.py."""
+    """What is used of `Commits`."""
 
     def committed(
         self, partitions: Iterable[TopicPartition], now_ms: int, deadline_ms: int | None
@@ -48,11 +47,11 @@ class CommittedSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A partition as it was when something was asked for it."""
+    """A partition as it was when a question about it was sent."""
 
     state: PartitionState
     seeks: int
-    reset: Reset | None = None
+    reset: AutoOffsetResetStrategy | None = None
     fallback: OffsetAndTimestamp | None = None
 
     def is_like(self, other: _Asked | None) -> bool:
@@ -66,8 +65,8 @@ class Positions:
         self,
         out: Outbox,
         config: ConsumerConfig,
-        subscription: Subscription,
-        metadata: Topics,
+        subscription: SubscriptionState,
+        metadata: MetadataSource,
         commits: CommittedSource,
         jitter: Jitter,
     ) -> None:
@@ -87,12 +86,15 @@ class Positions:
 
     def list_offsets(
         self, times: Mapping[TopicPartition, int], now_ms: int, deadline_ms: int
-    ) -> Operation[Found]:
-        """Of any partitions, by timestamp (or -1 for the end, -2 for the beginning). None: no record is so young."""
+    ) -> Operation[FoundOffsets]:
+        """Looks up offsets of any partitions by timestamp (-1: the end, -2: the beginning). None: no such record."""
         return self._lookup.look_up(times, deadline_ms)
 
     def seek(self, partition: TopicPartition, at: OffsetAndMetadata, now_ms: int) -> None:
-        """With a leader epoch the offset is first checked against the leader's log. IllegalState if not assigned."""
+        """Moves to an offset; raises IllegalState if the partition is not assigned.
+
+        With a leader epoch the offset is first validated against the leader's log.
+        """
         if at.offset < 0:
             raise ValueError(f"an offset to seek to cannot be negative: {at.offset}")
         state = self._subscription.state(partition)
@@ -102,18 +104,18 @@ class Positions:
     @property
     def has_error(self) -> bool:
         if self._error is not None and not all(self._is_current(p, a) for p, a in self._error_about.items()):
-            self._error = None  # the user sought, or gave the partition up, before he was told
+            self._error = None  # the user sought, or gave the partition up, before they were told
         return self._error is not None
 
     def take_error(self) -> Exception | None:
-        """Told once. What caused it is looked at again afterwards, and told again if it is still so."""
+        """Returns an error once; it comes again if its cause is still there at the next tick."""
         if not self.has_error:
             return None
         error, self._error = self._error, None
         return error
 
     def maybe_validate(self, now_ms: int) -> None:
-        """Metadata has changed: positions whose leader is another one now are checked before more is read."""
+        """Metadata has changed: positions whose leader is another one now are validated before more is read."""
         self._seen_version = self._metadata.cluster.version
         self._validation.look_at_leaders()
 
@@ -126,7 +128,7 @@ class Positions:
         self._take_committed()
         if self._subscription.has_all_positions:
             return
-        if not self.has_error:  # the user is told first; then all is looked at again
+        if not self.has_error:  # the user is told first, and then everything is looked at again
             self._ask_committed(now_ms)
             self._ask_resets(now_ms)
             self._validation.tick(now_ms)
@@ -215,11 +217,14 @@ class Positions:
     def _seek(
         self, partition: TopicPartition, state: PartitionState, at: OffsetAndMetadata, committed: bool = False
     ) -> None:
-        """Committed by whoever read up to here in the leader's present epoch: nothing can have been cut off since."""
+        """Moves to an offset and has it validated if its epoch is known.
+
+        A committed offset of the leader's present epoch needs no validation: nothing can have been cut off since.
+        """
         leader = self._leader(partition)
         epoch = at.leader_epoch if at.leader_epoch is not None else -1
-        state.seek(Position(at.offset, epoch, leader.leader_id, leader.leader_epoch))
-        state.validating = epoch >= 0 and not (committed and epoch == leader.leader_epoch)
+        position = Position(at.offset, epoch, leader.leader_id, leader.leader_epoch)
+        state.seek(position, validate=epoch >= 0 and not (committed and epoch == leader.leader_epoch))
 
     def _leader(self, partition: TopicPartition) -> PartitionInfo:
         return self._metadata.cluster.partition(partition) or PartitionInfo()
@@ -237,7 +242,7 @@ class Positions:
                 continue
             leader = self._leader(partition)
             if leader.leader_id == NO_NODE:
-                state.retry_at_ms = 0
+                state.end_wait()
                 self._metadata.request_update(f"the leader of {partition} is not known")
                 continue
             leaders[partition] = leader
@@ -247,10 +252,10 @@ class Positions:
             for partition in times:
                 state = self._subscription.partitions[partition]
                 # Not again before the answer: the request's own timeout comes first.
-                state.retry_at_ms = now_ms + self._config.request_timeout_ms + self._backoff.after(1)
+                state.wait_until(now_ms + self._config.request_timeout_ms + self._backoff.after(1))
                 fallback = self._fallback(partition, state)
                 about[partition] = _Asked(state, state.seeks, state.reset, fallback)
-            # A first reset goes the way of the fetches that follow; a later one would wait behind one of them.
+            # A first reset uses the connection of the fetches that follow; a later one would wait behind a fetch.
             is_first = all(asked.seeks == 1 for asked in about.values())
             lane = Lane.DATA if is_first else self._commits.lane_of_look_ups()
             on_answer = partial(self._reset_answered, about)
@@ -259,7 +264,7 @@ class Positions:
             )
 
     def _time(self, partition: TopicPartition, state: PartitionState, now_ms: int) -> int:
-        """by_duration asks for the end of the log first: that is where to begin if no record is so young."""
+        """Returns the time to ask for. by_duration asks for the end first: it begins there if no record is so young."""
         assert state.reset is not None
         if state.reset.before_ms is not None and self._fallback(partition, state) is None:
             return LATEST_TIMESTAMP
@@ -303,12 +308,12 @@ class Positions:
         if state.reset.before_ms is not None and asked.fallback is None:
             if at is not None:
                 self._fallbacks[partition] = replace(asked, fallback=at)
-            state.retry_at_ms = 0  # the second question, for the time itself, is due at once
+            state.end_wait()  # the second question, for the time itself, is due at once
             return
         self._fallbacks.pop(partition, None)
         found = at or asked.fallback
         if found is None:
-            state.retry_at_ms = 0
+            state.end_wait()
             return
         leader = self._leader(partition)
         log.info("%s is reset to offset %d (%s)", partition, found.offset, state.reset.name)
@@ -316,6 +321,6 @@ class Positions:
 
     def _reset_again(self, asked: Mapping[TopicPartition, _Asked], reason: str, now_ms: int) -> None:
         for one in asked.values():
-            one.state.retry_at_ms = now_ms + self._backoff.after(1)
+            one.state.wait_until(now_ms + self._backoff.after(1))
         if asked:
             self._metadata.request_update(reason)

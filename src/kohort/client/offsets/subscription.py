@@ -1,21 +1,26 @@
-"""What a consumer reads: topics, a pattern or partitions of its own choice; and where it stands in each partition.
+"""What a consumer reads (topics, a pattern, or partitions of its own choice) and its position in each partition.
 
-All other parts share this one object. A position is changed by the fetcher as records are handed out; whoever else
-changes it (a seek, a reset) counts up `PartitionState.seeks`, so that answers to older questions are known as late.
+All parts of a consumer share one `SubscriptionState` and read it freely; only the methods of this module write it.
+The fetcher advances a position as records are handed out. Whoever else changes it (a seek, a reset) counts up
+`PartitionState.seeks`, so that an answer to an older question is recognized as late.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from kohort.client.core.cluster import NO_NODE
+from kohort.client.core.offset_reset import LATEST, AutoOffsetResetStrategy
 from kohort.client.errors import IllegalState
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 
 
 class Mode(Enum):
+    """How the partitions of a consumer are chosen."""
+
     NONE = "none"
     TOPICS = "topics"
     PATTERN = "pattern"
@@ -23,59 +28,42 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reset:
-    """Where to go when there is no position: a timestamp of ListOffsets, or None for `none` (an error)."""
-
-    name: str
-    timestamp: int | None
-    before_ms: int | None = None
-    """by_duration: so long before now."""
-
-    def timestamp_at(self, now_ms: int) -> int | None:
-        return max(0, now_ms - self.before_ms) if self.before_ms is not None else self.timestamp
-
-
-LATEST_TIMESTAMP, EARLIEST_TIMESTAMP = -1, -2
-EARLIEST = Reset("earliest", EARLIEST_TIMESTAMP)
-LATEST = Reset("latest", LATEST_TIMESTAMP)
-NO_RESET = Reset("none", None)
-
-
-@dataclass(frozen=True, slots=True)
 class Position:
-    """The next offset to read; the epoch of the record before it; who led when this was found out."""
+    """The next offset to read, the epoch of the record before it, and the leader at the time this was found out."""
 
     offset: int
     offset_epoch: int = -1
-    leader_id: int = -1
+    leader_id: int = NO_NODE
     leader_epoch: int = -1
 
 
 @dataclass(slots=True)
 class PartitionState:
+    """What is known of one assigned partition."""
+
     position: Position | None = None
-    reset: Reset | None = None
-    """A reset that is due; None together with no position: the committed offset is to be looked up first."""
+    reset: AutoOffsetResetStrategy | None = None
+    """A reset that is due. If there is neither this nor a position, the committed offset is looked up first."""
     validating: bool = False
-    """The position is being compared with the leader's log after a change of leader (KIP-320)."""
+    """Whether the position is being compared with the leader's log after a change of leader (KIP-320)."""
     paused: bool = False
     revoking: bool = False
-    """Handed back, but the callback has not run yet: nothing more is fetched or returned."""
+    """Whether it is handed back and the callback has not run yet: nothing more is fetched or returned."""
     assigning: bool = False
-    """Newly assigned, and the callback has not run yet: it may still seek."""
+    """Whether it is newly assigned and the callback, which may still seek, has not run yet."""
     asked_for: bool = False
-    """Somebody waits for the position: in that callback, or before it."""
+    """Whether somebody waits for the position: in that callback, or before it."""
     seeks: int = 0
     retry_at_ms: int = 0
-    """No reset or validation before this."""
-    preferred_replica: int = -1
+    """No reset or validation is sent before this time."""
+    preferred_replica: int = NO_NODE
     preferred_until_ms: int = 0
     high_watermark: int = -1
     log_start_offset: int = -1
     last_stable_offset: int = -1
     end_offset_known_ms: int = -1
     error: Exception | None = None
-    """Raised by every poll until a seek: a corrupt batch."""
+    """A corrupt batch; every poll raises it until a seek."""
 
     @property
     def has_position(self) -> bool:
@@ -90,12 +78,18 @@ class PartitionState:
             and self.error is None
         )
 
-    def seek(self, position: Position) -> None:
-        """To a place that somebody chose; whatever was under way for the old one is late from now on."""
-        self.position, self.reset, self.validating = position, None, False
+    # --- the position ---------------------------------------------------------------------------------
+
+    def seek(self, position: Position, *, validate: bool = False) -> None:
+        """Moves to a place that somebody chose; whatever was under way for the old one is late from now on.
+
+        With `validate` the position is compared with the leader's log before anything is read.
+        """
+        self.position, self.reset, self.validating = position, None, validate
         self._moved()
 
-    def reset_to(self, reset: Reset) -> None:
+    def reset_to(self, reset: AutoOffsetResetStrategy) -> None:
+        """Gives up the position: the strategy decides where to go on."""
         self.position, self.reset, self.validating = None, reset, False
         self._moved()
 
@@ -103,27 +97,109 @@ class PartitionState:
         self.seeks += 1
         self.retry_at_ms = 0
         self.error = None
-        self.preferred_replica = -1
+        self.preferred_replica = NO_NODE
+
+    def advance(self, position: Position) -> None:
+        """Moves past records that were handed out. Unlike a seek it makes nothing late."""
+        self.position = position
+
+    def ask_for_position(self) -> None:
+        """Has the position looked up even while the partition is being assigned or revoked."""
+        self.asked_for = True
+
+    # --- resets and validation ------------------------------------------------------------------------
+
+    def wait_until(self, retry_at_ms: int) -> None:
+        """No reset or validation is sent before this time."""
+        self.retry_at_ms = retry_at_ms
+
+    def end_wait(self) -> None:
+        """A reset or validation may be sent at once."""
+        self.retry_at_ms = 0
+
+    def leader_changed(self, leader_id: int, leader_epoch: int) -> None:
+        """Another leader serves the position now; it is validated if both epochs are known."""
+        self.update_leader(leader_id, leader_epoch)
+        assert self.position is not None
+        self.validating = self.position.offset_epoch >= 0 and leader_epoch >= 0
+        self.preferred_replica = NO_NODE
+        self.retry_at_ms = 0
+
+    def update_leader(self, leader_id: int, leader_epoch: int) -> None:
+        assert self.position is not None
+        self.position = replace(self.position, leader_id=leader_id, leader_epoch=leader_epoch)
+
+    def end_validation(self) -> None:
+        """The position is good, or nobody can tell."""
+        self.validating, self.retry_at_ms = False, 0
+
+    # --- fetching -------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    def revoke(self) -> None:
+        """Nothing more is fetched or returned: the group takes the partition away."""
+        self.revoking = True
+
+    def stop(self, error: Exception) -> None:
+        """Nothing more is fetched or returned until a seek; every poll raises the error."""
+        self.error = error
+
+    def prefer_replica(self, node_id: int, until_ms: int) -> None:
+        """Reads from a replica that is nearer than the leader (KIP-392), for a while."""
+        self.preferred_replica, self.preferred_until_ms = node_id, until_ms
+
+    def prefer_leader(self) -> None:
+        self.preferred_replica = NO_NODE
+
+    def learn_offsets(
+        self,
+        now_ms: int,
+        *,
+        high_watermark: int = -1,
+        log_start_offset: int = -1,
+        last_stable_offset: int = -1,
+    ) -> None:
+        """Keeps what a fetch said about the log; -1 where it said nothing."""
+        if high_watermark >= 0:
+            self.high_watermark, self.end_offset_known_ms = high_watermark, now_ms
+        if log_start_offset >= 0:
+            self.log_start_offset = log_start_offset
+        if last_stable_offset >= 0:
+            self.last_stable_offset = last_stable_offset
+
+    def learn_end_offset(self, offset: int, now_ms: int, *, read_committed: bool) -> None:
+        """Keeps the end of the log as ListOffsets found it for this isolation level."""
+        if read_committed:
+            self.last_stable_offset = offset
+        else:
+            self.high_watermark = offset
+        self.end_offset_known_ms = now_ms
 
 
 @dataclass(slots=True)
-class Subscription:
-    default_reset: Reset = LATEST
+class SubscriptionState:
+    """What a consumer has subscribed to or assigned, and the state of every partition that it has now."""
+
+    default_reset: AutoOffsetResetStrategy = LATEST
     mode: Mode = Mode.NONE
     topics: frozenset[str] = frozenset()
     """What this consumer wants: as given, or what the pattern matched last."""
     pattern: re.Pattern[str] | None = None
     group_topics: frozenset[str] = frozenset()
-    """Of all members, as the leader knows them: it watches their partition counts."""
+    """The topics of all members, as the leader knows them: it watches their partition counts."""
     partitions: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     """What is assigned now."""
-    held: Callable[[TopicPartition], Position | None] = lambda partition: None
-    """Where an iteration stands in a partition, if it has polled more records than it has given to the user."""
+    _iterated_to: Callable[[TopicPartition], Position | None] = lambda partition: None
 
     # --- what to read -----------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str]) -> bool:
-        """Whether this changed anything."""
+        """Subscribes to these topics instead of those before; returns whether this changed anything."""
         wanted = frozenset(map(_named, topics))
         self._become(Mode.TOPICS)
         changed, self.topics = wanted != self.topics, wanted
@@ -135,7 +211,7 @@ class Subscription:
         self.pattern = pattern
 
     def match(self, topics: Iterable[str]) -> bool:
-        """The pattern against the topics there are; whether the result is another one than before.
+        """Matches the pattern against the topics there are; returns whether the result has changed.
 
         As in Kafka it must match the whole name: `orders-.*`, not `orders-`.
         """
@@ -146,7 +222,10 @@ class Subscription:
         return changed
 
     def assign(self, partitions: Iterable[TopicPartition]) -> bool:
-        """By hand. Partitions that stay keep their positions. Whether this changed anything."""
+        """Takes the partitions that the user chose; returns whether this changed anything.
+
+        Partitions that stay keep their positions.
+        """
         wanted = [TopicPartition(_named(topic), partition) for topic, partition in partitions]
         for partition in wanted:
             if partition.partition < 0:
@@ -175,7 +254,10 @@ class Subscription:
     # --- what the group gives -----------------------------------------------------------------------
 
     def assign_from_group(self, partitions: Iterable[TopicPartition]) -> bool:
-        """What the group gave. Partitions that stay keep their positions; new ones wait for the callback."""
+        """Takes the partitions that the group assigned; returns whether this changed anything.
+
+        Partitions that stay keep their positions; new ones wait for the callback.
+        """
         assert self.is_group
         before = set(self.partitions)
         changed = self._replace(partitions)
@@ -198,7 +280,7 @@ class Subscription:
     # --- one partition --------------------------------------------------------------------------------
 
     def state(self, partition: TopicPartition) -> PartitionState:
-        """Raises IllegalState if it is not assigned."""
+        """Returns the state of an assigned partition; raises IllegalState if it is not assigned."""
         try:
             return self.partitions[partition]
         except KeyError:
@@ -208,7 +290,7 @@ class Subscription:
             ) from None
 
     def fetchable(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
-        """What to read from now."""
+        """Yields the partitions that may be read now."""
         only = self.topics if self.is_group else None
         return (
             (p, state)
@@ -217,7 +299,10 @@ class Subscription:
         )
 
     def is_fetchable(self, partition: TopicPartition) -> bool:
-        """Whether it may be read now. Not what was unsubscribed from and is still ours until the next rebalance."""
+        """Whether the partition may be read now.
+
+        A partition of a topic that was unsubscribed from is ours until the next rebalance, and is not read.
+        """
         return self.partitions[partition].is_fetchable and (
             not self.is_group or partition.topic in self.topics
         )
@@ -226,8 +311,19 @@ class Subscription:
     def has_all_positions(self) -> bool:
         return all(state.has_position for state in self.partitions.values())
 
+    # --- what the user was given ----------------------------------------------------------------------
+
+    def follow_iteration(self, iterated_to: Callable[[TopicPartition], Position | None]) -> None:
+        """From now on an iteration says where it stands in the partitions whose records it has not all given out."""
+        self._iterated_to = iterated_to
+
+    def user_position(self, partition: TopicPartition) -> Position | None:
+        """Returns the position after what the user was given; None while there is none that is known to be good."""
+        state = self.state(partition)
+        return self._iterated_to(partition) or (state.position if state.has_position else None)
+
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What may be committed: for each partition with a position that is known to be good, the next offset."""
+        """Returns what may be committed: the next offset of each partition whose position is known to be good."""
         return {
             p: OffsetAndMetadata(
                 at.offset,
@@ -235,7 +331,7 @@ class Subscription:
                 at.offset_epoch if at.offset_epoch >= 0 else None,
             )
             for p, state in self.partitions.items()
-            if state.has_position and (at := self.held(p) or state.position) is not None
+            if state.has_position and (at := self._iterated_to(p) or state.position) is not None
         }
 
 

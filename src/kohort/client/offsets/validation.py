@@ -1,7 +1,6 @@
-"""Checks positions against the log of a new leader (KIP-320): a log that was cut back behind a position holds other
-records there now than those that were read.
+"""Validates positions against the log of a new leader (KIP-320), which may have been cut back behind them.
 
-A part of positions.py.
+Such a log holds other records at the position now than those that were read. A part of positions.py.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.core.backoff import Backoff
 from kohort.client.core.cluster import NO_NODE
 from kohort.client.core.effects import Answer, FailureKind, Outbox, Send
+from kohort.client.core.offset_reset import NO_RESET
 from kohort.client.errors import LogTruncation, error_for_failure
-from kohort.client.offsets.lookup import Topics, not_allowed
+from kohort.client.offsets.lookup import MetadataSource, not_allowed
 from kohort.client.offsets.offset_requests import epoch_ends, names, offset_for_leader_epoch
-from kohort.client.offsets.subscription import NO_RESET, PartitionState, Position, Subscription
+from kohort.client.offsets.subscription import PartitionState, Position, SubscriptionState
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
@@ -29,12 +29,14 @@ _Asked = dict[TopicPartition, tuple[PartitionState, int, Position]]
 
 
 class Validation:
+    """Asks leaders where the epoch of a position ends in their logs, and compares."""
+
     def __init__(
         self,
         out: Outbox,
         config: ConsumerConfig,
-        subscription: Subscription,
-        metadata: Topics,
+        subscription: SubscriptionState,
+        metadata: MetadataSource,
         backoff: Backoff,
         fail: Callable[[Exception], None],
     ) -> None:
@@ -43,7 +45,7 @@ class Validation:
         self._epoch_ahead: set[TopicPartition] = set()
 
     def look_at_leaders(self) -> None:
-        """Positions that another leader serves now must be validated, if both epochs are known."""
+        """Has the positions validated that another leader serves now, if both epochs are known."""
         for partition, state in self._subscription.partitions.items():
             leader = self._metadata.cluster.partition(partition)
             if (
@@ -56,13 +58,10 @@ class Validation:
             position = state.position
             if (position.leader_id, position.leader_epoch) == (leader.leader_id, leader.leader_epoch):
                 continue
-            state.position = replace(position, leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
-            state.validating = position.offset_epoch >= 0 and leader.leader_epoch >= 0
-            state.preferred_replica = -1
-            state.retry_at_ms = 0
+            state.leader_changed(leader.leader_id, leader.leader_epoch)
             if state.validating:
                 log.info(
-                    "%s has another leader, %d: position %d is checked",
+                    "%s has another leader, %d: position %d is validated",
                     partition,
                     leader.leader_id,
                     position.offset,
@@ -72,14 +71,14 @@ class Validation:
         by_node: dict[int, dict[TopicPartition, Position]] = {}
         for partition, state in self._subscription.partitions.items():
             if state.validating and state.position is not None and now_ms >= state.retry_at_ms:
-                state.retry_at_ms = 0
+                state.end_wait()
                 if self._leader_is_known(partition, state, now_ms) and state.validating:
                     by_node.setdefault(state.position.leader_id, {})[partition] = state.position
         for node_id, positions in by_node.items():
             asked: _Asked = {}
             for partition, position in positions.items():
                 state = self._subscription.partitions[partition]
-                state.retry_at_ms = now_ms + self._config.request_timeout_ms + self._backoff.after(1)
+                state.wait_until(now_ms + self._config.request_timeout_ms + self._backoff.after(1))
                 asked[partition] = (state, state.seeks, position)
             self._out.append(
                 Send(
@@ -93,7 +92,10 @@ class Validation:
             )
 
     def _leader_is_known(self, partition: TopicPartition, state: PartitionState, now_ms: int) -> bool:
-        """Brings the position's leader up to date. A broker too old for epochs cannot be asked: no validation."""
+        """Brings the position's leader up to date; returns False if it must be found first.
+
+        A broker that is too old for epochs cannot be asked: its positions are not validated.
+        """
         leader = self._metadata.cluster.partition(partition)
         position = state.position
         assert position is not None
@@ -101,15 +103,15 @@ class Validation:
             self._metadata.request_update(f"the leader of {partition} is not known")
             return False
         if leader.leader_epoch < 0:
-            state.validating = False
+            state.end_validation()
         elif leader.leader_epoch < position.offset_epoch and partition not in self._epoch_ahead:
-            # Somebody read under a leader that we have not heard of: metadata is asked once more, then the leader.
+            # Somebody read under a leader that is not known here yet: metadata is asked once more, then the leader.
             self._epoch_ahead.add(partition)
             self._metadata.request_update(f"{partition} has had a leader with epoch {position.offset_epoch}")
-            state.retry_at_ms = now_ms + self._config.retry_backoff_max_ms
+            state.wait_until(now_ms + self._config.retry_backoff_max_ms)
             return False
         self._epoch_ahead.discard(partition)
-        state.position = replace(position, leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
+        state.update_leader(leader.leader_id, leader.leader_epoch)
         return True
 
     def _answered(self, asked: _Asked, answer: Answer, now_ms: int) -> None:
@@ -156,7 +158,7 @@ class Validation:
         state = self._subscription.partitions[partition]
         is_unknown = epoch < 0 or end_offset < 0
         if not is_unknown and end_offset >= position.offset:
-            state.validating, state.retry_at_ms = False, 0
+            state.end_validation()
         elif self._subscription.default_reset == NO_RESET:
             truncated[partition] = None if is_unknown else OffsetAndMetadata(end_offset, "", epoch)
         elif is_unknown:
@@ -178,8 +180,7 @@ class Validation:
         if answer.failure.kind is FailureKind.UNSUPPORTED_VERSION:
             log.debug("the broker is too old to validate positions; they are taken as they are")
             for partition in current:
-                self._subscription.partitions[partition].validating = False
-                self._subscription.partitions[partition].retry_at_ms = 0
+                self._subscription.partitions[partition].end_validation()
             return
         error = error_for_failure(answer.failure, f"validating the positions of {names(current)}")
         if not answer.failure.is_retriable:
@@ -188,7 +189,7 @@ class Validation:
 
     def _again(self, partitions: Mapping[TopicPartition, object], reason: str, now_ms: int) -> None:
         for partition in partitions:
-            self._subscription.partitions[partition].retry_at_ms = now_ms + self._backoff.after(1)
+            self._subscription.partitions[partition].wait_until(now_ms + self._backoff.after(1))
         self._metadata.request_update(reason)
 
     def _truncation(

@@ -13,10 +13,10 @@ from kohort.wire.messages import APIS
 from kohort.wire.struct import Message
 
 
-class Connection:
+class BlockingConnection:
     """Requests one at a time, or pipelined with `send` and `receive`; answers come in the order of the requests.
 
-    with Connection("127.0.0.1:9092") as broker:
+    with BlockingConnection("127.0.0.1:9092") as broker:
         broker.call(MetadataRequest(), version=12).topics
     """
 
@@ -28,7 +28,7 @@ class Connection:
         self._correlation_id = 0
         self._expected: list[tuple[int, int, int]] = []  # correlation id, API key, version
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> BlockingConnection:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
