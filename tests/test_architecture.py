@@ -80,17 +80,22 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "client/consume": _WORDS | {"client/core", "client/offsets", "client/group", "client.records"},
     "client/produce": _WORDS | {"client/core"},
     "client/administer": _WORDS | {"client/core", "client/offsets", "client/group", "client.admin_types"},
-    "spark/driver": {"spark.options", "spark.source"},
-    "spark/executor": {"spark/driver", "spark.options"},
+    "spark/executor": {"spark.options", "spark.ranges"},
+    "spark/driver": {"spark/executor", "spark.offsets", "spark.options", "spark.ranges"},
     "spark/pipelines": {
         "spark/driver",
-        "spark/history",
         "spark.java",
         "spark.options",
-        "spark.versions",
         "spark.worker_python",
     },
     "spark/history": {"spark/pipelines"},
+}
+
+# Programs that are built on the client use its modules on top alone: for what is more than a consumer, a producer or
+# an admin does, `client.embedding`. The kit and the simulator look inside, as tests do.
+ON_TOP_OF_THE_CLIENT = {"spark", "cli"}
+LOOKS_INSIDE_ANYWAY = {
+    "kohort.spark.history.tables": {"client/group"},  # the codec of assignments
 }
 
 # Bytes in, bytes out; messages in, messages and records out. Time and chance come in as arguments.
@@ -98,7 +103,15 @@ SANS_IO = ("wire", "coordinator", "client")
 # The half of the client that waits, and owns sockets and threads: a room of its own, and the fronts that users call.
 DOES_IO = {"kohort.client.io"} | {
     f"kohort.client.{name}"
-    for name in ("consumer", "async_consumer", "producer", "async_producer", "admin", "async_admin")
+    for name in (
+        "consumer",
+        "async_consumer",
+        "producer",
+        "async_producer",
+        "admin",
+        "async_admin",
+        "embedding",
+    )
 }
 CLOCKS_AND_OUTSIDE = {
     "asyncio",
@@ -196,6 +209,11 @@ def violations(module: str, source: str, *, is_package: bool = False) -> list[st
             within = MAY_IMPORT_WITHIN.get(here)
             if other == room and within is not None and there != here and there not in within:
                 found.append(f"{module} line {line}: {here} must not import {there}")
+            inside = there.startswith("client/") and there not in LOOKS_INSIDE_ANYWAY.get(module, ())
+            if inside and room in ON_TOP_OF_THE_CLIENT:
+                found.append(
+                    f"{module} line {line}: {room} must not import {there}, only what is on top of client"
+                )
         elif is_sans_io(module) and top in CLOCKS_AND_OUTSIDE - MAY_USE_ANYWAY.get(module, set()):
             found.append(f"{module} line {line}: {room} must not use {top}")
     if re.search(r"\b(TODO|FIXME)\b", source):
@@ -286,6 +304,18 @@ def test_nothing_imports_the_build_tool() -> None:
             "must not import client.consumer",
         ),
         ("kohort.log.storage.segment", "import kohort.log.partition", "must not import log.partition"),
+        ("kohort.spark.sink", "from kohort.client.core import steps", "spark must not import client/core"),
+        ("kohort.cli.groups", "from kohort.client import io", "cli must not import client/io"),
+        (
+            "kohort.spark.driver.stream",
+            "from kohort.spark.source import KohortDataSource",
+            "spark/driver must not import spark.source",
+        ),
+        (
+            "kohort.spark.pipelines.run",
+            "from kohort.spark.history import extract",
+            "spark/pipelines must not import spark/history",
+        ),
         ("kohort.client.core.steps", "import socket", "client must not use socket"),
         ("kohort.attic.box", "", "the room 'attic' is not in ARCHITECTURE.md"),
         ("kohort.log.store", "x = 1  # TODO: more", "something is left to do"),
@@ -313,7 +343,12 @@ def test_the_checker_sees(module: str, source: str, complaint: str) -> None:
         ("kohort.cli.main", "from kohort import __version__\nfrom kohort.broker import server"),
         ("kohort.client.io.network", "import socket, time"),
         ("kohort.client.io.network", "from kohort.client.core import steps\nfrom kohort.client import types"),
+        (
+            "kohort.spark.driver.member",
+            "from kohort.client import embedding\nfrom kohort.client.types import V",
+        ),
         ("kohort.sim.world", "import random\nfrom kohort.coordinator import groups"),
+        ("kohort.sim.consumer", "from kohort.client.io import engine"),
         ("kohort.wire.messages.fetch", "x = 1\n" * 451),
     ],
 )

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from kohort import Admin, Consumer, Producer, TopicPartition
-from kohort.spark.driver.identity import is_below
 from kohort.spark.driver.member import process_of
+from kohort.spark.driver.process_identity import is_below
 from kohort.spark.pipelines.definition import Pipeline, PipelineError, from_sql, load_file
 from kohort.spark.pipelines.progress import Terminal
 from kohort.spark.pipelines.run import GroupWatch, Run, run_pipeline, stream_options
@@ -226,7 +226,7 @@ def test_sigterm_ends_a_pipeline_in_order_and_metrics_tell_meanwhile(
 _SLOW_TO_LEAVE = """
 import sys
 from kohort import Consumer
-from kohort.spark.driver.identity import this_process
+from kohort.spark.driver.process_identity import this_process
 
 bootstrap, topic, group = sys.argv[1:]
 with Consumer(bootstrap_servers=bootstrap, group_id=group, client_id=f"query@{this_process()}") as consumer:

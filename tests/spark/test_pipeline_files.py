@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from kohort.cli.main import main
 from kohort.cli.properties import read_properties
+from kohort.spark.built_in import find_pipeline
 from kohort.spark.options import OptionError
 from kohort.spark.pipelines.definition import Pipeline, PipelineError, filled_in, from_sql, load_file
 from kohort.spark.pipelines.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
-from kohort.spark.pipelines.run import Run, find_pipeline, short_reason, sort_settings, stream_options
+from kohort.spark.pipelines.run import Run, short_reason, sort_settings, stream_options
 from kohort.spark.pipelines.state import (
     DIED,
     FAILED,
@@ -223,11 +225,12 @@ def test_a_status_is_written_and_read_whatever_the_encoding_of_the_terminal(tmp_
 
 
 def test_without_a_home_the_state_needs_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
+    def unknown(uid: int) -> NoReturn:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
 
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", no_home)  # as for a user whom the system does not know
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)  # as for a user whom the system does not know
     with pytest.raises(PipelineError, match="name one with --state"):
         state_directory()
 

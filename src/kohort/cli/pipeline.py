@@ -47,8 +47,9 @@ def _run(options: argparse.Namespace, root: Path) -> int:
         raise PipelineError(str(unsupported)) from None
     except ImportError:
         raise PipelineError('pipelines run on Spark: pip install "kohort[spark]"') from None
+    from kohort.spark.built_in import find_pipeline
     from kohort.spark.pipelines.progress import Terminal
-    from kohort.spark.pipelines.run import DEFAULT_BOOTSTRAP, Run, find_pipeline, run_pipeline, sort_settings
+    from kohort.spark.pipelines.run import DEFAULT_BOOTSTRAP, Run, run_pipeline, sort_settings
 
     found = find_pipeline(options.pipeline)
     given = _pairs(options.settings)
@@ -89,7 +90,7 @@ def _pairs(given: list[str]) -> dict[str, str]:
 
 
 def _list(root: Path, as_json: bool) -> int:
-    from kohort.spark.pipelines.run import BUILT_IN
+    from kohort.spark.built_in import BUILT_IN
 
     known = known_pipelines(root)
     if as_json:

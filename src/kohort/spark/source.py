@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -26,10 +25,19 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kohort.spark.driver.offsets import Offsets
-from kohort.spark.driver.planning import Leader, OffsetRange, batch_ranges, split
+from kohort.spark.driver.planning import batch_ranges, split
+from kohort.spark.executor.tasks import RangePartition, RangesReader
 from kohort.spark.executor.worker_process import keep_what_is_loaded
-from kohort.spark.options import AtOffsets, Edge, OptionError, SourceOptions, read_source_options
+from kohort.spark.offsets import Offsets
+from kohort.spark.options import (
+    FIXED_SETTINGS,
+    AtOffsets,
+    Edge,
+    OptionError,
+    SourceOptions,
+    read_source_options,
+    settings_without_group,
+)
 
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -119,43 +127,18 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     return tuple(schema.fieldNames())
 
 
-class RangePartition(InputPartition):
-    """One task: a range of offsets and where it is read."""
-
-    def __init__(self, wanted: OffsetRange, leader: Leader) -> None:
-        super().__init__((wanted, leader))
-        self.wanted, self.leader = wanted, leader
-
-
-class RangesReader:
-    """What executors do, for batches and streams alike. Travels to them: nothing here is open."""
-
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
-        self.options, self.columns = options, columns
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        from kohort.spark.executor.fetch import read_range
-
-        if not isinstance(partition, RangePartition):
-            return iter(())  # Spark's stand-in for "there is nothing to read"
-        keep_what_is_loaded()
-        return read_range(partition.wanted, partition.leader, self.options, self.columns)
-
-
 class KohortReader(RangesReader, DataSourceReader):
     """A batch: the offsets are looked up when Spark plans it."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        from kohort.spark.driver.cluster import Cluster, settings_without_group
+        from kohort.client.embedding import ClusterSession
+        from kohort.spark.driver.offset_resolver import OffsetResolver
 
         options = self.options
-        cluster = Cluster(settings_without_group(options.kafka), options)
-        try:
-            leaders = cluster.partitions(options.strategy)
-            start = cluster.at(options.starting, leaders)
-            end = cluster.at(options.ending, leaders, ending=True)
-        finally:
-            cluster.close()
+        with ClusterSession({**settings_without_group(options.kafka), **FIXED_SETTINGS}) as session:
+            resolver = OffsetResolver(session, options)
+            leaders = resolver.partitions()
+            start, end = resolver.starting(leaders), resolver.ending(leaders)
         _check_specified(options, start, end)
         # Spark plans a frame once, and the same frame may be asked again when there are more records: tasks look
         # for themselves where the log begins and ends by then.

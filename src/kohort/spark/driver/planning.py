@@ -9,55 +9,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kohort.client.core.cluster import Node
 from kohort.client.types import TopicPartition
-from kohort.spark.driver.offsets import Offsets
+from kohort.spark.offsets import Offsets
+from kohort.spark.ranges import OffsetRange
 
 LARGEST_OFFSET = (1 << 63) - 1
-
-LOSS = (
-    "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "
-    "Kafka or the topic may have been deleted before all the data in the topic was processed. If you don't want your "
-    "streaming query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
-)
-
-
-class DataLoss(RuntimeError):
-    """Records that should have been read are not there any more."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(LOSS + reason)
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """The offsets from `start` to before `end` of a partition."""
-
-    partition: TopicPartition
-    start: int
-    end: int
-    open_start: bool = False
-    """It starts at the first record that there is when it is read."""
-    open_end: bool = False
-    """It ends where the log ends when it is read."""
-
-    @property
-    def size(self) -> int:
-        return max(0, self.end - self.start)
-
-    def __str__(self) -> str:
-        return f"{self.partition} [{self.start}, {self.end})"
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """Where a partition is read, so that a worker need not ask; and which topic it is, should the name be used anew."""
-
-    topic_id: bytes
-    node: Node | None
-    leader_epoch: int
-
 
 # --- pieces -------------------------------------------------------------------------------------------
 
@@ -223,12 +179,4 @@ def changed(partition: TopicPartition, before: int, now: int) -> str:
         f"Partition {partition} offset was changed from {before} to {now}. This could be either 1) a user error that "
         "the start offset is set beyond available offset when starting query, or 2) the kafka topic-partition is "
         "deleted and re-created."
-    )
-
-
-def unread(partition: TopicPartition, start: int, end: int, group: str | None) -> str:
-    """The reason of a loss: a range of which nothing can be read any more."""
-    return (
-        f"Could not read records in offset [{start}, {end}) for topic partition {partition} "
-        f"with consumer group {group}"
     )

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from kohort.client.types import TopicPartition
-from kohort.spark.driver.offsets import Offsets, from_spark
+from kohort.spark.offsets import Offsets, from_spark
 
 
 def lag(query: Any) -> dict[TopicPartition, int]:

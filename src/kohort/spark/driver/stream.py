@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -28,11 +28,15 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kohort.client.types import TopicPartition
-from kohort.spark.driver.offsets import Offsets, from_spark, to_json, to_spark
-from kohort.spark.driver.planning import DataLoss, Delay, Leader, limit, split, step_ranges
+from kohort.spark.driver.planning import Delay, limit, split, step_ranges
+from kohort.spark.executor.tasks import RangePartition, RangesReader
+from kohort.spark.offsets import Offsets, from_spark, to_json, to_spark
 from kohort.spark.options import SourceOptions
-from kohort.spark.source import RangePartition, RangesReader
+from kohort.spark.ranges import DataLoss
 from kohort.wire.struct import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kohort.client.embedding import PartitionLeader
 
 log = logging.getLogger("kohort.spark")
 
@@ -40,23 +44,23 @@ RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Nothing is opened before Spark asks something; then there is a `Driver`. Executors only `read`."""
+    """Nothing is opened before Spark asks something; then there is a `StreamDriver`. Executors only `read`."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         super().__init__(options, columns)
-        self._driver: Driver | None = None
+        self._driver: StreamDriver | None = None
         self._guard = Guard()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self.options, "columns": self.columns, "_driver": None, "_guard": Guard()}
 
     @contextmanager
-    def _driving(self) -> Iterator[Driver]:
+    def _driving(self) -> Iterator[StreamDriver]:
         with self._guard:
             if self._driver is None:
                 write_compact_offsets()
                 self._guard.install()
-                self._driver = Driver(self.options)
+                self._driver = StreamDriver(self.options)
                 if is_runner():
                     # For a SIGTERM just before Spark's runner calls `stop`: a member would else be left behind that the
                     # group waits for. Registered now, it runs before what the client has registered for its own end.
@@ -129,24 +133,23 @@ class Guard:
             raise SystemExit(128 + signal.SIGTERM)
 
 
-class Driver:
+class StreamDriver:
     """What the methods of the reader do, on offsets."""
 
     def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
-        from kohort.spark.driver.group import join_group
-        from kohort.spark.driver.member import SharedGroup
+        from kohort.spark.driver.offset_resolver import OffsetResolver
+        from kohort.spark.driver.query_group import group_for
 
         self.options, self._clock = options, clock
-        self.group = join_group(options)
-        self.cluster = self.group.cluster
-        self.shared = self.group if isinstance(self.group, SharedGroup) else None
+        self.group = group_for(options)
+        self._session = self.group.session
+        self._resolver = OffsetResolver(self._session, options)
         self.ends: Offsets = {}
         """The true ends of the logs, as they were last seen."""
-        self._leaders: dict[TopicPartition, Leader] = {}
+        self._leaders: dict[TopicPartition, PartitionLeader] = {}
         self._topic_ids: dict[str, bytes] = {}
-        self._anew: dict[
-            str, Offsets
-        ] = {}  # topics made anew under us, with the offsets at which that was seen
+        # Topics that were deleted and made anew under this query, with the offsets at which that was seen.
+        self._anew: dict[str, Offsets] = {}
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._closed = False
@@ -176,7 +179,7 @@ class Driver:
         start = self.group.committed(self._leaders)
         missing = [partition for partition in self._leaders if partition not in start]
         if missing:
-            chosen = self.cluster.at(self.options.starting, self._leaders)
+            chosen = self._resolver.starting(self._leaders)
             start |= {partition: chosen[partition] for partition in missing}
         self.group.commit_start({partition: start[partition] for partition in missing})
         return start
@@ -184,15 +187,15 @@ class Driver:
     def freeze(self) -> None:
         """AvailableNow: nothing behind these offsets is read any more."""
         self._look()
-        self._target = self.cluster.latest(self._leaders)
+        self._target = self._session.end_offsets(self._leaders)
 
     # --- how far it goes --------------------------------------------------------------------------
 
     def next(self, start: Offsets, *, limited: bool) -> Offsets:
         """The end of the next micro-batch; `start` is durable by now."""
         self._look(start)
-        self._mirror(start, wait=False)
-        self.ends = self.cluster.latest(self._leaders)
+        self.group.commit(start, wait=False)
+        self.ends = self._session.end_offsets(self._leaders)
         end = {**self.ends}
         if self._target is not None:
             end = {
@@ -200,23 +203,16 @@ class Driver:
                 for partition, at in end.items()
                 if partition in self._target
             }
-        if self.shared is not None:
-            end = self._share(start, end)
+        end = self.group.claim(start, end)
         begin = self._begin_of_new(start, end)
         end = self._back_to_the_beginning(begin, end)
         self._check_loss(start, end)
         if limited and end != start:
             end = self._admitted(begin, start, end)
-        if self.shared is not None:
-            end = self.shared.plan(end)
+        end = self.group.plan(end)
         if end == start and self._target is not None:
-            self._mirror(start, wait=True)  # the query ends with this call
+            self.group.commit(start, wait=True)  # the query ends with this call
         return end
-
-    def _mirror(self, durable: Offsets, *, wait: bool) -> None:
-        if self.shared is not None:
-            self.shared.is_durable(durable)
-        self.group.commit(durable, wait=wait)
 
     def _admitted(self, begin: Offsets, start: Offsets, end: Offsets) -> Offsets:
         """No more than was asked for, and not before there is enough."""
@@ -228,43 +224,16 @@ class Driver:
         return end
 
     def _begin_of_new(self, start: Offsets, end: Offsets) -> Offsets:
-        """The start with the partitions that were added, which begin at their first record."""
+        """The start, with the partitions that were added since."""
         new = [partition for partition in end if partition not in start]
-        if not new:
-            return start
-        if self.shared is not None:
-            return {**start, **{partition: end[partition] for partition in new}}
-        return {**start, **self.cluster.earliest(new)}
-
-    def _share(self, start: Offsets, end: Offsets) -> Offsets:
-        """What is ours goes on; what came to us begins, with a step of no records, where the group has been.
-
-        A partition that the group has read further than the checkpoint says leaves the offsets first and comes back
-        with the next step: so a batch that is planned again reads the same.
-        """
-        assert self.shared is not None
-        owned, came = self.shared.holdings()
-        gained = [p for p in end if p in owned and (p in came or p not in start)]
-        committed = self.group.committed(gained)
-        missing = self.cluster.earliest([partition for partition in gained if partition not in committed])
-        ours = {partition: at for partition, at in end.items() if partition in owned and partition in start}
-        for partition in gained:
-            at = committed[partition] if partition in committed else missing[partition]
-            if partition not in start:
-                ours[partition] = at
-                self.shared.began([partition])
-            elif at > start[partition]:
-                ours.pop(partition, None)
-            else:
-                self.shared.began([partition])
-        return ours
+        return {**start, **self.group.begin_of(new, end)} if new else start
 
     # --- what became of the topics ----------------------------------------------------------------
 
     def _look(self, start: Offsets | None = None) -> None:
         """Asks which partitions there are, and notices topics that were deleted and made again."""
         self.group.check()
-        self._leaders = self.cluster.partitions(self.options.strategy)
+        self._leaders = self._resolver.partitions()
         self.group.enter({partition.topic for partition in self._leaders})
         for topic, leader in {p.topic: leader for p, leader in self._leaders.items()}.items():
             before = self._topic_ids.setdefault(topic, leader.topic_id)
@@ -290,10 +259,9 @@ class Driver:
         return back
 
     def _check_loss(self, start: Offsets, end: Offsets) -> None:
-        """Before Spark writes down what it cannot read."""
-        if self.shared is None:
-            for reason in step_ranges(start, end, {}, self._anew, self._leaders).losses:
-                self._lose(reason)
+        """Reports losses before Spark writes down offsets that it cannot read."""
+        for reason in step_ranges(*self.group.readable(start, end), {}, self._anew, self._leaders).losses:
+            self._lose(reason)
 
     def _lose(self, reason: str) -> None:
         if self.options.fail_on_data_loss:
@@ -308,12 +276,9 @@ class Driver:
             return []
         if any(partition not in self._leaders for partition in (*start, *end)):
             self._look(start)
-        if self.shared is not None:
-            # What came to us is read from the next step on; what others have read meanwhile is done.
-            ours = [p for p in end if p in start and end[p] >= start[p]]
-            start, end = ({p: side[p] for p in ours} for side in (start, end))
+        start, end = self.group.readable(start, end)
         new = [partition for partition in end if partition not in start]
-        step = step_ranges(start, end, self.cluster.earliest(new), self._anew, self._leaders)
+        step = step_ranges(start, end, self._session.beginning_offsets(new), self._anew, self._leaders)
         for reason in step.losses:
             self._lose(reason)
         pieces = split(step.ranges, self.options.min_partitions, self.options.max_records_per_partition)

@@ -22,19 +22,14 @@ from typing import Any
 from kohort.client.admin import Admin
 from kohort.client.admin_types import MemberDescription
 from kohort.exposition import MetricsServer, metrics_address
-from kohort.settings import nearest
-from kohort.spark.driver.group import STOP_TIMEOUT_S
-from kohort.spark.driver.identity import is_below
-from kohort.spark.driver.member import process_of
+from kohort.spark.driver.commit_only import STOP_TIMEOUT_S
+from kohort.spark.driver.process_identity import is_below, process_of
 from kohort.spark.options import read_source_options
-from kohort.spark.pipelines.definition import Pipeline, PipelineError, line_in, load_file
+from kohort.spark.pipelines.definition import Pipeline, PipelineError, line_in
 from kohort.spark.pipelines.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
 from kohort.spark.pipelines.state import FAILED, RUNNING, STOPPED, STOPPING, PipelineState, Status
 from kohort.wire.errors import KohortError
 
-BUILT_IN = {
-    "group-history": "commits, memberships, rebalances and lag of all groups, as Parquet and pictures"
-}
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _LOOK_S = 0.25  # between two looks at the query
 _GROUP_S = 2.0  # between two looks at its groups
@@ -63,20 +58,6 @@ class Run:
 
 
 # --- what is to be run --------------------------------------------------------------------------------
-
-
-def find_pipeline(name: str) -> Pipeline:
-    """A file by its path, or one that is built in by its name."""
-    if name in BUILT_IN:
-        from kohort.spark.history.extract import group_history
-
-        return group_history()
-    if name.endswith((".py", ".sql")) or os.sep in name:
-        return load_file(Path(name))
-    raise PipelineError(
-        f"there is no pipeline {name}{nearest(name, BUILT_IN)}: give a .py or .sql file, or one that is built in "
-        f"({', '.join(BUILT_IN)})"
-    )
 
 
 def sort_settings(
@@ -381,7 +362,7 @@ class GroupWatch:
         """Spark does not wait for the process that is the member: when a query has ended it may just be leaving."""
         give_up_s = time.monotonic() + _FAREWELL_S
         while members := self._ask(status, 2 * _ASK_S):
-            if not any(is_below(process_of(member)) for member in members):
+            if not any(is_below(process_of(member.client_id)) for member in members):
                 self._ask(status, 2 * _ASK_S)  # a process that is gone by now may have left since the answer
                 return
             if time.monotonic() > give_up_s:

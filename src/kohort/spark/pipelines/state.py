@@ -25,16 +25,18 @@ _GOING = (STARTING, RUNNING, STOPPING)
 
 
 def state_directory(given: str | None = None) -> Path:
-    """Where pipelines keep their state: as told, $XDG_STATE_HOME/kohort/pipelines, or ~/.local/state/…"""
+    """Where pipelines keep their state: as given, or in the user's directory for state (~/.local/state on Linux)."""
     if given is not None:
         return Path(given)
+    from platformdirs import user_state_path
+
     try:
-        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    except RuntimeError:  # HOME is not set, and the system does not know this user
-        raise PipelineError(
-            "there is no home directory for the state of pipelines: name one with --state"
-        ) from None
-    return Path(home) / "kohort" / "pipelines"
+        folder = user_state_path("kohort", appauthor=False)
+    except RuntimeError:
+        folder = Path("~")
+    if not folder.is_absolute():  # HOME is not set, and the system does not know this user
+        raise PipelineError("there is no home directory for the state of pipelines: name one with --state")
+    return folder / "pipelines"
 
 
 @dataclass(slots=True)
@@ -105,13 +107,15 @@ class PipelineState:
 
     def _locked(self, descriptor: int) -> bool:
         """Whether the lock is ours now. Refused at once by who has its number in the file, and lives."""
+        import psutil  # comes with the extra `spark`: nothing else acquires a lock
+
         give_up_s = time.monotonic() + _LOOKED_AT_S
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 pid = self.pid()
-                if time.monotonic() > give_up_s or (pid is not None and _lives(pid)):
+                if time.monotonic() > give_up_s or (pid is not None and psutil.pid_exists(pid)):
                     return False
                 time.sleep(0.01)
             else:
@@ -184,16 +188,6 @@ def known_pipelines(root: Path) -> list[Status]:
         PipelineState(root, each.name) for each in sorted(root.iterdir()) if (each / "status.json").is_file()
     ]
     return [status for status in (state.read() for state in states) if status is not None]
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return True
 
 
 def _clock(at_ms: int) -> str:
