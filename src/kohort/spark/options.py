@@ -1,7 +1,7 @@
-"""The options of the source, by the names that Spark's Kafka connector gave them; case does not matter.
+"""Reads the options of the source, by the names that Spark's Kafka connector gave them; case does not matter.
 
-`read_source_options` checks all of them before anything is asked of a broker. What is wrong is an `OptionError` with
-the connector's own text where it has a clear one, and with the option's name in any case.
+`read_source_options` checks all of them before anything is asked of a broker. An `OptionError` has the connector's own
+text where that is clear, and always the name of the option.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class GroupMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All of them, checked. Travels to executors."""
+    """All options of the source, checked. They are pickled for executors."""
 
     strategy: Strategy
     starting: OffsetSpec
@@ -98,7 +98,7 @@ class SourceOptions:
     latest_without_match: bool = False
     """A starting time after the last record means the end of the log instead of an error."""
     kafka: dict[str, str] = field(default_factory=dict)
-    """The settings that were given with `kafka.`, without it."""
+    """The settings that were given with the prefix `kafka.`, without it."""
     group_mode: GroupMode = GroupMode.NONE
     group_id: str | None = None
     group_id_prefix: str = "spark-kafka-source"
@@ -198,7 +198,7 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
 
 
 def kafka_settings(options: Mapping[str, str], refused: Mapping[str, str]) -> dict[str, str]:
-    """What was given with `kafka.`, without it; what is in `refused` is an error that goes on with its text."""
+    """The settings that were given with the prefix `kafka.`, without it; OptionError for those in `refused`."""
     settings = {name[6:]: value for name, value in options.items() if name.startswith("kafka.")}
     for name in settings:
         if name in refused:
@@ -216,7 +216,7 @@ def settings_without_group(kafka: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_kafka_settings(settings: Mapping[str, str]) -> None:
-    """An unknown setting, or a wrong value, by the name that the user wrote."""
+    """OptionError for an unknown setting or a wrong value, by the name that the user wrote."""
     assignors = settings.get(ASSIGNORS)
     try:
         if assignors is not None:
@@ -303,7 +303,7 @@ def _refuse_endings(options: Mapping[str, str]) -> None:
 
 
 def _offset_spec(options: Mapping[str, str], which: str, default: Edge) -> OffsetSpec:
-    """Where to start or end: the time for all goes before times by partition, these before offsets."""
+    """Where to start or end. A time for all partitions wins over times by partition, and these over offsets."""
     time = options.get(f"{which}timestamp")
     if time is not None:
         try:
@@ -408,7 +408,7 @@ def _number(
 
 
 def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
-    """true or false, in any case; `options` has its names in small letters."""
+    """The value of an option that is true or false, in any case; `options` has its names in small letters."""
     value = _convert(options, name, lambda text: {"true": True, "false": False}[text.lower()])
     return default if value is None else value
 
@@ -429,7 +429,7 @@ _UNITS_MS: dict[str, float] = {
 
 
 def duration_ms(text: str) -> int:
-    """A time as Spark's settings have it: 15m, 10s, 500ms, 500."""
+    """The milliseconds of a duration as Spark's settings have it: 15m, 10s, 500ms, 500."""
     found = re.fullmatch(r"(-?\d+)\s*([a-z]*)", text.strip().lower())
     if found is None or found[2] not in _UNITS_MS or int(found[1]) < 0:
         raise OptionError(

@@ -1,4 +1,4 @@
-"""`format("kohort")`: the data source that Spark finds, and its batch reader."""
+"""The data source `format("kohort")`, which Spark finds by its name, and its batch reader."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class KohortDataSource(DataSource):
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns that are wanted, by name; OptionError if one is not what records have."""
+    """The names of the columns that are wanted; OptionError if records have no such column."""
     for field in schema.fields:
         kind = TYPES.get(field.name)
         if kind is None:
@@ -128,7 +128,7 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
 
 
 class KohortReader(RangesReader, DataSourceReader):
-    """A batch: the offsets are looked up when Spark plans it."""
+    """Reads a batch, whose offsets are looked up when Spark plans it."""
 
     def partitions(self) -> Sequence[InputPartition]:
         from kohort.client.embedding import ClusterSession
@@ -140,8 +140,8 @@ class KohortReader(RangesReader, DataSourceReader):
             leaders = resolver.partitions()
             start, end = resolver.starting(leaders), resolver.ending(leaders)
         _check_specified(options, start, end)
-        # Spark plans a frame once, and the same frame may be asked again when there are more records: tasks look
-        # for themselves where the log begins and ends by then.
+        # Spark plans a frame once, and may evaluate it again when there are more records: so each task looks for
+        # itself where the log begins and ends by then.
         ranges = [
             replace(
                 each, open_start=options.starting is Edge.EARLIEST, open_end=options.ending is Edge.LATEST
@@ -154,7 +154,7 @@ class KohortReader(RangesReader, DataSourceReader):
 
 
 def _check_specified(options: SourceOptions, start: Offsets, end: Offsets) -> None:
-    """Offsets that the user wrote are compared with each other before they are with the log."""
+    """Compares the offsets that the user wrote with each other, before they are compared with the log."""
     if not isinstance(options.starting, AtOffsets) or not isinstance(options.ending, AtOffsets):
         return
     for partition, first in sorted(options.starting.offsets.items()):

@@ -1,4 +1,4 @@
-"""The driver's side of a streaming query: where it starts, how far each micro-batch goes, what is committed when.
+"""Drives a streaming query: decides where it starts, how far each micro-batch goes and what is committed when.
 
 Spark runs this in a process of its own and calls it from one thread. `latestOffset(start)` is called at every trigger,
 and what is in `start` is durable in the checkpoint by then: that is when the group's offsets are committed. Spark ends
@@ -44,7 +44,7 @@ RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Nothing is opened before Spark asks something; then there is a `StreamDriver`. Executors only `read`."""
+    """What Spark calls; it opens a `StreamDriver` with the first question. Executors only call `read`."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         super().__init__(options, columns)
@@ -62,8 +62,8 @@ class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAv
                 self._guard.install()
                 self._driver = StreamDriver(self.options)
                 if is_runner():
-                    # For a SIGTERM just before Spark's runner calls `stop`: a member would else be left behind that the
-                    # group waits for. Registered now, it runs before what the client has registered for its own end.
+                    # A SIGTERM just before Spark's runner calls `stop` would leave a member behind that the group
+                    # waits for. Registered now, this runs before what the client has registered for its own end.
                     atexit.register(self.stop)
             yield self._driver
 
@@ -76,7 +76,7 @@ class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAv
             driver.freeze()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Only whether there is a limit matters: how much is in the options, and Trigger.Once asks without one."""
+        """Tells Spark that there is a limit, which the options hold. Trigger.Once asks without one."""
         if self.options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self.options.max_offsets_per_trigger)
         if self.options.min_offsets_per_trigger is not None:
@@ -96,10 +96,13 @@ class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAv
             return driver.tasks(from_spark(start), from_spark(end))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Comes later than the `latestOffset` that has committed it already."""
+        """Does nothing: the `latestOffset` before it has committed these offsets already."""
 
     def stop(self) -> None:
-        """Spark closes the socket, which ends here, and then sends SIGTERM, which must not cut the farewell short."""
+        """Leaves the group.
+
+        Spark closes the socket, which leads here, and then sends SIGTERM, which must not cut this short.
+        """
         with self._guard:
             driver, self._driver = self._driver, None
             if driver is not None:
@@ -107,7 +110,7 @@ class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAv
 
 
 class Guard:
-    """SIGTERM between two calls ends the process at once, by way of `stop`; within one (or `stop`), when it is done."""
+    """Delays a SIGTERM until the call under way (or `stop`) is done; between two calls it ends the process at once."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -129,12 +132,12 @@ class Guard:
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if self._terminated and not self._depth:
-            self._terminated = False  # it is told once: `stop` runs after that
+            self._terminated = False  # raised once only: `stop` runs after that
             raise SystemExit(128 + signal.SIGTERM)
 
 
 class StreamDriver:
-    """What the methods of the reader do, on offsets."""
+    """Decides on the offsets of a stream, for the methods of the reader."""
 
     def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
         from kohort.spark.driver.offset_resolver import OffsetResolver
@@ -158,7 +161,7 @@ class StreamDriver:
             self._delay = Delay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
 
     def close(self) -> None:
-        """Also a second time."""
+        """Leaves the group; a second call does nothing."""
         if not self._closed:
             self._closed = True
             self.group.close()
@@ -166,7 +169,7 @@ class StreamDriver:
     # --- where it starts --------------------------------------------------------------------------
 
     def initial(self) -> Offsets:
-        """The group's offsets, else those of the options. Committed before they are used, so that they stay.
+        """The group's offsets, else those of the options. They are committed before they are used, so that they stay.
 
         Spark asks twice, when it begins and when it plans the first batch, and has to get the same.
         """
@@ -185,7 +188,7 @@ class StreamDriver:
         return start
 
     def freeze(self) -> None:
-        """AvailableNow: nothing behind these offsets is read any more."""
+        """Fixes the end of an AvailableNow query: nothing after the ends of the logs of this moment is read."""
         self._look()
         self._target = self._session.end_offsets(self._leaders)
 
@@ -215,7 +218,7 @@ class StreamDriver:
         return end
 
     def _admitted(self, begin: Offsets, start: Offsets, end: Offsets) -> Offsets:
-        """No more than was asked for, and not before there is enough."""
+        """Applies the limits: no more than maxOffsetsPerTrigger, and not before there is minOffsetsPerTrigger."""
         delay = self._delay if self._target is None else None
         if delay is not None and delay.holds(begin, end, int(self._clock() * 1000)):
             return start
@@ -251,7 +254,7 @@ class StreamDriver:
                 self._anew[topic] = of_topic
 
     def _back_to_the_beginning(self, start: Offsets, end: Offsets) -> Offsets:
-        """A topic made anew is read from its first record; offsets that go back say so, also when planned again."""
+        """Lets the offsets of topics made anew go back, which means, also when planned again: read from the start."""
         back = dict(end)
         for partition, at in end.items():
             if partition.topic in self._anew and start.get(partition, 0) > 0:
@@ -271,7 +274,7 @@ class StreamDriver:
     # --- tasks ------------------------------------------------------------------------------------
 
     def tasks(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """What executors do for one micro-batch; also of one that was planned before the driver died."""
+        """The tasks of one micro-batch, also of one that was planned before the driver died."""
         if start == end:
             return []
         if any(partition not in self._leaders for partition in (*start, *end)):
@@ -297,8 +300,8 @@ def is_runner() -> bool:
 def write_compact_offsets() -> None:
     """Makes Spark's runner write offsets as its Kafka connector does, without blanks.
 
-    Spark compares the texts of offsets. A checkpoint that the connector has written would else seem to have moved when
-    a query goes on with it, and the other way round.
+    Spark compares the texts of offsets. Otherwise a checkpoint that the connector has written would seem to have moved
+    when a query goes on from it, and the other way round.
     """
     main = sys.modules.get("__main__")
     runner = getattr(main, "json", None)
