@@ -8,7 +8,7 @@ REBALANCES ?= 1000000
 ONLY ?=
 PYTHONS ?= 3.11 3.12 3.13 3.14
 
-.PHONY: help setup run test test-anywhere lint format messages supported lock interop bench chaos clean
+.PHONY: help setup run test test-anywhere lint format messages supported map lock interop bench chaos clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s'|'
@@ -46,6 +46,9 @@ messages: setup ## src/kohort/wire/messages from src/kohort/wire/schema
 supported: setup ## SUPPORTED.md and the settings in docs/ from the tables that the code runs on
 	$(BIN)/python -m kohort.cli.supported > SUPPORTED.md
 	$(BIN)/python -m kohort.cli.client_settings docs/consumer.md docs/producer.md docs/admin.md
+
+map: setup ## the map of files in ARCHITECTURE.md, from the first docstring line of each module
+	$(BIN)/python -m tests.architecture_map
 
 interop: setup ## Apache Kafka's client and tools, kafkajs, kcat (Maven Central, npm, Debian)
 	$(BIN)/python -m pytest -m interop tests/interop
