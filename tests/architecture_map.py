@@ -49,10 +49,8 @@ def _packages_in(folder: Path) -> list[Path]:
 
 def _entries(folder: Path, depth: int) -> list[tuple[int, str, str]]:
     """Returns depth, name and description of what is in a package: first its modules, then its packages."""
-    found = []
-    for path in sorted(folder.glob("*.py")):
-        if path.name != "__init__.py":
-            found.append((depth, path.name, first_line(path)))
+    modules = (path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py")
+    found = [(depth, path.name, first_line(path)) for path in modules]
     for package in _packages_in(folder):
         name = package.relative_to(SOURCE).as_posix()
         if name in _ONE_LINE:
