@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture_map import PAGE, SOURCE, architecture_map, filled, first_line
+from tests.architecture_map import PAGE, ROOT, SOURCE, architecture_map, filled, first_line
 
 
 def test_the_map_is_what_the_modules_say() -> None:
@@ -36,3 +36,12 @@ def test_a_module_without_a_docstring_is_named(tmp_path: Path) -> None:
 def test_the_place_of_the_map_must_be_there() -> None:
     with pytest.raises(AssertionError, match="must have one"):
         filled("# A page without a map\n")
+
+
+def test_every_path_in_the_page_leads_somewhere() -> None:
+    """Paths are given from src/kohort (`log/partition.py`) or from the root of the repository (`docs/groups.md`)."""
+    prose = PAGE.read_text("utf-8").split("<!-- map -->")[0]
+    paths = set(re.findall(r"\b[a-z_]+(?:/[a-z_]+)+(?:\.(?:py|md)\b|/)", prose))
+    assert len(paths) > 20
+    missing = [path for path in sorted(paths) if not (SOURCE / path).exists() and not (ROOT / path).exists()]
+    assert not missing, f"ARCHITECTURE.md names {missing}"
