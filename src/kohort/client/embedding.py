@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 from types import TracebackType
+from typing import Self
 
 from kohort.client.admin_types import GroupDescription
 from kohort.client.administer.groups import GroupCalls
@@ -87,7 +88,7 @@ class ClusterSession:
         self._fetches = RangeFetches(self._engine.out, self.config)
         self._engine.add(self._fetches, "fetch")
 
-    def __enter__(self) -> ClusterSession:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
