@@ -1,4 +1,4 @@
-"""`make test-anywhere`: a fitting part of the suite under what machines differ in.
+"""`make test-anywhere`: runs parts of the suite under the conditions in which machines differ.
 
 python -m tests.anywhere --pythons "3.11 3.12 3.13 3.14?"     # a `?`: goes without where that Python cannot be had
 
@@ -145,7 +145,7 @@ class Outcome:
 
 
 class CannotRun(Exception):
-    """With the reason, for people."""
+    """A run cannot take place; the text says why."""
 
 
 def say(text: str) -> None:
@@ -157,15 +157,15 @@ def say(text: str) -> None:
 
 @dataclass(slots=True)
 class Place:
-    """Where the tests stand, and who runs them with which Python."""
+    """The folder that the tests run in, the user that runs them, and the Python that they run on."""
 
     folder: Path
     python: Path
     user: str | None = None
-    """Who is not root, for the condition that asks for one."""
+    """The user for the condition that asks for one who is not root."""
     environ: dict[str, str] = field(default_factory=dict)
     prefix: str = ""
-    """Of the names of its runs."""
+    """The beginning of the names of its runs."""
     through_make: bool = False
 
     def command(self, tests: tuple[str, ...]) -> list[str]:
@@ -174,7 +174,7 @@ class Place:
         return [str(self.python), "-m", "tests.twice", "-n", "2", "--dist", "worksteal", *tests]
 
     def run(self, command: list[str], conditions: list[Condition], log: Path) -> int:
-        """The exit code; all that is said goes to the log."""
+        """Runs a command and returns its exit code; its output goes to the log."""
         environ = os.environ | self.environ | {"PYTHONUNBUFFERED": "1"}
         environ.pop("PYTHONPATH", None)
         for condition in conditions:
@@ -213,7 +213,7 @@ def _as_user(name: str | None) -> dict[str, Any]:
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """What a run that was ended leaves behind ends too."""
+    """Ends the processes that a run has left behind."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, 9)
@@ -250,7 +250,7 @@ def _lines(log: Path) -> list[str]:
 
 
 def _blame(place: Place, log: Path, conditions: list[Condition]) -> None:
-    """Under which condition alone does it fail, and does it without any?"""
+    """Runs what failed under no condition and under each one alone, and says where it fails."""
     said = "\n".join(_lines(log)).partition("What failed, once more:\n")[2]
     failed = [line.strip() for line in said.splitlines() if line.startswith("  tests/")]
     if not failed or len(conditions) < 2:
@@ -279,7 +279,7 @@ _LEFT_OUT = {
 
 @contextmanager
 def copied() -> Iterator[Place]:
-    """In a path with a blank, with an environment of its own. CannotRun if that does not succeed."""
+    """Makes a copy in a path with a blank, with an environment of its own; raises CannotRun if that fails."""
     user = "nobody" if os.geteuid() == 0 else None
     with tempfile.TemporaryDirectory(prefix="kohort x", ignore_cleanup_errors=True) as made:
         folder = Path(made)
@@ -320,7 +320,7 @@ def _must(place: Place, command: list[str]) -> None:
 
 
 def _python_for(folder: Path, user: str | None) -> Path:
-    """The Python that this one was made from; a copy of it if the user may not go where it is (/root, say)."""
+    """Returns the Python that this environment was made from, or a copy of it where the user may read it."""
     base = Path(sys.base_prefix, "bin", f"python{THIS}")
     try:
         probe = [str(base), "-c", "import ssl"]
@@ -342,7 +342,7 @@ def _python_for(folder: Path, user: str | None) -> Path:
 
 
 def environment_of(version: str) -> Place:
-    """With everything that the tests need, kept from one run to the next. CannotRun says why there is none."""
+    """Returns an environment with everything that the tests need, which is kept; CannotRun says why there is none."""
     python = find_python(version)
     home = KEPT / f"python{version}"
     requirements = [ROOT / "requirements" / "dev.lock", ROOT / "pyproject.toml"]
@@ -359,7 +359,7 @@ def environment_of(version: str) -> Place:
 
 
 def find_python(version: str) -> Path:
-    """On PATH or among pyenv's; else uv gets it."""
+    """Finds a Python on PATH or among those of pyenv; otherwise uv gets it."""
     pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
     candidates = [path for path in [shutil.which(f"python{version}")] if path is not None]
     candidates += [str(path / "bin" / "python") for path in sorted(pyenv.glob(f"{version}.*"), reverse=True)]
