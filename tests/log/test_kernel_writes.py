@@ -30,7 +30,9 @@ def writer() -> Iterator[KernelWriter]:
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[JournalFile]:
     create(tmp_path / "appends-0.journal", SIZE)
-    made = JournalFile(tmp_path / "appends-0.journal")
+    made = JournalFile(
+        tmp_path / "appends-0.journal", portable=False
+    )  # Linux's own way is what is tested here
     assert made.is_direct, "these tests need a file system that can write past the page cache"
     yield made
     made.close()
@@ -100,7 +102,7 @@ def _written(file: JournalFile, says: int, monkeypatch: pytest.MonkeyPatch) -> R
     monkeypatch.setattr(Answers, "says", says)
     buffer, _ = filled(b"round" * 2_000)
     inbox, done = Inbox(), list[Round]()
-    writer = RoundWriter(inbox, done.append, inbox)
+    writer = RoundWriter(inbox, done.append, inbox, portable=False)
     writer.begin(Round(buffer, 10_000, file, {}))
     inbox.run_until(lambda: bool(done))
     writer.close()
@@ -139,7 +141,7 @@ def test_a_system_without_it_has_a_thread(file: JournalFile, monkeypatch: pytest
     with pytest.raises(OSError, match="not known"):
         KernelWriter()
     inbox, done = Inbox(), list[Round]()
-    writer = RoundWriter(inbox, done.append, inbox)
+    writer = RoundWriter(inbox, done.append, inbox, portable=False)
     buffer, _ = filled(b"round" * 2_000)
     writer.begin(Round(buffer, 10_000, file, {}))
     inbox.run_until(lambda: bool(done))

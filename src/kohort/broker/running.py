@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kohort.broker.directory import data_directory
 from kohort.broker.node import start, start_again
+from kohort.log.storage.system_calls import check_system
+from kohort.portable import PORTABLE
 
 if TYPE_CHECKING:
     from kohort.broker.apis.table import Row
@@ -30,12 +32,12 @@ _DEFAULTS = {"durability": "memory", "group.initial.rebalance.delay.ms": "0"}
 
 
 def new_event_loop(kind: str = "uvloop") -> asyncio.AbstractEventLoop:
-    """uvloop's where it is wanted and installed, else asyncio's own."""
+    """Make an event loop: uvloop's where it is wanted and installed, else asyncio's own, as in the portable way."""
+    if kind != "uvloop" or PORTABLE:
+        return asyncio.new_event_loop()
     try:
         import uvloop
     except ImportError:
-        kind = "asyncio"
-    if kind != "uvloop":
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
@@ -100,6 +102,7 @@ class running:
     def start(self) -> None:
         if self._thread is not None:
             raise RuntimeError("this broker runs already")
+        check_system()
         self._ready.clear()
         thread = threading.Thread(target=self._main, name="kohort-broker", daemon=True)
         thread.start()

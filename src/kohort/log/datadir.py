@@ -15,7 +15,6 @@ topic of the same name.
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import logging
 import os
@@ -28,6 +27,7 @@ from pathlib import Path
 
 from kohort.log.storage.files import DiskDirectory, FilePool, sync_path
 from kohort.log.storage.recovery import CleanState
+from kohort.log.storage.system_calls import try_lock
 from kohort.wire.errors import KohortError
 
 log = logging.getLogger(__name__)
@@ -272,15 +272,13 @@ class DataDirectory:
 
 
 def _lock(path: Path) -> int:
-    fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    if not try_lock(fd):
         owner = os.pread(fd, 20, 0).decode(errors="replace").strip()
         os.close(fd)
         raise DirectoryRefused(
             f"{path} is in use by process {owner or '(unknown)'}; stop it or name another directory"
-        ) from None
+        )
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from kohort.log.storage.files import Slice
+from kohort.log.storage.system_calls import send_file
 from kohort.wire.compiler.compile import Chunk
 
 _BUFFERS_A_CALL = 256
@@ -87,7 +88,7 @@ class Outbox:
     def _send_slice(self, piece: Slice) -> None:
         fd = piece.file.fd
         assert fd is not None, "a queued slice is pinned"
-        sent = os.sendfile(self._fd, fd, piece.position, piece.length)
+        sent = send_file(self._fd, fd, piece.position, piece.length)
         if sent == 0:
             raise OSError(f"{piece.file.path} ends before the bytes that were promised from it")
         if sent == piece.length:

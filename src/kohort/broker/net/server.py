@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import socket
 import sys
 from collections import Counter
@@ -18,6 +17,7 @@ from kohort.broker.listeners import Listener
 from kohort.broker.names import OFFSETS_TOPIC
 from kohort.broker.net.connection import MOST_SPARES, SPARE_BYTES, Connection
 from kohort.log.storage.files import files_that_fit
+from kohort.log.storage.system_calls import open_files_limit
 
 log = logging.getLogger("kohort.broker")
 
@@ -182,7 +182,7 @@ class Server:
 
 def _connections_that_fit() -> int:
     """So many that the log never lacks a descriptor; a slow client may take a second one."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit == resource.RLIM_INFINITY:
+    limit = open_files_limit()
+    if limit is None:
         return sys.maxsize
     return max((limit - files_that_fit() - _OTHER_FILES) * 3 // 4, 16)

@@ -18,10 +18,11 @@ from crc32c import crc32c
 from kohort.log.durability.kernel_writes import KernelWriter
 from kohort.log.durability.rounds import BLOCK, CRC, CRC_AT, CRC_FROM, blocks
 from kohort.log.storage.files import sync_path
+from kohort.log.storage.system_calls import sync_all, sync_data, synced_flags
+from kohort.portable import PORTABLE
 
 log = logging.getLogger(__name__)
 
-_SYNCED = os.O_RDWR | os.O_CLOEXEC | os.O_DSYNC
 # Not of the disk: the kernel ends a write that a signal broke off with the first, as it cannot begin it again.
 _NOT_TRIED = (errno.EINTR, errno.EAGAIN)
 
@@ -59,31 +60,46 @@ class Owner(Protocol):
 class JournalFile:
     """One of the files; `owed` are the partitions that must be synced before it is used again."""
 
-    __slots__ = ("fd", "first_sequence", "is_direct", "owed", "path", "position")
+    __slots__ = ("_portable", "fd", "first_sequence", "is_direct", "owed", "path", "position")
 
-    def __init__(self, path: Path) -> None:
-        """Of a file that `create` made. What it holds is forgotten, durably.
+    def __init__(self, path: Path, *, portable: bool = PORTABLE) -> None:
+        """Open a file that `create` made. What it holds is forgotten, durably.
 
-        Every write is on disk when it returns; past the page cache where that is possible, which costs less CPU.
+        Linux writes past the page cache where that is possible, which costs less CPU.
         """
         self.path = path
+        self._portable = portable
         self.position = 0
         self.first_sequence = 0
         self.owed: dict[Owner, int] = {}
-        self.is_direct = True
+        self.fd = -1
+        self.is_direct = not portable and self._open_direct()
+        if not self.is_direct:
+            self.fd = os.open(path, os.O_RDWR if portable else synced_flags(direct=False))
+            self.forget()
+
+    def _open_direct(self) -> bool:
+        """Open it past the page cache; False if the file system cannot do that."""
         try:
-            self.fd = os.open(path, _SYNCED | os.O_DIRECT)
+            self.fd = os.open(self.path, synced_flags(direct=True))
             self.forget()
         except OSError as problem:  # some file systems tell at the open, some at the write
+            if self.fd >= 0:
+                os.close(self.fd)
             if problem.errno != errno.EINVAL:
                 raise
-            self.is_direct = False
-            self.fd = os.open(path, _SYNCED)
-            self.forget()
+            return False
+        return True
 
     def forget(self) -> None:
         """Nothing in it counts any more; durable when it returns."""
-        write_all(self.fd, memoryview(mmap.mmap(-1, BLOCK)), 0)
+        self.write(memoryview(mmap.mmap(-1, BLOCK)), 0)
+
+    def write(self, data: memoryview, position: int) -> None:
+        """Write bytes that are on disk when this returns."""
+        write_all(self.fd, data, position)
+        if self._portable:
+            sync_data(self.fd)
 
     def close(self) -> None:
         os.close(self.fd)
@@ -91,12 +107,12 @@ class JournalFile:
 
 def create(path: Path, size: int) -> None:
     """All blocks are written, so that later writes need not allocate any."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         zeros = memoryview(bytes(min(size, 1 << 20)))
         for position in range(0, size, len(zeros)):
             write_all(fd, zeros[: size - position], position)
-        os.fsync(fd)
+        sync_all(fd)
         sync_path(str(path.parent))
     except OSError:
         path.unlink(missing_ok=True)
@@ -116,15 +132,14 @@ def write_all(fd: int, data: memoryview, position: int) -> None:
 class Round:
     """What is being written."""
 
-    __slots__ = ("buffer", "error", "fd", "is_direct", "length", "places", "position")
+    __slots__ = ("buffer", "error", "file", "length", "places", "position")
 
     def __init__(
         self, buffer: memoryview, length: int, file: JournalFile, places: dict[Owner, Place]
     ) -> None:
         self.buffer = buffer
         self.length = length
-        self.fd = file.fd
-        self.is_direct = file.is_direct
+        self.file = file
         self.position = file.position
         self.places = places
         self.error: Exception | None = None
@@ -135,7 +150,7 @@ class Round:
     def write(self) -> None:
         try:
             self.seal()
-            write_all(self.fd, self.buffer[: blocks(self.length)], self.position)
+            self.file.write(self.buffer[: blocks(self.length)], self.position)
         except Exception as problem:  # whatever it was: nobody may be told that it is durable
             self.error = problem
 
@@ -152,6 +167,8 @@ class RoundWriter:
         call_soon: Callable[[Callable[[], None]], object],
         done: Callable[[Round], None],
         loop: Loop | None,
+        *,
+        portable: bool = PORTABLE,
     ) -> None:
         self._call_soon = call_soon
         self._done = done
@@ -161,7 +178,7 @@ class RoundWriter:
         self._rounds: SimpleQueue[Round | None] = SimpleQueue()
         self._written: SimpleQueue[Round] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        if loop is not None:
+        if loop is not None and not portable:
             try:
                 self._kernel = KernelWriter()
             except OSError as problem:
@@ -184,12 +201,12 @@ class RoundWriter:
             pass  # an immediate `call_soon` has collected it
 
     def _begin_in_kernel(self, written: Round) -> bool:
-        if self._kernel is None or not written.is_direct:
+        if self._kernel is None or not written.file.is_direct:
             return False
         written.seal()
         address = ctypes.addressof(ctypes.c_char.from_buffer(written.buffer))
         try:
-            self._kernel.submit(written.fd, address, blocks(written.length), written.position)
+            self._kernel.submit(written.file.fd, address, blocks(written.length), written.position)
         except OSError:
             return False  # nothing was begun, and the thread can tell what is wrong
         self._in_kernel = written

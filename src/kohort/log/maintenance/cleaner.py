@@ -269,7 +269,7 @@ class _ReadOnly:
     """A file that is read if it is there: a `File` would create it, and a start would take that for a segment."""
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDONLY)
 
     def pread(self, position: int, length: int) -> bytes:
         return os.pread(self._fd, length, position)

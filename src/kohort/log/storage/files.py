@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import shutil
 from collections import deque
 from pathlib import Path
 from typing import Protocol
+
+from kohort.log.storage.system_calls import open_files_limit, read_into, sync_all, sync_data
 
 
 class Slice:
@@ -110,8 +111,8 @@ _MOST_OPEN = 400
 
 def files_that_fit() -> int:
     """How many files a pool keeps open: fewer where the system allows few, so that connections get the greater part."""
-    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _MOST_OPEN if allowed == resource.RLIM_INFINITY else max(min(_MOST_OPEN, allowed * 2 // 5), 4)
+    allowed = open_files_limit()
+    return _MOST_OPEN if allowed is None else max(min(_MOST_OPEN, allowed * 2 // 5), 4)
 
 
 class FilePool:
@@ -202,7 +203,7 @@ class DiskFile:
         if self.deleted:  # the name may belong to another file by now
             raise FileNotFoundError(errno.ENOENT, "the file was deleted", self._path)
         create = 0 if self.size else os.O_CREAT  # a file with content that is gone must not come back empty
-        flags = os.O_RDWR | create | os.O_CLOEXEC
+        flags = os.O_RDWR | create
         try:
             self._fd = fd = os.open(self._path, flags, 0o644)
         except OSError as problem:
@@ -242,7 +243,7 @@ class DiskFile:
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         fd = self._fd if self._fd >= 0 else self._open()
-        return os.preadv(fd, [buffer], position)
+        return read_into(fd, buffer, position)
 
     def chunks(self, position: int, length: int) -> list[bytes | memoryview]:
         return [self.pread(position, length)] if length else []
@@ -256,11 +257,11 @@ class DiskFile:
 
     def sync(self) -> None:
         if self._fd >= 0:
-            os.fdatasync(self._fd)
+            sync_data(self._fd)
             return
-        fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(self._path, os.O_RDWR)
         try:
-            os.fdatasync(fd)
+            sync_data(fd)
         finally:
             os.close(fd)
 
@@ -339,13 +340,13 @@ class DiskDirectory:
 
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
         path = self._join(name)
-        fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             view = memoryview(data)
             while view:
                 view = view[os.write(fd, view) :]
             if sync:
-                os.fsync(fd)
+                sync_all(fd)
         except OSError:
             self.delete(name + ".tmp")
             raise
@@ -376,8 +377,8 @@ class DiskDirectory:
 
 def sync_path(path: str) -> None:
     """A directory's names, or all of a file."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(fd)
+        sync_all(fd)
     finally:
         os.close(fd)
