@@ -53,7 +53,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "wire/codecs": {"wire/messages", "wire.errors", "wire.struct", "wire.varint"},
     "wire/records": {"wire.errors", "wire.varint"},
     "log/storage": set(),
-    "log/durability": {"log/storage", "log.datadir", "log.partition", "log.topic"},
+    "log/durability": {"log/storage"},
     "log/maintenance": {"log/storage", "log.partition", "log.topic"},
     "coordinator/classic": {
         "coordinator.effects",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kohort.log.registry import JOURNAL
+from kohort.log.registry import REGISTRY_FILE
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -272,7 +272,7 @@ def test_topics_settings_and_partition_counts_survive_a_restart(tmp_path):
 @contextmanager
 def no_room_on_disk(node: Node) -> Iterator[None]:
     """Files cannot grow beyond what the journal of topics has now."""
-    size = (node.store.directory / JOURNAL).stat().st_size
+    size = (node.store.directory / REGISTRY_FILE).stat().st_size
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

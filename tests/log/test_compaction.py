@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kohort.log.config import TopicConfig
-from kohort.log.maintenance.cleaner import Covered, Group, Spoiled, clean, index_cleaned
+from kohort.log.maintenance.cleaner import CleanedSegments, Covered, Spoiled, clean, index_cleaned
 from kohort.log.maintenance.compaction import (
     ChildPass,
     discard_unfinished,
@@ -71,7 +71,7 @@ def store_on(directory: Path | None, **overrides: str) -> Iterator[Store]:
         entry = TopicCreated(
             "t", A, 1, {"cleanup.policy": "compact", "internal.segment.bytes": "160", **overrides}
         )
-        store.journal(entry)
+        store.persist(entry)
         store.apply(entry)
     try:
         yield store
@@ -158,7 +158,7 @@ def test_a_topic_deleted_meanwhile_ends_the_pass(place: Path | None) -> None:
         store.housekeeping(NOW)
         assert store.upkeep.is_busy
         for entry in (TopicDeleted(A), TopicCreated("t", B, 1)):
-            store.journal(entry)
+            store.persist(entry)
             store.apply(entry)
         inbox = store.upkeep._call_soon
         assert isinstance(inbox, Inbox)
@@ -217,7 +217,7 @@ def test_a_kill_after_any_step_loses_nothing(tmp_path: Path, stop_after: str) ->
         directory = partition.directory
         assert isinstance(directory, DiskDirectory)
         job = job_for(partition, chosen, NOW, 1000)
-        group = next(step for step in clean(directory, job) if isinstance(step, Group))
+        group = next(step for step in clean(directory, job) if isinstance(step, CleanedSegments))
         _carry_out(partition, directory, group, stop_after)
         node.syncer.drain()  # or the copy would catch a file that is being replaced
         shutil.copytree(tmp_path / "one", tmp_path / "two")
@@ -235,7 +235,9 @@ def test_a_kill_after_any_step_loses_nothing(tmp_path: Path, stop_after: str) ->
         assert (len(after) < len(before)) == is_swapped
 
 
-def _carry_out(partition: Partition, directory: DiskDirectory, group: Group, stop_after: str) -> None:
+def _carry_out(
+    partition: Partition, directory: DiskDirectory, group: CleanedSegments, stop_after: str
+) -> None:
     """The steps of a swap one by one, up to that one."""
     base = group.sources[0]
     if stop_after == "cleaned":
@@ -262,10 +264,12 @@ def test_a_group_whose_segments_went_meanwhile_is_not_swapped_in(tmp_path: Path)
         partition = node.open()
         fill(partition)
         bases = [segment.base_offset for segment in partition.segments]
-        assert swap_is_possible(partition, Group(bases[:2], 0, 0))
-        assert not swap_is_possible(partition, Group(bases, 0, 0)), "the active segment is never replaced"
+        assert swap_is_possible(partition, CleanedSegments(bases[:2], 0, 0))
+        assert not swap_is_possible(partition, CleanedSegments(bases, 0, 0)), (
+            "the active segment is never replaced"
+        )
         partition.delete_records(bases[1])
-        assert not swap_is_possible(partition, Group(bases[:2], 0, 0))
+        assert not swap_is_possible(partition, CleanedSegments(bases[:2], 0, 0))
 
 
 def test_a_partition_is_not_unloaded_in_the_middle_of_a_pass(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_full_disk_at_a_roll_costs_an_index_but_no_record(directory: Directory
 def test_a_state_file_that_does_not_fit_stops_nothing(
     directory: Directory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kohort.log.durability.commit.STATE_EVERY_BATCHES", 3)
+    monkeypatch.setattr("kohort.log.durability.tracker.STATE_EVERY_BATCHES", 3)
     faults = Faults(bytes_left=4 * BATCH + 50)
     with node_on(FaultyDirectory(directory, faults), "disk") as node:  # type: ignore[arg-type]
         partition = node.open(clean=FRESH)

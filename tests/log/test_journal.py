@@ -13,7 +13,8 @@ import pytest
 
 from kohort.cli.verify import verify
 from kohort.log.durability.journal import SMALL_BYTES
-from kohort.log.durability.rounds import BLOCK, DamagedJournal, read_rounds, rounds_in
+from kohort.log.durability.rounds import BLOCK, read_rounds, rounds_in
+from kohort.log.journal_replay import DamagedJournal
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated, TopicDeleted
 from kohort.log.storage.files import sync_path

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.log.durability.journal_files import JournalFile, Round, RoundWriter, create
+from kohort.log.durability.journal_files import JournalFile, RoundWrite, RoundWriter, create
 from kohort.log.durability.kernel_writes import KernelWriter
 from kohort.log.durability.rounds import BLOCK
 from tests.log.support import PATIENCE_S, Inbox
@@ -97,13 +97,13 @@ class Answers(KernelWriter):
         return None if super().result(wait=wait) is None else self.says
 
 
-def _written(file: JournalFile, says: int, monkeypatch: pytest.MonkeyPatch) -> Round:
+def _written(file: JournalFile, says: int, monkeypatch: pytest.MonkeyPatch) -> RoundWrite:
     monkeypatch.setattr("kohort.log.durability.journal_files.KernelWriter", Answers)
     monkeypatch.setattr(Answers, "says", says)
     buffer, _ = filled(b"round" * 2_000)
-    inbox, done = Inbox(), list[Round]()
+    inbox, done = Inbox(), list[RoundWrite]()
     writer = RoundWriter(inbox, done.append, inbox, portable=False)
-    writer.begin(Round(buffer, 10_000, file, {}))
+    writer.begin(RoundWrite(buffer, 10_000, file, {}))
     inbox.run_until(lambda: bool(done))
     writer.close()
     (written,) = done
@@ -140,10 +140,10 @@ def test_a_system_without_it_has_a_thread(file: JournalFile, monkeypatch: pytest
     monkeypatch.setattr("kohort.log.durability.kernel_writes.platform.machine", lambda: "abacus")
     with pytest.raises(OSError, match="not known"):
         KernelWriter()
-    inbox, done = Inbox(), list[Round]()
+    inbox, done = Inbox(), list[RoundWrite]()
     writer = RoundWriter(inbox, done.append, inbox, portable=False)
     buffer, _ = filled(b"round" * 2_000)
-    writer.begin(Round(buffer, 10_000, file, {}))
+    writer.begin(RoundWrite(buffer, 10_000, file, {}))
     inbox.run_until(lambda: bool(done))
     writer.close()
     assert file.path.read_bytes()[: 3 * BLOCK] == bytes(buffer[: 3 * BLOCK])

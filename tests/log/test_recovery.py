@@ -10,7 +10,7 @@ from kohort.log.durability import commit
 from kohort.log.partition import Partition
 from kohort.log.storage.files import Directory
 from kohort.log.storage.index import OffsetIndex
-from kohort.log.storage.recovery import CleanState, State, offsets_of, verify
+from kohort.log.storage.recovery import CleanState, StateFile, offsets_of, verify
 from kohort.log.storage.segment import LOG
 from tests.log.support import Node, append, content, headers_of, node_on, told
 
@@ -43,12 +43,12 @@ def rolled(node: Node, count: int = 20) -> list[int]:
 
 
 def test_a_state_survives_its_encoding_and_damage_is_noticed() -> None:
-    state = State(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, b"producers")
+    state = StateFile(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, b"producers")
     data = state.encode()
-    assert State.decode(data) == state
+    assert StateFile.decode(data) == state
     for at in range(len(data)):
-        assert State.decode(data[:at]) is None
-        assert State.decode(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]) is None
+        assert StateFile.decode(data[:at]) is None
+        assert StateFile.decode(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]) is None
 
 
 def test_a_roll_leaves_a_state_file_and_removes_old_ones(directory: Directory) -> None:

@@ -24,8 +24,8 @@ from kohort.log.datadir import (
 )
 from kohort.log.registry import (
     BrokerConfigSet,
-    Entry,
     PartitionsAdded,
+    RegistryEntry,
     TopicConfigSet,
     TopicCreated,
     TopicDeleted,
@@ -51,9 +51,9 @@ def running(directory: Path | None, durability: str = "os", **options: object) -
         store.close()
 
 
-def do(store: Store, *entries: Entry) -> None:
+def do(store: Store, *entries: RegistryEntry) -> None:
     for entry in entries:
-        store.journal(entry)
+        store.persist(entry)
         store.apply(entry)
 
 
@@ -243,7 +243,7 @@ def test_a_directory_with_something_else_in_it_is_refused(tmp_path: Path) -> Non
 def test_a_topic_setting_that_is_wrong_now_names_the_topic(tmp_path: Path) -> None:
     with running(tmp_path) as store:
         do(store, TopicCreated("t", A, 1))
-        store.journal(TopicConfigSet(A, {"retention.ms": "soon"}))
+        store.persist(TopicConfigSet(A, {"retention.ms": "soon"}))
     with pytest.raises(SettingError, match=r"topic t: Invalid value soon for configuration retention.ms"):
         open_store(tmp_path)
 

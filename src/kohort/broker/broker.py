@@ -13,7 +13,7 @@ from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
 from kohort.broker.missing import Missing
 from kohort.log.partition import Partition
-from kohort.log.registry import Entry, TopicDeleted
+from kohort.log.registry import RegistryEntry, TopicDeleted
 from kohort.log.store import Store
 from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -88,12 +88,12 @@ class Broker:
             return topic.partitions[index]
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    async def commit(self, entries: Sequence[Entry]) -> KafkaError | None:
+    async def commit(self, entries: Sequence[RegistryEntry]) -> KafkaError | None:
         """Makes changes durable with one write, then true; what went wrong, if it did. Hold `changes`."""
         if not entries:
             return None
         try:
-            await self.off_loop(partial(self.store.journal, *entries))
+            await self.off_loop(partial(self.store.persist, *entries))
         except KafkaError as error:
             return error
         topics = self.store.topics_by_id

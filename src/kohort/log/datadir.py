@@ -141,14 +141,14 @@ def topic_id_in(directory: str | Path) -> bytes | None:
 
 
 @dataclass(slots=True)
-class Left:
+class StoppedPartition:
     """How a clean stop left a partition, and when there may be something to delete or compact in it."""
 
     clean: CleanState
     due_ms: int
 
 
-CleanStop = dict[bytes, list[Left | None]]
+CleanStop = dict[bytes, list[StoppedPartition | None]]
 """Topic id -> its partitions; None for one that must be recovered."""
 
 
@@ -221,7 +221,9 @@ class DataDirectory:
         if crc != b"%08x" % zlib.crc32(text):
             return None
         return {
-            bytes.fromhex(topic_id): [left and Left(CleanState(*left[:3]), left[3]) for left in partitions]
+            bytes.fromhex(topic_id): [
+                left and StoppedPartition(CleanState(*left[:3]), left[3]) for left in partitions
+            ]
             for topic_id, partitions in json.loads(text).items()
         }
 

@@ -13,8 +13,9 @@ from struct import Struct
 from typing import Literal
 
 from kohort.log.config import TopicConfig
-from kohort.log.durability.commit import Commit
+from kohort.log.datadir import PartitionHome
 from kohort.log.durability.sync import Syncer
+from kohort.log.durability.tracker import DurabilityTracker
 from kohort.log.storage import recovery
 from kohort.log.storage.epochs import Epochs
 from kohort.log.storage.files import Directory, Slice
@@ -35,10 +36,10 @@ _patch = Struct(">qii").pack_into
 
 class Partition:
     __slots__ = (
-        "_active", "_clean", "_commit", "_config", "_directory", "_durability", "_durable_base",
-        "_durable_position", "_epoch", "_epochs", "_parent", "_producers", "_roll_after_ms",
-        "_segment_size", "_segments", "_syncer", "_touched", "_waiters", "deleted", "high_watermark",
-        "index", "leader_epoch", "log_end_offset", "log_start_offset", "stopped", "topic",
+        "_active", "_clean", "_config", "_directory", "_durability", "_durable_base", "_durable_position",
+        "_epoch", "_epochs", "_parent", "_producers", "_roll_after_ms", "_segment_size", "_segments",
+        "_syncer", "_touched", "_tracker", "_waiters", "deleted", "high_watermark", "index",
+        "leader_epoch", "log_end_offset", "log_start_offset", "stopped", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -60,7 +61,7 @@ class Partition:
         self._producers: ProducerStates | None = None
         self._epochs: Epochs | None = None
         self._epoch = -2  # of the last append since the start
-        self._commit: Commit | None = None
+        self._tracker: DurabilityTracker | None = None
         self._waiters: dict[Callable[[], None], None] | None = None
         self._durable_base = self._durable_position = 0
         self._touched = False  # something must be written at a clean stop
@@ -160,8 +161,16 @@ class Partition:
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = self.high_watermark = opened.log_end_offset
         if self._durability != "memory":
-            self._commit = Commit(self, self._syncer, must_sync, opened.states, opened.walked_bytes)
-            self._commit.epochs_changed = bool(opened.walked)
+            home = self.directory
+            self._tracker = DurabilityTracker(
+                self,
+                self._syncer,
+                topic_id=home.topic_id if isinstance(home, PartitionHome) else bytes(16),
+                waits_for_disk=must_sync,
+                states=opened.states,
+                walked_bytes=opened.walked_bytes,
+                epochs_changed=bool(opened.walked),
+            )
         self._touched = bool(opened.walked)
 
     # Append
@@ -217,10 +226,10 @@ class Partition:
             self._producers.update(header, base_offset)
         if epoch != self._epoch:
             self._begin_epoch(epoch, base_offset)
-        commit = self._commit
-        if commit is not None:
-            commit.appended(batch, last_offset + 1)
-            if commit.waits_for_disk:
+        tracker = self._tracker
+        if tracker is not None:
+            tracker.appended(batch, last_offset + 1)
+            if tracker.waits_for_disk:
                 return
         self.high_watermark = last_offset + 1
         if self._waiters:
@@ -231,19 +240,19 @@ class Partition:
         interval = self._config.index_interval_bytes
         self._active = segment = self._loaded().begin(self.directory, base_offset, interval, now_ms)
         self._touched = True
-        if self._commit is not None:
-            self._commit.new_names = True
+        if self._tracker is not None:
+            self._tracker.file_created()
         return segment
 
     def _begin_epoch(self, epoch: int, start_offset: int) -> None:
-        if epoch >= 0 and self.epochs.assign(epoch, start_offset) and self._commit is not None:
-            self._commit.epochs_changed = True
+        if epoch >= 0 and self.epochs.assign(epoch, start_offset) and self._tracker is not None:
+            self._tracker.epochs_changed()
         self._epoch = epoch
 
     def _seal(self, active: Segment) -> None:
         active.seal()
-        if self._commit is not None:
-            self._commit.sealed(active.file)
+        if self._tracker is not None:
+            self._tracker.sealed(active.file)
         self._loaded().keep_loaded(active)
 
     def _cut_and_stop(self, problem: OSError) -> None:
@@ -261,15 +270,15 @@ class Partition:
         """`done(NONE)` once all before `end_offset` is durable; KAFKA_STORAGE_ERROR if it never will be."""
         if self.high_watermark >= end_offset:
             done(ErrorCode.NONE)
-        elif self._commit is None or end_offset > self.log_end_offset:
+        elif self._tracker is None or end_offset > self.log_end_offset:
             done(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
-            self._commit.when_durable(end_offset, done)
+            self._tracker.when_durable(end_offset, done)
 
     @property
     def synced_offset(self) -> int:
         """All before it is in the files of this partition, as durably as it will ever be."""
-        return self._commit.synced_offset if self._commit is not None else self.high_watermark
+        return self._tracker.synced_offset if self._tracker is not None else self.high_watermark
 
     def advance(self, end_offset: int, segment_base: int, position: int) -> None:
         """All before `end_offset`, which is at that place in the log, is durable."""
@@ -376,8 +385,8 @@ class Partition:
     def _raise_start(self, offset: int) -> None:
         self.log_start_offset = offset
         self._touched = True
-        if self.epochs.truncate_from_start(offset) and self._commit is not None:
-            self._commit.epochs_changed = True
+        if self.epochs.truncate_from_start(offset) and self._tracker is not None:
+            self._tracker.epochs_changed()
 
     def drop_segments(self, count: int) -> list[Segment]:
         """Delete the oldest segments (never the active one); the log begins at the next one."""
@@ -391,10 +400,10 @@ class Partition:
             self.directory.sync()
         dropped = segments.drop(count)
         for segment in dropped:
-            if self._commit is None:
+            if self._tracker is None:
                 segment.delete()
             else:
-                self._commit.dropped(segment.file)
+                self._tracker.dropped(segment.file)
                 self._syncer.background(segment.retire())
         start = segments.items[0].base_offset
         if start > self.log_start_offset:
@@ -404,9 +413,9 @@ class Partition:
     def replace_segments(self, old: Sequence[Segment], new: Segment | None) -> None:
         """Compaction has put the files of `new` in the place of those of `old`."""
         self._loaded().replace(old, new)
-        if self._commit is not None:
+        if self._tracker is not None:
             for segment in old:
-                self._commit.dropped(segment.file)
+                self._tracker.dropped(segment.file)
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment, if it has anything, and begin a new one."""
@@ -420,22 +429,29 @@ class Partition:
     def close(self) -> CleanState:
         """The clean stop. Blocks until all is on disk; what it returns makes the next start cheap."""
         changed = self._touched or self._clean is None or self.log_end_offset != self._clean.log_end_offset
-        if changed and self._commit is not None and self._active is not None and self.stopped is None:
-            self._commit.close()
+        if changed and self._tracker is not None and self._active is not None and self.stopped is None:
+            self._tracker.close()
         for segment in self._segments.items if self._segments is not None else ():
             segment.file.close()
         return CleanState(self.log_start_offset, self.log_end_offset, self.size)
 
     def unload(self) -> bool:
         """Give the memory back, as if the node had just started; False if somebody uses it."""
-        segments, commit = self._segments, self._commit
-        if segments is None or commit is None or self._waiters or segments.in_use or not commit.settled():
+        segments, tracker = self._segments, self._tracker
+        if (
+            segments is None
+            or tracker is None
+            or self._waiters
+            or segments.in_use
+            or not tracker.is_settled()
+        ):
             return False
         try:
             self._clean = self.close()
         except OSError:
             return False  # no room for the state file: it stays as it is
-        self._segments = self._active = self._producers = self._epochs = self._commit = self._directory = None
+        self._segments = self._active = self._producers = self._epochs = None
+        self._tracker = self._directory = None
         self._epoch, self._touched = -2, False
         return True
 
@@ -444,7 +460,7 @@ class Partition:
         self.deleted = True
         self.stopped = "the topic was deleted"
         self._notify()
-        if self._commit is not None and not self._commit.busy:
-            self._commit.abandon()
+        if self._tracker is not None and not self._tracker.is_busy:
+            self._tracker.abandon()
         for segment in self._segments.items if self._segments is not None else ():
             segment.file.abandon()

@@ -20,7 +20,7 @@ from typing import Any
 from kohort.log.storage.files import Directory, File
 from kohort.wire.errors import ErrorCode, KafkaError, KohortError
 
-JOURNAL = "topics.journal"
+REGISTRY_FILE = "topics.journal"
 REWRITE_ABOVE_BYTES = 64 * 1024
 
 
@@ -69,7 +69,7 @@ class EpochBumped:
     leader_epoch: int
 
 
-Entry = (
+RegistryEntry = (
     TopicCreated
     | TopicDeleted
     | PartitionsAdded
@@ -79,7 +79,7 @@ Entry = (
     | EpochBumped
 )
 
-_KINDS: dict[str, type[Entry]] = {
+_KINDS: dict[str, type[RegistryEntry]] = {
     "topic_created": TopicCreated,
     "topic_deleted": TopicDeleted,
     "partitions_added": PartitionsAdded,
@@ -91,21 +91,21 @@ _KINDS: dict[str, type[Entry]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-def encode_entry(*entries: Entry) -> bytes:
+def encode_entry(*entries: RegistryEntry) -> bytes:
     """One line. Several entries share its CRC: a crash leaves all of them or none."""
     rows = [_fields(entry) for entry in entries]
     text = json.dumps(rows[0] if len(rows) == 1 else rows, separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-def _fields(entry: Entry) -> dict[str, Any]:
+def _fields(entry: RegistryEntry) -> dict[str, Any]:
     fields: dict[str, Any] = {"type": _NAMES[type(entry)], **asdict(entry)}
     if "topic_id" in fields:
         fields["topic_id"] = fields["topic_id"].hex()
     return fields
 
 
-def decode_entries(line: bytes) -> list[Entry] | None:
+def decode_entries(line: bytes) -> list[RegistryEntry] | None:
     """None if the line (without its newline) is damaged; DamagedRegistry if another version wrote it."""
     crc, _, text = line.partition(b" ")
     if crc != b"%08x" % zlib.crc32(text):
@@ -120,7 +120,7 @@ def decode_entries(line: bytes) -> list[Entry] | None:
         ) from error
 
 
-def _entry(fields: dict[str, Any]) -> Entry:
+def _entry(fields: dict[str, Any]) -> RegistryEntry:
     kind = _KINDS[fields.pop("type")]
     if "topic_id" in fields:
         fields["topic_id"] = bytes.fromhex(fields["topic_id"])
@@ -156,13 +156,13 @@ class Registry:
         if directory is None:
             return registry
         registry._sync = sync
-        data = directory.read(JOURNAL) or b""
-        good = registry._replay(data, f"{directory.path}/{JOURNAL}")
+        data = directory.read(REGISTRY_FILE) or b""
+        good = registry._replay(data, f"{directory.path}/{REGISTRY_FILE}")
         live = b"".join(encode_entry(entry) for entry in registry.live_entries())
         if good > REWRITE_ABOVE_BYTES and good >= 2 * len(live):
-            directory.replace(JOURNAL, live)
+            directory.replace(REGISTRY_FILE, live)
             good = len(live)
-        registry._file = directory.open(JOURNAL, private=True)
+        registry._file = directory.open(REGISTRY_FILE, private=True)
         if registry._file.size != good:
             registry._file.truncate(good)
         if not data:
@@ -171,7 +171,7 @@ class Registry:
             directory.sync()
         return registry
 
-    def append(self, *entries: Entry) -> None:
+    def append(self, *entries: RegistryEntry) -> None:
         """Durable when it returns, with one write and one sync. Blocks; any thread may call it."""
         if self._file is None:
             return
@@ -188,7 +188,7 @@ class Registry:
                 self._failed = f"the journal of topics failed: {error}; restart the broker"
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed) from error
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: RegistryEntry) -> None:
         match entry:
             case TopicCreated(name, topic_id, partitions, overrides):
                 self.topics[topic_id] = TopicRow(name, topic_id, partitions, dict(overrides))
@@ -208,7 +208,7 @@ class Registry:
             case EpochBumped(leader_epoch):
                 self.leader_epoch = max(self.leader_epoch, leader_epoch)
 
-    def live_entries(self) -> Iterator[Entry]:
+    def live_entries(self) -> Iterator[RegistryEntry]:
         """The shortest journal that says the same."""
         yield EpochBumped(self.leader_epoch)
         yield ProducerIdsReserved(self.next_producer_id)

@@ -19,31 +19,25 @@ from kohort.log import datadir
 from kohort.log.config import TopicConfig
 from kohort.log.datadir import (
     DataDirectory,
-    Left,
     PartitionHome,
+    StoppedPartition,
     TopicHome,
     new_uuid,
     partition_of,
     uuid_text,
 )
 from kohort.log.durability.journal_files import Loop
-from kohort.log.durability.rounds import (
-    DamagedJournal,
-    Found,
-    begin_again,
-    put_back,
-    read_rounds,
-    remove_journal,
-)
+from kohort.log.durability.rounds import FoundRounds, read_rounds, remove_journal
 from kohort.log.durability.sync import Syncer
+from kohort.log.journal_replay import DamagedJournal, begin_again, put_back
 from kohort.log.maintenance.upkeep import Upkeep
 from kohort.log.partition import Durability, Partition
 from kohort.log.registry import (
-    Entry,
     EpochBumped,
     PartitionsAdded,
     ProducerIdsReserved,
     Registry,
+    RegistryEntry,
     TopicConfigSet,
     TopicCreated,
     TopicDeleted,
@@ -184,7 +178,7 @@ class Store:
                 names.discard(name)
         self._report_unowned(data, names)
 
-    def _put_back(self, data: DataDirectory, found: Found, now_ms: int) -> None:
+    def _put_back(self, data: DataDirectory, found: FoundRounds, now_ms: int) -> None:
         """What the journal of small appends has and the logs have lost; then a new journal begins."""
         if found.damage is not None:
             log.error("%s; what the logs themselves have of it is there", found.damage)
@@ -243,11 +237,11 @@ class Store:
 
     # Topics
 
-    def journal(self, *entries: Entry) -> None:
+    def persist(self, *entries: RegistryEntry) -> None:
         """Durable when it returns, with one write. Blocks; any thread may call it. Then `apply` each."""
         self._registry.append(*entries)
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: RegistryEntry) -> None:
         self._registry.apply(entry)
         match entry:
             case TopicCreated():
@@ -286,7 +280,12 @@ class Store:
         return topic
 
     def _add_partition(
-        self, topic: Topic, left: Left | None, *, has_directory: bool, journaled: Container[int] = ()
+        self,
+        topic: Topic,
+        left: StoppedPartition | None,
+        *,
+        has_directory: bool,
+        journaled: Container[int] = (),
     ) -> None:
         """As a clean stop left it; else recovered if it has a directory, or new."""
         clean = left.clean if left is not None else None if has_directory else CleanState()
@@ -376,12 +375,14 @@ class Store:
             if self._data is not None:
                 self._data.close()
 
-    def _close_partitions(self, topic: Topic) -> list[Left | None]:
-        lefts: list[Left | None] = []
+    def _close_partitions(self, topic: Topic) -> list[StoppedPartition | None]:
+        lefts: list[StoppedPartition | None] = []
         for index, partition in enumerate(topic.partitions):
             clean = self._close_partition(partition)
             seen = clean is not None and topic.seen_end[index] == clean.log_end_offset
-            lefts.append(Left(clean, topic.due_ms[index] if seen else 0) if clean is not None else None)
+            lefts.append(
+                StoppedPartition(clean, topic.due_ms[index] if seen else 0) if clean is not None else None
+            )
         return lefts
 
     @staticmethod

@@ -57,7 +57,7 @@ class ResourceType(IntEnum):
 _TYPES = frozenset(ResourceType)
 
 
-class Operation(IntEnum):
+class AlterConfigOp(IntEnum):
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -334,7 +334,7 @@ def _operating(resource: incremental.AlterConfigsResource) -> Callable[..., dict
         nulls = [
             config.name
             for config in resource.configs
-            if config.value is None and config.config_operation != Operation.DELETE
+            if config.value is None and config.config_operation != AlterConfigOp.DELETE
         ]
         _check_names(resource, nulls)
         values = dict(before)
@@ -348,20 +348,20 @@ def _operating(resource: incremental.AlterConfigsResource) -> Callable[..., dict
 def _operate(values: dict[str, str], row: Setting | None, config: incremental.AlterableConfig) -> None:
     text = config.value or ""
     match config.config_operation:
-        case Operation.SET:
+        case AlterConfigOp.SET:
             values[config.name] = text
-        case Operation.DELETE:
+        case AlterConfigOp.DELETE:
             values.pop(config.name, None)
-        case Operation.APPEND | Operation.SUBTRACT:
+        case AlterConfigOp.APPEND | AlterConfigOp.SUBTRACT:
             if row is None or row.kind is not Kind.LIST:
-                word = Operation(config.config_operation).name
+                word = AlterConfigOp(config.config_operation).name
                 raise KafkaError(
                     ErrorCode.INVALID_CONFIG,
                     f"Can't {word} to key {config.name} because its type is not LIST.",
                 )
             items = _items(values.get(config.name, as_text(row.default) or ""))
             given = _items(text)
-            if config.config_operation == Operation.APPEND:
+            if config.config_operation == AlterConfigOp.APPEND:
                 after = {**items, **given}
             else:
                 after = {item: None for item in items if item not in given}

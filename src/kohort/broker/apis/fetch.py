@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kohort.broker.apis.fetch_answers import NOT_HERE, NOTHING, Answer, layout
-from kohort.broker.apis.fetch_sessions import FetchSessions, Plan, Wanted
+from kohort.broker.apis.fetch_answers import NOT_HERE, NOTHING, PartitionAnswer, layout
+from kohort.broker.apis.fetch_sessions import FetchPlan, FetchSessions, Wanted
 from kohort.broker.apis.offsets import epoch_error
 from kohort.broker.net.call import Call, Encoded
 from kohort.log.partition import Partition
@@ -44,9 +44,9 @@ class _Fetch:
 
     __slots__ = ("_answers", "_broker", "_call", "_on_change", "_partitions", "_plan", "_timer", "is_enough")
 
-    def __init__(self, broker: Broker, call: Call, plan: Plan) -> None:
+    def __init__(self, broker: Broker, call: Call, plan: FetchPlan) -> None:
         self._broker, self._call, self._plan = broker, call, plan
-        self._answers: list[Answer] = []  # what each partition had at the last look
+        self._answers: list[PartitionAnswer] = []  # what each partition had at the last look
         self.is_enough = False  # to answer at once
         self._timer: asyncio.TimerHandle | None = None
         self._partitions: list[Partition] = []  # those it waits for
@@ -61,7 +61,7 @@ class _Fetch:
         asking for one would otherwise never wait.
         """
         request: FetchRequest = self._call.request
-        answers: list[Answer] = []
+        answers: list[PartitionAnswer] = []
         self._answers = answers
         total, failed = 0, False
         most_bytes = min(request.max_bytes, self._broker.config.fetch_max_bytes)
@@ -99,7 +99,7 @@ class _Fetch:
 
     def _read_partition(
         self, wanted: Wanted, partition: Partition | None, room: int, is_first: bool
-    ) -> Answer:
+    ) -> PartitionAnswer:
         if partition is None:
             raise KafkaError(self._why_not_here(wanted))
         error = epoch_error(partition, wanted.current_leader_epoch)
@@ -192,7 +192,7 @@ class _Fetch:
             layout(call.version).frame(call.correlation_id, plan.session_id, answers, read_committed)
         )
 
-    def _news(self) -> list[Answer]:
+    def _news(self) -> list[PartitionAnswer]:
         """Of a session's partitions those that have something to tell; remembers what was told."""
         plan = self._plan
         assert plan.session is not None

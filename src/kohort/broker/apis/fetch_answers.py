@@ -26,7 +26,7 @@ NOTHING = b""
 NOT_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 # Of one partition: what was wanted, error code, high watermark, where the log starts, records, where the logs part.
-Answer: TypeAlias = tuple[Wanted, int, int, int, Slice | bytes, EpochEndOffset | None]
+PartitionAnswer: TypeAlias = tuple[Wanted, int, int, int, Slice | bytes, EpochEndOffset | None]
 
 # Few records are copied and leave with the head by one `write`: sendfile would be one more system call and one more
 # packet, and a third for what follows it since v12. They are held in memory until they are sent, so there is a limit.
@@ -54,7 +54,7 @@ class Layout:
         self._empty = Struct(part + "bi2s").pack  # of a flexible version: with no records, and no tags
 
     def frame(
-        self, correlation_id: int, session_id: int, answers: list[Answer], read_committed: bool
+        self, correlation_id: int, session_id: int, answers: list[PartitionAnswer], read_committed: bool
     ) -> list[Chunk]:
         """A whole answer: bytes and, between them, views and slices of files. The files of slices are pinned."""
         if any(map(_diverging, answers)):
@@ -76,7 +76,7 @@ class Layout:
         chunks[0] = head + chunks[0]
         return chunks
 
-    def _add_topics(self, chunks: list[Chunk], answers: list[Answer], read_committed: bool) -> int:
+    def _add_topics(self, chunks: list[Chunk], answers: list[PartitionAnswer], read_committed: bool) -> int:
         """Adds all after the number of topics, which is returned: bytes, then a slice and bytes in turn."""
         version, flexible, part = self._version, self._flexible, self._part
         null, none = self._aborted
@@ -118,9 +118,9 @@ class Layout:
             chunks.append(b"".join(run))
         return len(topics)
 
-    def _by_topic(self, answers: list[Answer]) -> dict[str | bytes, list[Answer]]:
+    def _by_topic(self, answers: list[PartitionAnswer]) -> dict[str | bytes, list[PartitionAnswer]]:
         by_id = self._version >= 13
-        topics: dict[str | bytes, list[Answer]] = {}
+        topics: dict[str | bytes, list[PartitionAnswer]] = {}
         for answer in answers:
             key = answer[0].key
             name = key[1] if by_id else key[0]
@@ -141,7 +141,7 @@ class Layout:
             run += (len(raw).to_bytes(2, "big"), raw, _INT32(partitions))
 
     def _frame_by_codec(
-        self, correlation_id: int, session_id: int, answers: list[Answer], read_committed: bool
+        self, correlation_id: int, session_id: int, answers: list[PartitionAnswer], read_committed: bool
     ) -> list[Chunk]:
         response = response_of(session_id, answers, read_committed)
         codec_ = codec(_FETCH, self._version)
@@ -163,7 +163,7 @@ class Layout:
 layout = cache(Layout)
 
 
-def response_of(session_id: int, answers: list[Answer], read_committed: bool) -> FetchResponse:
+def response_of(session_id: int, answers: list[PartitionAnswer], read_committed: bool) -> FetchResponse:
     """The same as a message."""
     response = FetchResponse(session_id=session_id)
     topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}

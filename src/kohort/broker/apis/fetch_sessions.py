@@ -55,7 +55,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Session:
+class FetchSession:
     id: int
     uses_topic_ids: bool
     partitions: dict[Key, Wanted] = field(default_factory=dict)
@@ -64,12 +64,12 @@ class Session:
 
 
 @dataclass(slots=True)
-class Plan:
+class FetchPlan:
     """What one fetch reads, and how its answer is told."""
 
     wanted: list[Wanted]
     session_id: int = NO_SESSION
-    session: Session | None = None
+    session: FetchSession | None = None
     is_full: bool = True  # names every partition; an incremental one only those with news
     error: ErrorCode = ErrorCode.NONE
 
@@ -82,7 +82,7 @@ class FetchSessions:
         self._fresh_id = (
             fresh_id  # a random positive int32: ids of other brokers should not be mistaken for ours
         )
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, FetchSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -92,7 +92,7 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         return list(session.partitions) if session is not None else []
 
-    def plan(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
+    def plan(self, request: FetchRequest, version: int, now_ms: int) -> FetchPlan:
         by_id = version >= 13
         if version < 7 or request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             # The end of a session, no session at all, or a new one; each gives up the session it names.
@@ -100,20 +100,20 @@ class FetchSessions:
                 self._sessions.pop(request.session_id, None)
             wanted = _wanted_by(request)
             if version < 7 or request.session_epoch == FINAL_EPOCH:
-                return Plan(list(wanted.values()))
+                return FetchPlan(list(wanted.values()))
             session = self._open(wanted, by_id, now_ms)
             if session is None:
-                return Plan(list(wanted.values()))
-            return Plan(list(wanted.values()), session.id, session)
+                return FetchPlan(list(wanted.values()))
+            return FetchPlan(list(wanted.values()), session.id, session)
         return self._go_on(request, by_id, now_ms)
 
-    def _open(self, wanted: dict[Key, Wanted], by_id: bool, now_ms: int) -> Session | None:
+    def _open(self, wanted: dict[Key, Wanted], by_id: bool, now_ms: int) -> FetchSession | None:
         if not wanted or not self._make_room(now_ms):
             return None
         session_id = self._fresh_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._fresh_id()
-        session = Session(session_id, by_id, wanted, last_used_ms=now_ms)
+        session = FetchSession(session_id, by_id, wanted, last_used_ms=now_ms)
         self._sessions[session_id] = session
         return session
 
@@ -127,14 +127,14 @@ class FetchSessions:
         del self._sessions[oldest.id]
         return True
 
-    def _go_on(self, request: FetchRequest, by_id: bool, now_ms: int) -> Plan:
+    def _go_on(self, request: FetchRequest, by_id: bool, now_ms: int) -> FetchPlan:
         session = self._sessions.get(request.session_id)
         if session is None:
-            return Plan([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return FetchPlan([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.uses_topic_ids != by_id:
-            return Plan([], session.id, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            return FetchPlan([], session.id, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if request.session_epoch != session.epoch:
-            return Plan([], session.id, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            return FetchPlan([], session.id, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions[session.id] = self._sessions.pop(session.id)
@@ -152,11 +152,11 @@ class FetchSessions:
         if not partitions:
             # As Kafka: a session without partitions is closed; the answer says so by id 0.
             del self._sessions[session.id]
-            return Plan([], is_full=False)
-        return Plan(list(partitions.values()), session.id, session, is_full=False)
+            return FetchPlan([], is_full=False)
+        return FetchPlan(list(partitions.values()), session.id, session, is_full=False)
 
     @staticmethod
-    def served(session: Session, with_data: Iterable[Key]) -> None:
+    def served(session: FetchSession, with_data: Iterable[Key]) -> None:
         """Partitions that had records go to the end of the line, so that the others get their turn."""
         for key in with_data:
             wanted = session.partitions.pop(key, None)

@@ -30,7 +30,7 @@ _PROTOCOL = attrgetter("name", "metadata")
 _ASSIGNMENT = attrgetter("member_id", "assignment")
 
 
-class Answer:
+class CallReply:
     """Turns the coordinator's response into the call's; the token that travels with a request."""
 
     __slots__ = ("call", "convert")
@@ -52,7 +52,7 @@ def join_group(broker: Broker, call: Call) -> None:
     call.park()
     broker.groups.submit(
         JoinGroup(
-            Answer(call, _joined),
+            CallReply(call, _joined),
             request.group_id,
             request.member_id,
             request.protocol_type,
@@ -91,7 +91,7 @@ def sync_group(broker: Broker, call: Call) -> sync.SyncGroupResponse | None:
     call.park()
     broker.groups.submit(
         SyncGroup(
-            Answer(call, _synced),
+            CallReply(call, _synced),
             request.group_id,
             request.member_id,
             request.generation_id,
@@ -120,7 +120,7 @@ def heartbeat(broker: Broker, call: Call) -> None:
             return
     groups.submit(
         Heartbeat(
-            Answer(call, _beaten),
+            CallReply(call, _beaten),
             request.group_id,
             request.member_id,
             request.generation_id,
@@ -147,7 +147,7 @@ def leave_group(broker: Broker, call: Call) -> None:
     else:
         leavers = (Leaver(request.member_id),)
     call.park()
-    answer = Answer(call, _left if call.version >= 3 else _left_alone)
+    answer = CallReply(call, _left if call.version >= 3 else _left_alone)
     broker.groups.submit(LeaveGroup(answer, request.group_id, leavers))
 
 

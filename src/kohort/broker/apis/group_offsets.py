@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from kohort.broker.apis.group_membership import Answer
+from kohort.broker.apis.group_membership import CallReply
 from kohort.broker.broker import Broker
 from kohort.broker.groups.commit_frames import LaidOutRequest
 from kohort.broker.net.call import Call
@@ -202,7 +202,7 @@ def offset_fetch(broker: Broker, call: Call) -> None:
     if request.topics is not None:
         topics = tuple((t.name, tuple(t.partition_indexes)) for t in request.topics)
     call.park()
-    answer = Answer(call, lambda response: _fetched_one(request, response, call.version))
+    answer = CallReply(call, lambda response: _fetched_one(request, response, call.version))
     broker.groups.submit(OffsetFetch(answer, request.group_id, topics, request.require_stable))
 
 
@@ -315,7 +315,7 @@ def offset_delete(broker: Broker, call: Call) -> None:
             indexes = (p.partition_index for p in each.partitions)
             known.append((each.name, tuple(i for i in indexes if 0 <= i < len(topic.partitions))))
     call.park()
-    answer = Answer(call, lambda response: _deleted(request, response))
+    answer = CallReply(call, lambda response: _deleted(request, response))
     broker.groups.submit(OffsetDelete(answer, request.group_id, tuple(known)))
 
 

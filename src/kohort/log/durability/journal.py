@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from kohort.log.durability.journal_files import JournalFile, Loop, Owner, Round, RoundWriter, create
+from kohort.log.durability.journal_files import JournalFile, Loop, Owner, RoundWrite, RoundWriter, create
 from kohort.log.durability.rounds import HEAD, KEY, MAGIC, PATTERN, blocks
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Journal:
         self._may_create = True
         self._failed = False
         self._starting = False
-        self._written: Round | None = None
+        self._written: RoundWrite | None = None
         self._take_files()
 
     def _take_files(self) -> None:
@@ -144,10 +144,10 @@ class Journal:
         length, sequence = self._end, self._sequence
         oldest = self._full[0] if self._full else file
         HEAD.pack_into(self._buffer, 0, MAGIC, 0, sequence, oldest.first_sequence, length, self._count)
-        places = {owner: owner.place() for owner in self._owners}
-        for owner, place in places.items():
-            file.owed[owner] = place.end_offset
-        self._written = Round(self._buffer, length, file, places)
+        ends = {owner: owner.end_of_log() for owner in self._owners}
+        for owner, end in ends.items():
+            file.owed[owner] = end.end_offset
+        self._written = RoundWrite(self._buffer, length, file, ends)
         self._writer.begin(self._written)
         file.position += blocks(length)
         self._sequence = sequence + 1
@@ -169,15 +169,15 @@ class Journal:
         assert self._file is not None
         return self._file
 
-    def _finish(self, written: Round) -> None:
+    def _finish(self, written: RoundWrite) -> None:
         self._written = None
         if written.error is not None:
-            self._fail(written.error, [*written.places, *self._owners])
+            self._fail(written.error, [*written.ends, *self._owners])
             return
         if self._count:
             self._start()  # first, so that the disk works while we answer
-        for owner, place in written.places.items():
-            owner.journaled(place)
+        for owner, end in written.ends.items():
+            owner.journaled(end)
 
     def _fail(self, problem: Exception, owners: list[Owner]) -> None:
         """Nobody knows what of it is on disk, and to write it again would hide that: it ends here."""

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _NOT_TRIED = (errno.EINTR, errno.EAGAIN)
 
 
-class Place(NamedTuple):
+class LogOffsetMetadata(NamedTuple):
     """An end offset, and where it lies in the log."""
 
     end_offset: int
@@ -51,8 +51,8 @@ class Owner(Protocol):
 
     @property
     def is_gone(self) -> bool: ...
-    def place(self) -> Place: ...
-    def journaled(self, place: Place) -> None: ...
+    def end_of_log(self) -> LogOffsetMetadata: ...
+    def journaled(self, end: LogOffsetMetadata) -> None: ...
     def flush(self, end_offset: int) -> None: ...
     def fail(self, problem: Exception) -> None: ...
 
@@ -129,19 +129,19 @@ def write_all(fd: int, data: memoryview, position: int) -> None:
         data, position = data[written:], position + written
 
 
-class Round:
+class RoundWrite:
     """What is being written."""
 
-    __slots__ = ("buffer", "error", "file", "length", "places", "position")
+    __slots__ = ("buffer", "ends", "error", "file", "length", "position")
 
     def __init__(
-        self, buffer: memoryview, length: int, file: JournalFile, places: dict[Owner, Place]
+        self, buffer: memoryview, length: int, file: JournalFile, ends: dict[Owner, LogOffsetMetadata]
     ) -> None:
         self.buffer = buffer
         self.length = length
         self.file = file
         self.position = file.position
-        self.places = places
+        self.ends = ends
         self.error: Exception | None = None
 
     def seal(self) -> None:
@@ -165,7 +165,7 @@ class RoundWriter:
     def __init__(
         self,
         call_soon: Callable[[Callable[[], None]], object],
-        done: Callable[[Round], None],
+        done: Callable[[RoundWrite], None],
         loop: Loop | None,
         *,
         portable: bool = PORTABLE,
@@ -173,10 +173,10 @@ class RoundWriter:
         self._call_soon = call_soon
         self._done = done
         self._loop = loop
-        self._in_kernel: Round | None = None
+        self._in_kernel: RoundWrite | None = None
         self._kernel: KernelWriter | None = None
-        self._rounds: SimpleQueue[Round | None] = SimpleQueue()
-        self._written: SimpleQueue[Round] = SimpleQueue()
+        self._rounds: SimpleQueue[RoundWrite | None] = SimpleQueue()
+        self._written: SimpleQueue[RoundWrite] = SimpleQueue()
         self._thread: threading.Thread | None = None
         if loop is not None and not portable:
             try:
@@ -186,7 +186,7 @@ class RoundWriter:
             else:
                 loop.add_reader(self._kernel.ready, self._collect_from_kernel)
 
-    def begin(self, written: Round) -> None:
+    def begin(self, written: RoundWrite) -> None:
         if not self._begin_in_kernel(written):
             self._begin_in_thread(written)
 
@@ -200,7 +200,7 @@ class RoundWriter:
         except Empty:
             pass  # an immediate `call_soon` has collected it
 
-    def _begin_in_kernel(self, written: Round) -> bool:
+    def _begin_in_kernel(self, written: RoundWrite) -> bool:
         if self._kernel is None or not written.file.is_direct:
             return False
         written.seal()
@@ -225,7 +225,7 @@ class RoundWriter:
             written.error = OSError(-result, os.strerror(-result))
         self._done(written)
 
-    def _begin_in_thread(self, written: Round) -> None:
+    def _begin_in_thread(self, written: RoundWrite) -> None:
         self._rounds.put(written)
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="kohort-journal", daemon=True)

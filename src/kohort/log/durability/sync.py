@@ -1,6 +1,6 @@
 """Group commit: one fdatasync for all who wait, off the event loop.
 
-A partition that has something to make durable calls `submit` once; it is asked for a `Job` when a worker is free, so
+A partition that has something to make durable calls `submit` once; it is asked for a `SyncJob` when a worker is free, so
 one sync covers all that was appended until then. There is at most one job per partition in flight; who appends
 meanwhile is served by the next. `submit`, `drain` and the partitions' methods run on one thread, only the files and
 steps of a job run on the workers. Small appends go another way, if there is a journal.
@@ -17,20 +17,20 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from kohort.log.durability.journal import Journal
-from kohort.log.durability.journal_files import Loop, Place
+from kohort.log.durability.journal_files import LogOffsetMetadata, Loop
 from kohort.log.storage.files import File
 
 log = logging.getLogger(__name__)
 
 WORKERS = 4
-NOWHERE = Place(0, 0, 0)
+BEGINNING = LogOffsetMetadata(0, 0, 0)
 MOST_AT_ONCE = 8  # partitions in one hand-over: their files stay open meanwhile
 
 
-class Job:
+class SyncJob:
     """What a worker does: sync the files (pinned by the owner), then the steps, then what may fail."""
 
-    __slots__ = ("afterwards", "error", "files", "owner", "place", "steps")
+    __slots__ = ("afterwards", "end", "error", "files", "owner", "steps")
 
     def __init__(self, owner: Syncable | None, files: list[File], steps: list[Callable[[], None]]) -> None:
         self.owner = owner
@@ -38,7 +38,7 @@ class Job:
         self.steps = steps
         self.afterwards: list[Callable[[], None]] = []  # the first that fails ends them; a warning is enough
         self.error: Exception | None = None
-        self.place = NOWHERE  # everything before it is durable when the job is done
+        self.end = BEGINNING  # everything before it is durable when the job is done
 
     def run(self) -> None:
         if self.error is not None:
@@ -59,8 +59,8 @@ class Job:
 
 
 class Syncable(Protocol):
-    def begin_sync(self) -> Job: ...
-    def end_sync(self, job: Job) -> None: ...
+    def begin_sync(self) -> SyncJob: ...
+    def end_sync(self, job: SyncJob) -> None: ...
 
 
 class Syncer:
@@ -80,8 +80,8 @@ class Syncer:
         self._threads: list[threading.Thread] = []
         # Jobs travel in lists: when many partitions wait, a worker takes its share of them at once, because every
         # hand-over between threads costs as much as the sync itself.
-        self._jobs: SimpleQueue[list[Job] | None] = SimpleQueue()
-        self._done: SimpleQueue[list[Job]] = SimpleQueue()
+        self._jobs: SimpleQueue[list[SyncJob] | None] = SimpleQueue()
+        self._done: SimpleQueue[list[SyncJob]] = SimpleQueue()
         self._waiting: deque[Syncable] = deque()
         self._in_flight = 0
         self._in_background = 0
@@ -101,7 +101,7 @@ class Syncer:
     def background(self, work: Callable[[], None]) -> None:
         """Something slow that nobody waits for, such as deleting large files."""
         self._in_background += 1
-        self._put([Job(None, [], [work])])
+        self._put([SyncJob(None, [], [work])])
 
     def fatal(self, reason: str) -> None:
         self._on_fatal(reason)
@@ -124,7 +124,7 @@ class Syncer:
         self._in_flight += 1
         self._put([waiting.popleft().begin_sync() for _ in range(share)])
 
-    def _put(self, jobs: list[Job]) -> None:
+    def _put(self, jobs: list[SyncJob]) -> None:
         if len(self._threads) < self._workers:
             name = f"kohort-sync-{len(self._threads)}"
             thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -150,7 +150,7 @@ class Syncer:
                 return
             self._finish(jobs)
 
-    def _finish(self, jobs: list[Job]) -> None:
+    def _finish(self, jobs: list[SyncJob]) -> None:
         first = jobs[0]
         if first.owner is None:
             self._in_background -= 1

@@ -50,14 +50,14 @@ MAX_OFFSET_SPAN = 2**31 - 1  # what the offset index of one segment can hold
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceSegment:
     base_offset: int
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    sources: list[Source]  # the sealed segments before `end_offset`, in order
+class CleaningJob:
+    sources: list[SourceSegment]  # the sealed segments before `end_offset`, in order
     first_dirty_offset: int
     end_offset: int  # the first offset that must not be touched
     now_ms: int
@@ -71,15 +71,15 @@ class Job:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def from_json(text: str) -> Job:
+    def from_json(text: str) -> CleaningJob:
         fields: Any = json.loads(text)
-        fields["sources"] = [Source(**source) for source in fields["sources"]]
+        fields["sources"] = [SourceSegment(**source) for source in fields["sources"]]
         fields["producers"] = {int(pid): offset for pid, offset in fields["producers"].items()}
-        return Job(**fields)
+        return CleaningJob(**fields)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CleanedSegments:
     """Segments that are replaced by one, whose `.log.cleaned` file is written and synced."""
 
     sources: list[int]  # base offsets; the cleaned one has the first of them
@@ -102,7 +102,7 @@ class Spoiled:
     why: str
 
 
-Step = Group | Covered | Spoiled | None
+Step = CleanedSegments | Covered | Spoiled | None
 """None: nothing to tell, only a good moment to let others work."""
 
 
@@ -114,7 +114,7 @@ def cleaned_name(base_offset: int) -> str:
     return log_name(base_offset) + CLEANED
 
 
-def clean(directory: Directory, job: Job) -> Iterator[Step]:
+def clean(directory: Directory, job: CleaningJob) -> Iterator[Step]:
     """Ends with Covered, or with Spoiled and no `.cleaned` file of an unfinished group left behind."""
     try:
         keys = yield from _map_keys(directory, job)
@@ -125,9 +125,11 @@ def clean(directory: Directory, job: Job) -> Iterator[Step]:
         yield Spoiled(bad.offset, bad.why)
 
 
-def grouped(sources: list[Source], max_size: int, covered: int, end_offset: int) -> list[list[Source]]:
+def grouped(
+    sources: list[SourceSegment], max_size: int, covered: int, end_offset: int
+) -> list[list[SourceSegment]]:
     """Neighbours that together are no larger than one segment may be, of those that the pass covers."""
-    groups: list[list[Source]] = []
+    groups: list[list[SourceSegment]] = []
     size = 0
     ends = [source.base_offset for source in sources[1:]] + [end_offset]
     for source, end in zip(sources, ends, strict=True):
@@ -163,7 +165,7 @@ def _hash(key: bytes) -> bytes:
     return bytes(key) if len(key) < 16 else blake2b(key, digest_size=16).digest()
 
 
-def _map_keys(directory: Directory, job: Job) -> Generator[None, None, _Keys]:
+def _map_keys(directory: Directory, job: CleaningJob) -> Generator[None, None, _Keys]:
     keys = _Keys({}, job.first_dirty_offset)
     last_offsets = keys.last_offsets
     ends = [source.base_offset for source in job.sources[1:]] + [job.end_offset]
@@ -187,8 +189,8 @@ def _map_keys(directory: Directory, job: Job) -> Generator[None, None, _Keys]:
 
 
 def _clean_group(
-    directory: Directory, job: Job, keys: _Keys, group: list[Source]
-) -> Generator[None, None, Group]:
+    directory: Directory, job: CleaningJob, keys: _Keys, group: list[SourceSegment]
+) -> Generator[None, None, CleanedSegments]:
     base_offset = group[0].base_offset
     target = directory.open(cleaned_name(base_offset), private=True)
     target.truncate(0)
@@ -211,7 +213,7 @@ def _clean_group(
             out += _empty(left_out)
         target.append(out)
         target.sync()
-        return Group([source.base_offset for source in group], target.size, dropped)
+        return CleanedSegments([source.base_offset for source in group], target.size, dropped)
     except BaseException:
         target.delete()
         raise
@@ -220,7 +222,7 @@ def _clean_group(
 
 
 def _filter_batch(
-    batch: memoryview, header: BatchHeader, job: Job, keys: _Keys
+    batch: memoryview, header: BatchHeader, job: CleaningJob, keys: _Keys
 ) -> tuple[memoryview | bytearray | None, int]:
     """The bytes that stay, and how many records go."""
     must_stay = (
@@ -284,7 +286,7 @@ def _open_source(directory: Directory, name: str) -> File | _ReadOnly:
     return directory.open(name, private=True)
 
 
-def _batches(directory: Directory, source: Source) -> Iterator[tuple[memoryview, BatchHeader]]:
+def _batches(directory: Directory, source: SourceSegment) -> Iterator[tuple[memoryview, BatchHeader]]:
     """Every batch of a sealed segment, its CRC checked."""
     file = _open_source(directory, log_name(source.base_offset))
     next_offset = source.base_offset
@@ -316,17 +318,17 @@ def _read_chunk(file: File | _ReadOnly, position: int, end: int, offset: int) ->
     return chunk if size <= len(chunk) else file.pread(position, size)
 
 
-_STEP_NAMES = {Group: "group", Covered: "covered", Spoiled: "spoiled"}
+_STEP_NAMES = {CleanedSegments: "group", Covered: "covered", Spoiled: "spoiled"}
 
 
-def step_to_json(step: Group | Covered | Spoiled) -> str:
+def step_to_json(step: CleanedSegments | Covered | Spoiled) -> str:
     return json.dumps({"step": _STEP_NAMES[type(step)], **asdict(step)})
 
 
-def step_from_json(line: str) -> Group | Covered | Spoiled:
+def step_from_json(line: str) -> CleanedSegments | Covered | Spoiled:
     fields: Any = json.loads(line)
     kinds: dict[str, Any] = {name: kind for kind, name in _STEP_NAMES.items()}
-    step: Group | Covered | Spoiled = kinds[fields.pop("step")](**fields)
+    step: CleanedSegments | Covered | Spoiled = kinds[fields.pop("step")](**fields)
     return step
 
 
@@ -352,12 +354,12 @@ def index_cleaned(directory: DiskDirectory, base_offset: int, interval: int) -> 
 def main() -> None:
     """The child process: the directory and the job on stdin, a line each; steps on stdout."""
     path = sys.stdin.readline().rstrip("\n")
-    job = Job.from_json(sys.stdin.readline())
+    job = CleaningJob.from_json(sys.stdin.readline())
     os.nice(10)  # produce and fetch come first
     parent = os.getppid()
     directory = DiskDirectory(path)
     for step in clean(directory, job):
-        if isinstance(step, Group):
+        if isinstance(step, CleanedSegments):
             index_cleaned(directory, step.sources[0], job.index_interval)
         if step is not None:
             sys.stdout.write(step_to_json(step) + "\n")

@@ -25,10 +25,10 @@ from time import perf_counter
 import kohort
 from kohort.log.maintenance.cleaner import (
     CLEANED,
+    CleanedSegments,
+    CleaningJob,
     Covered,
-    Group,
-    Job,
-    Source,
+    SourceSegment,
     Spoiled,
     Step,
     clean,
@@ -51,14 +51,14 @@ SLICE_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CompactionPlan:
     sources: list[Segment]
     first_dirty_offset: int
     end_offset: int
     dirty_ratio: float
 
 
-def plan(partition: Partition, checkpoint: int | None, now_ms: int) -> tuple[Plan | None, int]:
+def plan(partition: Partition, checkpoint: int | None, now_ms: int) -> tuple[CompactionPlan | None, int]:
     """What there is to compact now, by Kafka's rules; else when to look again if nothing is appended."""
     config, segments = partition.config, partition.segments
     if len(segments) < 2 or partition.stopped is not None:
@@ -89,7 +89,7 @@ def plan(partition: Partition, checkpoint: int | None, now_ms: int) -> tuple[Pla
     ratio = dirty_bytes / (clean_bytes + dirty_bytes)
     overdue_ms = min(map(_first_timestamp, dirty)) + config.max_compaction_lag_ms
     if ratio > config.min_cleanable_dirty_ratio or overdue_ms < now_ms:
-        return Plan(sources, first_dirty, end_offset, ratio), now_ms
+        return CompactionPlan(sources, first_dirty, end_offset, ratio), now_ms
     return None, min(again_ms, overdue_ms + 1)
 
 
@@ -103,14 +103,14 @@ def _first_timestamp(segment: Segment) -> int:
     return segment.first_timestamp if segment.first_timestamp > 0 else NEVER
 
 
-def job_for(partition: Partition, chosen: Plan, now_ms: int, max_keys: int) -> Job:
+def job_for(partition: Partition, chosen: CompactionPlan, now_ms: int, max_keys: int) -> CleaningJob:
     producers = {
         entry.producer_id: entry.batches[-1].last_offset
         for entry in partition.producers.entries()
         if entry.batches
     }
-    return Job(
-        [Source(segment.base_offset, segment.size) for segment in chosen.sources],
+    return CleaningJob(
+        [SourceSegment(segment.base_offset, segment.size) for segment in chosen.sources],
         chosen.first_dirty_offset,
         chosen.end_offset,
         now_ms,
@@ -122,7 +122,7 @@ def job_for(partition: Partition, chosen: Plan, now_ms: int, max_keys: int) -> J
     )
 
 
-def swap_is_possible(partition: Partition, group: Group) -> bool:
+def swap_is_possible(partition: Partition, group: CleanedSegments) -> bool:
     """The segments are still there, and nothing was appended or deleted among them."""
     bases = [segment.base_offset for segment in partition.segments[:-1]]
     first = group.sources[0]
@@ -131,14 +131,14 @@ def swap_is_possible(partition: Partition, group: Group) -> bool:
     return same and not partition.deleted and partition.stopped is None
 
 
-def prepare_swap(directory: Directory, group: Group) -> None:
+def prepare_swap(directory: Directory, group: CleanedSegments) -> None:
     """Off the loop. From here on a start brings the swap to its end."""
     base = group.sources[0]
     directory.rename(cleaned_name(base), log_name(base) + SWAP)
     directory.sync()
 
 
-def swap(partition: Partition, group: Group) -> list[Callable[[], None]]:
+def swap(partition: Partition, group: CleanedSegments) -> list[Callable[[], None]]:
     """On the loop. Returns what is left to do, slowly."""
     directory, base = partition.directory, group.sources[0]
     old = [segment for segment in partition.segments if segment.base_offset in set(group.sources)]
@@ -167,7 +167,7 @@ class Pass(ABC):
     """One pass over one partition. `done(result)` is called on the loop, unless it is aborted before."""
 
     def __init__(
-        self, partition: Partition, job: Job, done: Callable[[Covered | Spoiled | None], None]
+        self, partition: Partition, job: CleaningJob, done: Callable[[Covered | Spoiled | None], None]
     ) -> None:
         self.partition = partition
         self.job = job
@@ -197,7 +197,7 @@ class MemoryPass(Pass):
     def __init__(
         self,
         partition: Partition,
-        job: Job,
+        job: CleaningJob,
         done: Callable[[Covered | Spoiled | None], None],
         call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
@@ -214,7 +214,7 @@ class MemoryPass(Pass):
         until = perf_counter() + SLICE_S
         while not self.is_aborted and not self.partition.deleted:
             step = next(self._steps)
-            if isinstance(step, Group):
+            if isinstance(step, CleanedSegments):
                 if not swap_is_possible(self.partition, step):
                     break
                 prepare_swap(self.partition.directory, step)
@@ -237,7 +237,7 @@ class ChildPass(Pass):
     def __init__(
         self,
         partition: Partition,
-        job: Job,
+        job: CleaningJob,
         done: Callable[[Covered | Spoiled | None], None],
         call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
@@ -301,7 +301,7 @@ class ChildPass(Pass):
         child.stdin.flush()
         for line in child.stdout:
             step = step_from_json(line)
-            if not isinstance(step, Group):
+            if not isinstance(step, CleanedSegments):
                 return step
             prepare_swap(self._directory, step)
             if self.is_aborted or not self._swap_on_loop(step):
@@ -310,7 +310,7 @@ class ChildPass(Pass):
             self.dropped += step.records_dropped
         return None
 
-    def _swap_on_loop(self, group: Group) -> bool:
+    def _swap_on_loop(self, group: CleanedSegments) -> bool:
         slow: list[Callable[[], None]] = []
 
         def on_loop() -> None:

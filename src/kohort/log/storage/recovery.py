@@ -1,6 +1,6 @@
 """What a start finds in a partition's directory, after a clean stop or a crash.
 
-State files (`<end offset>.state`) say how far the log is known to be good and what the producers' state was there.
+StateFile files (`<end offset>.state`) say how far the log is known to be good and what the producers' state was there.
 They are written at a roll and every 32 MB, after that part of the log is on disk. A start after a crash takes the
 newest one that fits the data and walks only what was appended after it, checking every CRC; the first bad or torn
 batch and all after it is cut. Sealed segments before it are not read.
@@ -52,7 +52,7 @@ class CleanState:
     size: int = 0
 
 
-class State(NamedTuple):
+class StateFile(NamedTuple):
     """How far a log is good: `end_offset` is at `position` of the segment, and the last batch begins there."""
 
     segment_base: int
@@ -76,7 +76,7 @@ class State(NamedTuple):
         return _FRAME.pack(_MAGIC, zlib.crc32(body)) + body
 
     @classmethod
-    def decode(cls, data: bytes) -> State | None:
+    def decode(cls, data: bytes) -> StateFile | None:
         """None if it is damaged."""
         if len(data) < _FRAME.size + _STATE.size:
             return None
@@ -215,12 +215,14 @@ def _open_segments(directory: Directory, bases: list[int], interval: int) -> Ope
     return Opened([Segment(directory, base, interval, sealed=base != bases[-1]) for base in bases])
 
 
-def _read_state(directory: Directory, end_offset: int) -> State | None:
+def _read_state(directory: Directory, end_offset: int) -> StateFile | None:
     data = directory.read(file_name(end_offset, STATE))
-    return State.decode(data) if data is not None else None
+    return StateFile.decode(data) if data is not None else None
 
 
-def _newest_fitting_state(directory: Directory, names: list[str], segments: list[Segment]) -> State | None:
+def _newest_fitting_state(
+    directory: Directory, names: list[str], segments: list[Segment]
+) -> StateFile | None:
     by_base = {segment.base_offset: segment for segment in segments}
     for offset in reversed(offsets_of(names, STATE)):
         state = _read_state(directory, offset)
@@ -230,7 +232,7 @@ def _newest_fitting_state(directory: Directory, names: list[str], segments: list
     return None
 
 
-def _fits(state: State, segment: Segment) -> bool:
+def _fits(state: StateFile, segment: Segment) -> bool:
     """The last batch that the state knows is really there. What lies before it was synced earlier."""
     if state.position > segment.size:
         return False
@@ -250,7 +252,7 @@ def _renew_index_files(opened: Opened, segment: Segment) -> None:
         segment.flush_indexes()  # a crash before the next state would else cost a walk through all of it
 
 
-def _adopt(opened: Opened, segment: Segment, state: State) -> bool:
+def _adopt(opened: Opened, segment: Segment, state: StateFile) -> bool:
     """Give the segment the indexes it had at the state; False if its files do not have them."""
     try:
         offsets, times = segment.read_indexes(may_be_empty=not state.offset_entries)
@@ -279,7 +281,7 @@ def _adopt(opened: Opened, segment: Segment, state: State) -> bool:
 
 
 def _check_from(
-    opened: Opened, state: State | None, topic: str, partition: int, journaled: Container[int]
+    opened: Opened, state: StateFile | None, topic: str, partition: int, journaled: Container[int]
 ) -> None:
     segments = opened.segments
     first, position, end_offset = 0, 0, segments[0].base_offset
