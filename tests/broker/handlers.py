@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from kohort.broker.apis import configs
-from kohort.broker.apis.fetch_sessions import FetchSessions
 from kohort.broker.apis.table import TABLE
 from kohort.broker.broker import Broker
+from kohort.broker.call import Call, Encoded, release
 from kohort.broker.config import BrokerConfig
-from kohort.broker.net.call import Call, Encoded
-from kohort.broker.net.outbox import release
+from kohort.broker.fetch_sessions import FetchSessions
 from kohort.log.storage.files import Slice
 from kohort.log.store import Store
 from kohort.wire.frame import read_response_header

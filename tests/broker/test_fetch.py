@@ -11,9 +11,9 @@ import pytest
 
 from kohort.broker import running
 from kohort.broker.apis.fetch import _Fetch
-from kohort.broker.apis.fetch_sessions import FetchSessions
 from kohort.broker.apis.table import TABLE
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
+from kohort.broker.fetch_sessions import FetchSessions
 from kohort.client.io.connection import Connection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest

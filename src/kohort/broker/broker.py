@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from kohort.broker.apis.fetch_sessions import FetchSessions
 from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
+from kohort.broker.fetch_sessions import FetchSessions
 from kohort.broker.missing import Missing
 from kohort.log.partition import Partition
 from kohort.log.registry import RegistryEntry, TopicDeleted
@@ -19,8 +19,8 @@ from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kohort.broker.call import Call
     from kohort.broker.groups.coordinator import Groups
-    from kohort.broker.net.call import Call
 
 T = TypeVar("T")
 

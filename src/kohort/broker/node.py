@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import cast
 
 from kohort.broker import listeners
+from kohort.broker.api_row import Row
 from kohort.broker.apis import configs
-from kohort.broker.apis.fetch_sessions import FetchSessions
-from kohort.broker.apis.table import TABLE, Row
+from kohort.broker.apis.table import TABLE
 from kohort.broker.broker import Broker
 from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
+from kohort.broker.fetch_sessions import FetchSessions
 from kohort.broker.listeners import Listener
 from kohort.broker.net.server import Server
 from kohort.log.partition import Durability

@@ -22,7 +22,7 @@ from kohort.log.storage.system_calls import check_system
 from kohort.portable import PORTABLE
 
 if TYPE_CHECKING:
-    from kohort.broker.apis.table import Row
+    from kohort.broker.api_row import Row
     from kohort.broker.clock import Clock
     from kohort.broker.net.server import Server
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from kohort.broker.apis.fetch_sessions import FetchPlan, FetchSessions, Wanted
+from kohort.broker.fetch_sessions import FetchPlan, FetchSessions, Wanted
 from kohort.sim.world import Clock
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import fetch as fetching

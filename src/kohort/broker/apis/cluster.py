@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from kohort.broker.broker import Broker
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
 from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_cluster import (

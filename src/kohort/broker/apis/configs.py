@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 from kohort.broker import names
 from kohort.broker.broker import Broker
+from kohort.broker.call import Call
 from kohort.broker.config import BROKER_SETTINGS, BrokerConfig
 from kohort.broker.kafka_settings import is_inert, why_inert
-from kohort.broker.net.call import Call
 from kohort.log.config import TOPIC_SETTINGS, TopicConfig
 from kohort.log.registry import BrokerConfigSet, TopicConfigSet
 from kohort.log.store import Store

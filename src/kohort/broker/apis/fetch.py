@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kohort.broker.apis.fetch_answers import NOT_HERE, NOTHING, PartitionAnswer, layout
-from kohort.broker.apis.fetch_sessions import FetchPlan, FetchSessions, Wanted
 from kohort.broker.apis.offsets import epoch_error
-from kohort.broker.net.call import Call, Encoded
+from kohort.broker.call import Call, Encoded
+from kohort.broker.fetch_sessions import FetchPlan, FetchSessions, Wanted
 from kohort.log.partition import Partition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse

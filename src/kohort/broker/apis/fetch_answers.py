@@ -13,8 +13,8 @@ from operator import itemgetter
 from struct import Struct
 from typing import TypeAlias
 
-from kohort.broker.apis.fetch_sessions import Wanted
-from kohort.broker.net.outbox import release
+from kohort.broker.call import release
+from kohort.broker.fetch_sessions import Wanted
 from kohort.log.storage.files import Slice
 from kohort.wire.compiler.compile import Chunk, codec
 from kohort.wire.errors import ErrorCode

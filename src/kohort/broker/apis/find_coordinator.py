@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kohort.broker.broker import Broker
+from kohort.broker.call import Call
 from kohort.broker.missing import SHARE_GROUPS, TRANSACTIONS
-from kohort.broker.net.call import Call
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import find_coordinator as find
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kohort.broker.apis.cluster import NOT_ASKED
 from kohort.broker.broker import Broker
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
 from kohort.coordinator.effects import DeleteResponse, DescribeResponse, ListResponse
 from kohort.coordinator.events import DeleteGroup, DescribeGroup, ListGroups
 from kohort.wire.errors import ErrorCode

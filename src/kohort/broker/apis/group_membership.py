@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from kohort.broker.broker import Broker
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
 from kohort.coordinator.effects import (
     HeartbeatResponse,
     JoinResponse,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.broker.apis.group_membership import CallReply
 from kohort.broker.broker import Broker
+from kohort.broker.call import Call
 from kohort.broker.groups.commit_frames import LaidOutRequest
-from kohort.broker.net.call import Call
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets
 from kohort.coordinator.effects import CommitResponse, FetchedOffset, FetchResponse, OffsetDeleteResponse
 from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit, Token

@@ -6,7 +6,7 @@ from kohort.broker import names
 from kohort.broker.apis import topics
 from kohort.broker.apis.cluster import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from kohort.broker.broker import Broker
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
 from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_topic_partitions import (

@@ -8,7 +8,7 @@ from bisect import bisect_right
 
 from kohort.broker import names
 from kohort.broker.broker import Broker
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
 from kohort.log.partition import Partition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.delete_records import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kohort.broker.call import Call
 from kohort.broker.names import INTERNAL
-from kohort.broker.net.call import Call
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.produce import (
     BatchIndexAndErrorMessage,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kohort.broker import names
 from kohort.broker.broker import Broker
+from kohort.broker.call import Call
 from kohort.broker.missing import TRANSACTIONS
-from kohort.broker.net.call import Call
 from kohort.log.partition import Partition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.describe_producers import (

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from kohort.broker import names
 from kohort.broker.broker import Broker
+from kohort.broker.call import Call
 from kohort.broker.names import Collisions
-from kohort.broker.net.call import Call
 from kohort.log.config import TopicConfig
 from kohort.log.datadir import new_uuid
 from kohort.log.registry import PartitionsAdded, TopicCreated, TopicDeleted

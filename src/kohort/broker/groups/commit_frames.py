@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kohort.wire.compiler.compile import Codec, codec
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
 from kohort.wire.template import int64_fields
-
-if TYPE_CHECKING:
-    from kohort.broker.apis.group_offsets import PreparedCommit
 
 KEY = 8
 MOST_PARTITIONS = 1_000  # in one layout
@@ -40,7 +37,7 @@ class FrameLayout:
         self.count = len(self.pieces) - 1
         self.used = False
         self.wait = wait
-        self.prepared: PreparedCommit | None = None
+        self.prepared: Any = None  # what the handler of OffsetCommit keeps with the layout
 
     def offsets_in(self, body: bytes) -> tuple[int, ...] | None:
         """None if this is another request."""

@@ -17,22 +17,23 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from kohort.broker.apis.versions import API_KEY as API_VERSIONS
-from kohort.broker.apis.versions import unsupported_version
+from kohort.broker.api_row import unsupported_version
+from kohort.broker.call import Call, release
 from kohort.broker.listeners import Address
 from kohort.broker.missing import api_of
-from kohort.broker.net.call import Call
-from kohort.broker.net.outbox import Outbox, release
+from kohort.broker.net.outbox import Outbox
 from kohort.loopback import send_at_once
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import BadFrame
 from kohort.wire.frame import body_of, read_request_header, response_chunks
+from kohort.wire.messages.api_versions import ApiVersionsResponse
 
 if TYPE_CHECKING:
     from kohort.broker.net.server import Server
 
 log = logging.getLogger("kohort.broker")
 
+_API_VERSIONS = ApiVersionsResponse.API_KEY
 _LENGTH = struct.Struct(">i").unpack_from
 _FIRST_BUFFER = 64 * 1024
 _MOST_TRUSTED = 1024 * 1024
@@ -211,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
         api_key, version, correlation_id, client_id, body = read_request_header(frame)
         row = self._rows.get(api_key)
         if row is None or not row.first <= version <= row.last:
-            if api_key == API_VERSIONS:
+            if api_key == _API_VERSIONS:
                 self._answer_unknown_api_versions(correlation_id)
                 return
             missing = api_of(api_key) if row is None else None
@@ -245,10 +246,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _answer_unknown_api_versions(self, correlation_id: int) -> None:
-        """A client newer than we are: told in version 0 what we know of ApiVersions itself; it asks again."""
-        oldest = codec(API_VERSIONS, 0)
+        """Tell a client that is newer than this broker, in version 0, which versions of ApiVersions it may use."""
+        row, oldest = self._rows[_API_VERSIONS], codec(_API_VERSIONS, 0)
         call = Call(self, oldest, correlation_id, None, None)
-        call.chunks = response_chunks(oldest, correlation_id, oldest.encode_response(unsupported_version()))
+        message = oldest.encode_response(unsupported_version(row))
+        call.chunks = response_chunks(oldest, correlation_id, message)
         self._calls.append(call)
 
     # --- answers -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
 
+from kohort.broker.call import release
 from kohort.log.storage.files import Slice
 from kohort.log.storage.system_calls import send_file
 from kohort.wire.compiler.compile import Chunk
@@ -119,10 +120,3 @@ class Outbox:
         self._stop_watching()
         release(self._queue)
         self._queue.clear()
-
-
-def release(chunks: Iterable[Chunk]) -> None:
-    """Lets go of the files behind an answer that is not going to be sent."""
-    for chunk in chunks:
-        if chunk.__class__ is Slice:
-            chunk.file.unpin()

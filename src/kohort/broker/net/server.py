@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from kohort.broker.apis.table import TABLE, Row
+from kohort.broker.api_row import Row
 from kohort.broker.broker import Broker
 from kohort.broker.listeners import Listener
 from kohort.broker.names import OFFSETS_TOPIC
@@ -30,7 +30,7 @@ _LONGEST_GOODBYE_S = 5.0
 class Server:
     """Serves one broker on its listeners until `stop`. Lives on one event loop."""
 
-    def __init__(self, broker: Broker, table: dict[int, Row] = TABLE) -> None:
+    def __init__(self, broker: Broker, table: dict[int, Row]) -> None:
         self.broker = broker
         self.table = table
         self.loop = asyncio.get_running_loop()
