@@ -271,7 +271,7 @@ def test_topics_settings_and_partition_counts_survive_a_restart(tmp_path):
 
 @contextmanager
 def no_room_on_disk(node: Node) -> Iterator[None]:
-    """Files cannot grow beyond what the journal of topics has now."""
+    """Files cannot grow beyond the size that the registry's file has now."""
     size = (node.store.directory / REGISTRY_FILE).stat().st_size
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))

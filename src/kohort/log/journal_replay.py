@@ -19,10 +19,10 @@ class DamagedJournal(KohortError):
 
 
 def put_back(found: FoundRounds, topics_by_id: Mapping[bytes, Topic], now_ms: int) -> dict[Partition, int]:
-    """Append what the recovered logs miss; partitions of which the journal knows, and how many batches they got.
+    """Append what the recovered logs lack; return how many batches each partition in the journal got.
 
-    A batch that follows the end of its log was torn or lost with the page cache. One before the end is there already;
-    one behind it was not acknowledged, because what lies between was not. Topics that are gone stay gone.
+    A batch that begins at the end of its log was torn or lost with the page cache. One before the end is in the log
+    already. One behind the end was not acknowledged, because the batch before it was not. Deleted topics are left out.
     """
     partitions: dict[Partition, int] = {}
     behind: dict[Partition, int] = {}
@@ -53,7 +53,7 @@ def put_back(found: FoundRounds, topics_by_id: Mapping[bytes, Topic], now_ms: in
 
 
 def begin_again(partition: Partition, batches: int) -> None:
-    """After `put_back`, when all is on disk: what was deleted before the crash is deleted still."""
+    """Delete again what DeleteRecords had deleted before the crash; after `put_back`, when all is on disk."""
     log.warning(
         "%s-%d: %d batches up to offset %d were put back from the journal",
         partition.topic, partition.index, batches, partition.log_end_offset,

@@ -1,4 +1,4 @@
-"""Writes rounds of the journal: its files, and who writes them, the kernel by itself or a thread."""
+"""Writes the rounds of the journal to its files: by the kernel on its own, or by a thread."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from kohort.portable import PORTABLE
 
 log = logging.getLogger(__name__)
 
-# Not of the disk: the kernel ends a write that a signal broke off with the first, as it cannot begin it again.
+# These are no errors of the disk: the kernel reports EINTR for a write that a signal interrupted.
 _NOT_TRIED = (errno.EINTR, errno.EAGAIN)
 
 
 class LogOffsetMetadata(NamedTuple):
-    """An end offset, and where it lies in the log."""
+    """An end offset and its position in the log, as Kafka's class of this name."""
 
     end_offset: int
     segment_base: int
@@ -36,7 +36,7 @@ class LogOffsetMetadata(NamedTuple):
 
 
 class Loop(Protocol):
-    """Of an event loop, what the journal uses."""
+    """The methods of an event loop that the journal uses."""
 
     def call_soon(self, callback: Callable[[], None], /) -> object: ...
     def add_reader(self, fd: int, callback: Callable[[], None], /) -> object: ...
@@ -44,10 +44,10 @@ class Loop(Protocol):
 
 
 class Owner(Protocol):
-    """What one partition owes the disk."""
+    """What the journal uses of a partition: its `DurabilityTracker`."""
 
     key: bytes
-    synced_offset: int  # what is before it is in the partition's own files for good
+    synced_offset: int  # everything before it is durable in the partition's own files
 
     @property
     def is_gone(self) -> bool: ...
@@ -58,7 +58,7 @@ class Owner(Protocol):
 
 
 class JournalFile:
-    """One of the files; `owed` are the partitions that must be synced before it is used again."""
+    """One file of the journal; `owed` are the partitions that must be synced before it is used again."""
 
     __slots__ = ("_portable", "fd", "first_sequence", "is_direct", "owed", "path", "position")
 
@@ -92,7 +92,7 @@ class JournalFile:
         return True
 
     def forget(self) -> None:
-        """Nothing in it counts any more; durable when it returns."""
+        """Empty the file: a start will find no round in it. Durable when this returns."""
         self.write(memoryview(mmap.mmap(-1, BLOCK)), 0)
 
     def write(self, data: memoryview, position: int) -> None:
@@ -106,7 +106,7 @@ class JournalFile:
 
 
 def create(path: Path, size: int) -> None:
-    """All blocks are written, so that later writes need not allocate any."""
+    """Create a file and write all of its blocks, so that later writes need not allocate any."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         zeros = memoryview(bytes(min(size, 1 << 20)))
@@ -130,7 +130,7 @@ def write_all(fd: int, data: memoryview, position: int) -> None:
 
 
 class RoundWrite:
-    """What is being written."""
+    """A round on its way to its file, and the ends of the logs that are durable with it."""
 
     __slots__ = ("buffer", "ends", "error", "file", "length", "position")
 
@@ -145,21 +145,22 @@ class RoundWrite:
         self.error: Exception | None = None
 
     def seal(self) -> None:
+        """Put the CRC into the round."""
         CRC.pack_into(self.buffer, CRC_AT, crc32c(self.buffer[CRC_FROM : self.length]))
 
     def write(self) -> None:
         try:
             self.seal()
             self.file.write(self.buffer[: blocks(self.length)], self.position)
-        except Exception as problem:  # whatever it was: nobody may be told that it is durable
+        except Exception as problem:  # whatever it was, nobody may be told that the round is durable
             self.error = problem
 
 
 class RoundWriter:
-    """One round at a time. `done` is called on the loop's thread, to which `call_soon` leads.
+    """Writes one round at a time, and calls `done` on the loop's thread, where `call_soon` runs functions.
 
-    With a `loop` the kernel writes by itself, where it can: a thread would want the interpreter's lock four times for
-    each round, and a loop that is busy pays for every hand-over. Only `_work` runs on the thread.
+    With a `loop` the kernel writes by itself, where it can: a thread would take the interpreter's lock four times for
+    each round, and a busy loop pays for every hand-over. Only `_work` runs on the thread.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ class RoundWriter:
             self._begin_in_thread(written)
 
     def wait(self) -> None:
-        """Block for a while or until the round is done, which is told; without the event loop."""
+        """Block for a while, or until the round is done and `done` was called; the event loop need not run."""
         if self._in_kernel is not None:
             self._collect_from_kernel(wait=True)
             return
@@ -208,7 +209,7 @@ class RoundWriter:
         try:
             self._kernel.submit(written.file.fd, address, blocks(written.length), written.position)
         except OSError:
-            return False  # nothing was begun, and the thread can tell what is wrong
+            return False  # nothing was begun; the thread finds out what is wrong
         self._in_kernel = written
         return True
 
@@ -219,7 +220,7 @@ class RoundWriter:
             return
         self._in_kernel = None
         if 0 <= result < blocks(written.length) or -result in _NOT_TRIED:
-            self._begin_in_thread(written)  # brings it to its end, or finds out what is wrong
+            self._begin_in_thread(written)  # completes it, or finds out what is wrong
             return
         if result < 0:
             written.error = OSError(-result, os.strerror(-result))
@@ -247,7 +248,7 @@ class RoundWriter:
             pass  # `wait` was first
 
     def close(self) -> None:
-        """When nothing is being written."""
+        """End the thread and the kernel's context; nothing is being written then."""
         if self._thread is not None:
             self._rounds.put(None)
             self._thread.join()

@@ -1,4 +1,4 @@
-"""The journal of small appends on disk: what a round looks like, and what a start finds.
+"""Defines the format of the journal of small appends on disk, and reads what an earlier run left in it.
 
 `appends-<n>.journal` are files of fixed size, filled with rounds one after the other and used again in turn. A round
 begins at a block, so that writing it touches no block of an earlier one:
@@ -6,9 +6,8 @@ begins at a block, so that writing it touches no block of an earlier one:
     magic, CRC-32C of the rest, sequence number, checkpoint, length, number of entries
     entries: topic id, partition, and the batch as it is in the partition's log
 
-Sequence numbers go up by one; the first one after a start is random, so that what an earlier life of the file left
-behind the last round never looks like its successor. Everything before `checkpoint` is in the partitions' own files
-for good.
+Sequence numbers go up by one. The first one after a start is random, so that what an earlier run left behind the last
+round never looks like its successor. Everything before `checkpoint` is durable in the partitions' own files.
 """
 
 from __future__ import annotations
@@ -29,13 +28,15 @@ HEAD = Struct(">4sIQQII")
 KEY = Struct(">16sI")
 MAGIC = b"KHJ1"
 CRC = Struct(">I")
-CRC_AT, CRC_FROM = 4, 8  # where it is, and from where on it counts
+CRC_AT, CRC_FROM = 4, 8  # its position, and that of the first byte that it covers
 
 _PLACE = Struct(">qi")  # of a batch: base offset and length
-_LENGTH_AT = 12  # what the length does not count
+_LENGTH_AT = 12  # the bytes of a batch that its length does not count
 
 
 class JournalEntry(NamedTuple):
+    """One batch in the journal, and the partition that it belongs to."""
+
     topic_id: bytes
     partition: int
     batch: memoryview
@@ -51,17 +52,21 @@ class JournalEntry(NamedTuple):
 
 
 class JournalRound(NamedTuple):
+    """One synced write of the journal, as it is read back."""
+
     sequence: int
     checkpoint: int
     entries: list[JournalEntry]
 
 
 class FoundRounds(NamedTuple):
+    """The rounds that a start found and that may be needed."""
+
     rounds: list[JournalRound]  # from the checkpoint on, in order
-    damage: str | None  # why there may have been more
+    damage: str | None  # which rounds are missing, if any
 
     def offsets(self) -> dict[tuple[bytes, int], set[int]]:
-        """By topic id and partition: where the batches begin."""
+        """Return the base offsets of all batches, by topic id and partition."""
         offsets: dict[tuple[bytes, int], set[int]] = {}
         for journaled in self.rounds:
             for entry in journaled.entries:
@@ -70,12 +75,12 @@ class FoundRounds(NamedTuple):
 
 
 def blocks(length: int) -> int:
-    """The length, up to the end of its last block."""
+    """Return the length rounded up to whole blocks."""
     return (length + BLOCK - 1) // BLOCK * BLOCK
 
 
 def rounds_in(data: memoryview) -> Iterator[JournalRound]:
-    """The rounds of one file, up to the first that is torn or older than the one before."""
+    """Yield the rounds of one file, up to the first that is torn or does not follow the one before."""
     position, expected = 0, None
     while position + HEAD.size <= len(data):
         magic, crc, sequence, checkpoint, length, count = HEAD.unpack_from(data, position)
@@ -102,7 +107,7 @@ def _entries(data: memoryview, count: int) -> list[JournalEntry]:
 
 
 def read_rounds(directory: Path) -> FoundRounds:
-    """What lies in the journal of a data directory that nobody has open."""
+    """Read the journal of a data directory that no process has open."""
     chains: list[list[JournalRound]] = []
     for path in sorted(directory.glob(PATTERN)):
         with path.open("rb") as file:

@@ -268,7 +268,7 @@ class DurabilityTracker:
         for _, done in waiting:
             done(code)
 
-    # StateFile files
+    # State files
 
     def _state_steps(self, active: Segment, *, sync: bool) -> list[Callable[[], None]]:
         """Return the steps that write a state file for this moment, after the indexes and epochs that it counts on."""
