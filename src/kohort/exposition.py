@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them: the text, and the small HTTP server that has it at /metrics.
+"""Writes metrics as Prometheus reads them, and serves them over HTTP at /metrics.
 
 Brokers (`kohort serve --metrics`) and pipelines (`kohort pipeline run --metrics`) serve theirs with it.
 """
@@ -31,7 +31,7 @@ class Family:
 
 
 def exposition(families: Iterable[Family]) -> str:
-    """The text of all of them. A family without a sample is left out."""
+    """Return the text of all families. A family without a sample is left out."""
     return "".join(_text(family) for family in families if family.samples)
 
 
@@ -46,7 +46,7 @@ def _text(family: Family) -> str:
 
 
 def _number(value: float) -> str:
-    """Whole numbers in full: an offset must not become 1.23457e+06."""
+    """Write whole numbers in full: an offset must not become 1.23457e+06."""
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
@@ -55,7 +55,7 @@ def _escaped(value: str) -> str:
 
 
 def metrics_address(text: str) -> tuple[str, int]:
-    """`9464` (on loopback) or `HOST:9464`; port 0 takes a free one."""
+    """Parse `9464` (on loopback) or `HOST:9464`; port 0 takes a free one."""
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise SettingError(f"--metrics {text}: give a port, or HOST:PORT, for example --metrics 9464")
@@ -63,7 +63,7 @@ def metrics_address(text: str) -> tuple[str, int]:
 
 
 class MetricsServer:
-    """Serves as soon as it is made. `text` is asked in a thread of the server's at each request."""
+    """An HTTP server that serves as soon as it is made. `text` is called in a thread at each request."""
 
     def __init__(self, where: tuple[str, int], text: Callable[[], str]) -> None:
         class Handler(BaseHTTPRequestHandler):
@@ -79,7 +79,7 @@ class MetricsServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """The terminal belongs to others."""
+                """Log nothing: the terminal belongs to the program."""
 
         host, port = where
         try:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kohort.log.durability import commit
+from kohort.log.durability import tracker
 from kohort.log.partition import Partition
 from kohort.log.storage.files import Directory
 from kohort.log.storage.index import OffsetIndex
@@ -154,7 +154,7 @@ def look_ups(partition: Partition, base: int) -> tuple[list[object], list[object
 def test_a_state_file_is_due_every_so_many_batches(
     directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "STATE_EVERY_BATCHES", 10)
+    monkeypatch.setattr(tracker, "STATE_EVERY_BATCHES", 10)
     with node_on(directory, "disk") as node:
         partition = node.open()
         for _ in range(25):

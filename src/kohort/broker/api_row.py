@@ -19,6 +19,8 @@ Handler: TypeAlias = Callable[[Broker, Call], Any]
 
 @dataclass(slots=True)
 class Row:
+    """One API in the table of APIs."""
+
     key: int
     name: str
     first: int
@@ -26,8 +28,10 @@ class Row:
     handler: Handler
     advertised_first: int = -1  # where it differs from `first`
     note: str = ""
-    slack: int = 0  # bytes that may follow a request: what a client is known to send too much
-    own_codec: Callable[[int], Codec] | None = None  # of a version, where it is not the schema's
+    slack: int = 0  # bytes that may follow a request, where a client is known to send too many
+    own_codec: Callable[[int], Codec] | None = (
+        None  # makes the codec of a version, where it is not the schema's
+    )
     is_async: bool = field(init=False)
     codecs: dict[int, Codec] = field(init=False)
 

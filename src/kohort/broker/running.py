@@ -1,10 +1,10 @@
-"""A broker inside this process, for tests and demos.
+"""Runs a broker inside this process, for tests and demos.
 
     with kohort.broker.running() as broker:
         Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It runs on a thread of its own with an event loop of its own, on a free port of 127.0.0.1, and keeps everything
-in memory unless it is told a directory. `async with` works too. Any number can run at once.
+It runs on a thread and an event loop of its own, on a free port of 127.0.0.1, and keeps everything in memory unless it
+is given a directory. `async with` works too. Any number can run at once.
 """
 
 from __future__ import annotations
@@ -118,21 +118,22 @@ class running:
         return failure
 
     def stop(self) -> None:
-        """Stops it gracefully; does nothing if it does not run."""
+        """Stop the broker gracefully; does nothing if it does not run."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._loop.call_soon_threadsafe(self._end.set)
             thread.join()
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Runs a coroutine on the broker's own loop and waits for it; for tests that look inside."""
+        """Run a coroutine on the broker's own loop and wait for it; for tests that look inside."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
     async def go_away(self) -> None:
-        """On the broker's loop: closes the port and all connections, at once; the data stays for `come_back`."""
+        """Close the port and all connections at once, on the broker's loop; the data stays for `come_back`."""
         await self._server.stop(keep_store=True, patience_s=0)
 
     async def come_back(self) -> None:
+        """Serve again after `go_away`, on the broker's loop."""
         self._server: Server = await start_again(self._server)
 
     @property

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: from messages to the coordinator and back."""
+"""Handles JoinGroup, SyncGroup, Heartbeat and LeaveGroup: from messages to the coordinator and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ASSIGNMENT = attrgetter("member_id", "assignment")
 
 
 class CallReply:
-    """Turns the coordinator's response into the call's; the token that travels with a request."""
+    """Answers a call with the coordinator's response, converted; the token that travels with an event."""
 
     __slots__ = ("call", "convert")
 
@@ -157,6 +157,6 @@ def _left(response: LeaveResponse) -> leave.LeaveGroupResponse:
 
 
 def _left_alone(response: LeaveResponse) -> leave.LeaveGroupResponse:
-    """Before v3 the one member's error is the answer."""
+    """Return the error of the one member, which is the answer before v3."""
     only = response.members[0].error if response.members else ErrorCode.NONE
     return leave.LeaveGroupResponse(0, response.error or only)

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete."""
+"""Handles OffsetCommit, OffsetFetch and OffsetDelete."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def offset_commit(broker: Broker, call: Call) -> None:
 def _resolved(
     broker: Broker, request: commit.OffsetCommitRequest, version: int
 ) -> tuple[tuple[OffsetToCommit, ...], list[Topic | None]]:
-    """The offsets, with what is wrong with their partitions, and the topics they are of."""
+    """Return the offsets, with the errors of their partitions, and the topics that they belong to."""
     by_id = version >= 10
     offsets: list[OffsetToCommit] = []
     topics: list[Topic | None] = []
@@ -144,9 +144,9 @@ def _prepared(broker: Broker, call: Call, request: commit.OffsetCommitRequest) -
 
 
 class CommitAnswer:
-    """Answers a commit. A consumer commits the same partitions again and again, and nearly always all is well:
+    """Answers a commit.
 
-    that answer is encoded once.
+    A consumer commits the same partitions again and again, nearly always without an error: that answer is encoded once.
     """
 
     __slots__ = ("call",)
@@ -174,7 +174,7 @@ def _asked(request: commit.OffsetCommitRequest) -> Asked:
 
 @lru_cache(maxsize=1024)
 def _all_is_well(version: int, asked: Asked) -> bytes:
-    """The body of the answer to a commit of these partitions that went well."""
+    """Return the encoded answer to a commit of these partitions without an error."""
     answer = commit.OffsetCommitResponse()
     for name, topic_id, partitions in asked:
         parts = [commit.OffsetCommitResponsePartition(index, NONE) for index in partitions]
@@ -237,7 +237,7 @@ def _fields(each: FetchedOffset) -> tuple[Any, ...]:
 
 
 class _Fetches:
-    """One OffsetFetch about many groups (v8+): answered when the last of them is."""
+    """One OffsetFetch of many groups (v8+), answered when the last of them is."""
 
     __slots__ = ("answers", "broker", "by_id", "call", "missing")
 
@@ -294,7 +294,7 @@ class _Fetches:
             topic = self.broker.store.topics.get(name)
             topic_id = topic.topic_id if topic is not None else ZERO_UUID
             if self.by_id and topic is None:
-                continue  # a topic that is gone cannot be named by its id
+                continue  # a deleted topic has no id to name it by
             parts = [fetch.OffsetFetchResponsePartitions(*_fields(each)) for each in offsets]
             answer.topics.append(fetch.OffsetFetchResponseTopics(name, topic_id, parts))
         for each in unknown:

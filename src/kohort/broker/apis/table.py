@@ -1,4 +1,4 @@
-"""The table of APIs: key, versions, handler. ApiVersions, SUPPORTED.md and the tests read this table.
+"""The table of APIs: key, versions, handler. ApiVersions, SUPPORTED.md and the tests read it.
 
 A handler is `def handler(broker, call) -> Message | None` (None: it answers later through `call.reply`), or an
 `async def` for calls that wait for the disk. To add an API: write schema/<api>.txt, `make messages`, write the
@@ -29,7 +29,7 @@ from kohort.wire.compiler.compile import Codec
 
 
 def _on_first_use(key: int, name: str) -> Handler:
-    """A handler of the groups' modules, which are loaded with the first request that needs them."""
+    """Return a handler that loads its module, one of the groups', with the first request that needs it."""
 
     def handler(broker: Broker, call: Call) -> Any:
         module, _, function = name.partition(".")

@@ -1,4 +1,4 @@
-"""ApiVersions: which APIs and versions this broker serves."""
+"""Handles ApiVersions: which APIs and versions this broker serves."""
 
 from __future__ import annotations
 
