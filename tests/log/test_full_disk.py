@@ -117,7 +117,7 @@ def test_a_state_file_that_does_not_fit_stops_nothing(
         for _ in range(4):
             append(partition)
             node.inbox.run_until(lambda: partition.high_watermark == partition.log_end_offset)
-        assert "after a sync: [Errno 28]" in caplog.text
+        assert "a state file was not written after a sync: [Errno 28]" in caplog.text
         assert partition.stopped is None
         assert node.fatal == []
 

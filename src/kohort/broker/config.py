@@ -355,7 +355,7 @@ class BrokerConfig:
                 "group.max.session.timeout.ms must be greater than or equal to group.min.session.timeout.ms"
             )
         if self.max_connections_per_ip == 0:
-            raise SettingError("max.connections.per.ip of 0 would let nobody in; take at least 1")
+            raise SettingError("max.connections.per.ip of 0 would refuse every client; set it to at least 1")
         if self.default_replication_factor > 1:
             raise SettingError("default.replication.factor must be 1: a single node holds one copy")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 MAX_LENGTH = 249
 OFFSETS_TOPIC = "__consumer_offsets"
-METADATA_TOPIC = "__cluster_metadata"  # Kafka keeps its own state there; nobody may make it
+METADATA_TOPIC = "__cluster_metadata"  # Kafka keeps its own state there; it cannot be created
 HISTORY_TOPIC = "__kohort_group_history"
 INTERNAL = frozenset({OFFSETS_TOPIC, HISTORY_TOPIC, "__transaction_state", "__share_group_state"})
 # Shown only when asked for by name: Kafka has no such topic, and lists of topics should not change because of it.

@@ -37,16 +37,16 @@ def put_back(found: FoundRounds, topics_by_id: Mapping[bytes, Topic], now_ms: in
                 partition.append_as_is(entry.batch, entry.header, now_ms)
             except KafkaError as error:
                 raise DamagedJournal(
-                    f"what the journal has for {error.message} cannot be written back; "
-                    "make that possible and start again: the journal is kept"
+                    f"records of the journal cannot be written back into the log of {error.message}; "
+                    "correct that and start again: the journal is kept"
                 ) from error
             partitions[partition] += 1
         elif entry.base_offset > partition.log_end_offset:
             behind.setdefault(partition, entry.base_offset)
     for partition, offset in behind.items():
         log.warning(
-            "%s-%d: the journal goes on at offset %d, but the log ends at %d and it stays so: "
-            "what comes before was not acknowledged, or is lost",
+            "%s-%d: the journal goes on at offset %d, but the log ends at %d: what is behind that is dropped, because "
+            "the records between were not acknowledged, or are lost",
             partition.topic, partition.index, offset, partition.log_end_offset,
         )  # fmt: skip
     return partitions

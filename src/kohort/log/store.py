@@ -181,7 +181,7 @@ class Store:
     def _put_back(self, data: DataDirectory, found: FoundRounds, now_ms: int) -> None:
         """Put back what the logs have lost and the journal of small appends has; then begin a new journal."""
         if found.damage is not None:
-            log.error("%s; what the logs themselves have of it is there", found.damage)
+            log.error("%s; records of them that are in the logs are kept", found.damage)
         partitions = put_back(found, self.topics_by_id, now_ms)
         self._syncer.drain()
         for partition, batches in partitions.items():

@@ -186,6 +186,6 @@ def _copy(records: Slice | bytes) -> list[bytes | memoryview]:
     pieces = records.chunks()
     if sum(map(len, pieces)) != records.length:
         raise OSError(
-            errno.EIO, "the file ends before the bytes that were promised from it", records.file.path
+            errno.EIO, "the file ends before the bytes that were to be sent from it", records.file.path
         )
     return pieces

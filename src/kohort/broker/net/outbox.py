@@ -91,7 +91,7 @@ class Outbox:
         assert fd is not None, "a queued slice is pinned"
         sent = send_file(self._fd, fd, piece.position, piece.length)
         if sent == 0:
-            raise OSError(f"{piece.file.path} ends before the bytes that were promised from it")
+            raise OSError(f"{piece.file.path} ends before the bytes that were to be sent from it")
         if sent == piece.length:
             self._queue.popleft()
             piece.file.unpin()

@@ -129,7 +129,7 @@ class Journal:
             create(path, self._file_bytes)
             file = JournalFile(path)
         except OSError as problem:
-            log.warning("no %s, so partitions are synced one by one: %s", path, problem)
+            log.warning("%s could not be created, so partitions are synced one by one: %s", path, problem)
             return
         self._files.append(file)
         self._free.append(file)

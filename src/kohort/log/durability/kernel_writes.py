@@ -40,7 +40,9 @@ class KernelWriter:
         """Set up a context of the kernel; OSError if this system does not have io_submit."""
         numbers = _NUMBERS.get(platform.machine()) if sys.platform == "linux" else None
         if numbers is None:
-            raise OSError("the system calls for it are not known")
+            raise OSError(
+                f"the numbers of the system calls for io_submit are not known on {platform.machine()}"
+            )
         setup, self._destroy, self._get, self._submit = numbers
         self._keeping = ctypes.PyDLL(None, use_errno=True).syscall  # with the interpreter's lock
         self._letting = ctypes.CDLL(None, use_errno=True).syscall  # without: it waits

@@ -55,7 +55,7 @@ class SyncJob:
             for step in self.afterwards:
                 step()
         except OSError as problem:
-            log.warning("after a sync: %s", problem)
+            log.warning("a state file was not written after a sync: %s", problem)
 
 
 class Syncable(Protocol):
@@ -157,7 +157,7 @@ class Syncer:
         if first.owner is None:
             self._in_background -= 1
             if first.error is not None:
-                log.warning("in the background: %s", first.error)
+                log.warning("work in the background failed: %s", first.error)
             return
         self._in_flight -= 1
         # Partitions that wait for a worker come before the next job of those that have just had one.

@@ -292,7 +292,9 @@ class ChildPass(Pass):
                 discard_unfinished(self._directory)
         if result is None and not self.is_aborted and not self.partition.deleted:
             where = f"{self.partition.topic}-{self.partition.index}"
-            log.warning("%s: compaction was given up: %s", where, problem.strip()[-500:] or "the log changed")
+            log.warning(
+                "%s: compaction was cancelled: %s", where, problem.strip()[-500:] or "the log changed"
+            )
         if not self.is_aborted:
             self._call_soon(lambda: self.finish(result))
 

@@ -194,7 +194,7 @@ class Upkeep:
             self.uncleanable[key] = reason
         elif isinstance(result, Covered) and not topic.deleted:
             log.info(
-                "%s: compacted up to offset %d, %d records less", where, result.first_dirty_offset, dropped
+                "%s: compacted up to offset %d, %d records dropped", where, result.first_dirty_offset, dropped
             )
             self.checkpoints[key] = result.first_dirty_offset
             self._save_checkpoints()
