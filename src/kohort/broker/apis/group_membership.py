@@ -135,7 +135,7 @@ def _beaten(response: HeartbeatResponse) -> beat.HeartbeatResponse:
 
 @cache
 def _encoded(version: int, error: ErrorCode) -> bytes:
-    """There are so few answers to heartbeats that each is encoded once."""
+    """Encode an answer to a heartbeat; there are so few that each is encoded once."""
     layout = codec(beat.HeartbeatResponse.API_KEY, version)
     return b"".join(layout.encode_response(beat.HeartbeatResponse(0, error)))
 

@@ -85,7 +85,7 @@ def _event(
 
 
 class PreparedCommit:
-    """All that commits in a layout have in common, for as long as their topics are there."""
+    """What all commits in a layout have in common, as long as their topics exist."""
 
     __slots__ = ("answer", "event", "layout", "names", "topics")
 
@@ -132,7 +132,7 @@ class PreparedCommit:
 
 
 def _prepared(broker: Broker, call: Call, request: commit.OffsetCommitRequest) -> PreparedCommit | None:
-    """None if one of the partitions is not there, or comes twice."""
+    """Prepare the commits in a layout; None if one of the partitions does not exist, or comes twice."""
     offsets, topics = _resolved(broker, request, call.version)
     distinct = {(each.topic, each.partition) for each in offsets if not each.refused}
     if len(distinct) < len(offsets):
