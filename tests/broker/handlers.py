@@ -54,7 +54,7 @@ class Node:
         self.loop.close()
 
     def crash(self) -> Path:
-        """Ends it; the directory as a crash at this moment would have left it."""
+        """End the node, and return a copy of the directory as a crash at this moment would have left it."""
         assert self.store.directory is not None
         left = self.store.directory.with_name(self.store.directory.name + "-crashed")
         shutil.copytree(self.store.directory, left)

@@ -310,7 +310,7 @@ def test_a_long_poll_in_a_session_hears_of_any_of_its_partitions(broker, client,
 
 
 def fetches_of(call: Call) -> int:
-    """A broker of other tests may have some of its own."""
+    """A broker of other tests may have fetches of its own."""
     return sum(isinstance(found, _Fetch) and found._call is call for found in gc.get_objects())
 
 

@@ -1,4 +1,4 @@
-"""A broker that stops answers those who wait before it closes their connections; it waits for no rebalance to end."""
+"""A broker that stops answers waiting requests before it closes their connections; it waits for no rebalance."""
 
 from __future__ import annotations
 

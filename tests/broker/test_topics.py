@@ -52,7 +52,7 @@ def outcome(results) -> list[tuple[ErrorCode, str | None]]:
 
 
 def refusal(node, wanted: CreatableTopic) -> tuple[ErrorCode, str | None]:
-    """How a topic is refused; nothing may remain of it."""
+    """Return how a topic is refused, after a check that nothing of it remains."""
     before = set(node.store.topics)
     (result,) = create(node, wanted)
     assert result.error_code != ErrorCode.NONE

@@ -88,7 +88,7 @@ class Disk:
         self._folders.clear()
 
     def go_on_with(self, root: Path) -> None:
-        """The next life, in a directory that `cut` made: all that is in it is safe."""
+        """Watch the next run, in a directory that `cut` made: all that is in it is safe."""
         with self._lock:
             self.root = root
             for folder, _, files in os.walk(root):
@@ -123,11 +123,11 @@ class Disk:
                 self._contents[inode] = _read(f"/proc/self/fd/{fd}")
 
     def _is_ours(self, path: str) -> bool:
-        """In our directory, and not deleted."""
+        """Tell whether a path is in the watched directory, and not deleted."""
         return path == str(self.root) or (path.startswith(f"{self.root}/") and os.path.exists(path))
 
     def _hold(self, path: str) -> int:
-        """The inode of a name. Other threads and the cleaner rename and delete: what is held is what is looked at."""
+        """Return the inode of a name, and keep the file alive: other threads and the cleaner rename and delete."""
         if os.path.isdir(path):
             fd = os.open(path, os.O_PATH)
             inode = os.fstat(fd).st_ino
@@ -199,7 +199,7 @@ class Disk:
 
 
 def _maybe(synced: bytes, now: bytes, chance: Random) -> bytes:
-    """What may be left of a file that was written on after its last sync."""
+    """Return what may be left of a file that was written to after its last sync."""
     if not now.startswith(synced):
         return chance.choice((synced, now))
     length = chance.choice((len(synced), len(now), chance.randint(len(synced), len(now))))

@@ -69,7 +69,7 @@ class Log:
         return [step for step in clean(self.directory, self.job(**changes)) if step is not None]
 
     def swap(self, steps: list[CleanedSegments | Covered | Spoiled]) -> None:
-        """What the partition does with the cleaned files."""
+        """Replace the old files by the cleaned ones, as the partition does."""
         gone: set[int] = set()
         cleaned: list[SourceSegment] = []
         for group in steps:
@@ -172,7 +172,7 @@ def test_control_batches_stay() -> None:
 
 
 def test_what_a_transaction_wrote_takes_nobodys_place_and_gives_way_to_others() -> None:
-    """Whether it was aborted is not looked up: a log that Kafka wrote must lose nothing that counts."""
+    """The cleaner does not know whether a transaction was aborted: a log that Kafka wrote must lose no valid record."""
     log, producer = Log(), {"producer_id": 7, "producer_epoch": 1}
     log.segment([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
     aborted: list[Row] = [(b"a", b"2"), (b"b", b"2"), (b"c", None)]

@@ -1,4 +1,4 @@
-"""When a partition is compacted, and that no moment to be killed in loses anything."""
+"""When a partition is compacted; and that nothing is lost, whenever the process is killed."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_a_kill_after_any_step_loses_nothing(tmp_path: Path, stop_after: str) ->
 def _carry_out(
     partition: Partition, directory: DiskDirectory, group: CleanedSegments, stop_after: str
 ) -> None:
-    """The steps of a swap one by one, up to that one."""
+    """Carry out the steps of a replacement one by one, up to that one."""
     base = group.sources[0]
     if stop_after == "cleaned":
         return
@@ -273,7 +273,7 @@ def test_a_group_whose_segments_went_meanwhile_is_not_swapped_in(tmp_path: Path)
 
 
 def test_a_partition_is_not_unloaded_in_the_middle_of_a_pass(tmp_path: Path) -> None:
-    """A load that recovers brings the swap to its end by itself; the pass would then put nothing in its place."""
+    """Loading recovers, and finishes the replacement by itself; the pass would then replace segments by nothing."""
     with node_on(DiskDirectory(tmp_path), **compacted()) as node:  # type: ignore[arg-type]
         partition = node.open()
         fill(partition)
@@ -299,7 +299,7 @@ def test_a_partition_is_not_unloaded_in_the_middle_of_a_pass(tmp_path: Path) -> 
 
 
 class ShortLived(ChildPass):
-    """Its child dies before it is told what to do; else it could be done before a test has killed it."""
+    """The child process dies before it gets its job; else it could be done before a test has killed it."""
 
     def _talk(self, child: subprocess.Popen[str]) -> Covered | Spoiled | None:
         child.kill()

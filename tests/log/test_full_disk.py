@@ -25,7 +25,7 @@ DURABILITIES: list[Durability] = ["disk", "os"]
 
 
 def fill(partition: Partition, most: int = 100_000, **batch: int) -> int:
-    """Append until the disk is full; how many batches went in."""
+    """Append until the disk is full, and return how many batches were written."""
     for n in range(most):
         try:
             append(partition, **batch)
@@ -127,7 +127,7 @@ def test_a_state_file_that_does_not_fit_stops_nothing(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A tmpfs of 2 MB; where mounting is not permitted, None is yielded and a file size limit stands in."""
+    """A tmpfs of 2 MB; None where mounting is not permitted, and a limit of the file size is used instead."""
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=2m", "kohort-test", str(tmp_path)],
         capture_output=True,

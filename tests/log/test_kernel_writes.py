@@ -1,4 +1,4 @@
-"""Writes that the kernel carries out by itself: what comes of them is told, once, and nothing before."""
+"""Writes that the kernel does on its own: each result is reported once, and not before the write is done."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_the_kernel_refuses(writer: KernelWriter, file: JournalFile) -> Non
 
 
 class Answers(KernelWriter):
-    """A kernel that does as asked and says something else of it."""
+    """A kernel that does what it is asked and reports another result."""
 
     says = 0
 

@@ -104,7 +104,7 @@ def test_a_state_beyond_the_data_is_not_believed(directory: Directory) -> None:
 
 @pytest.mark.parametrize("state", ["kept", "lost"])
 def test_no_index_file_stays_that_tells_of_batches_that_are_gone(directory: Directory, state: str) -> None:
-    """It would be overwritten in time, but come back after a power cut, beside a log with other batches in it."""
+    """The old index would be overwritten, but could come back after a power cut, beside a log with other batches."""
     with node_on(directory, index_interval_bytes=100) as node:
         home, partition = directory.child("t-0"), node.open()
         for _ in range(10):
@@ -130,7 +130,7 @@ def test_no_index_file_stays_that_tells_of_batches_that_are_gone(directory: Dire
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_whose_end_did_not_reach_the_disk_is_rebuilt(directory: Directory, suffix: str) -> None:
-    """Of sealed segments they are not synced; a power cut may leave zeros in the last entry."""
+    """Indexes of sealed segments are not synced; a power cut may leave zeros in the last entry."""
     with node_on(directory, internal_segment_bytes=1000, index_interval_bytes=100) as node:
         bases = rolled(node, 60)
         home, name = directory.child("t-0"), f"{bases[1]:020d}{suffix}"

@@ -58,7 +58,7 @@ def do(store: Store, *entries: RegistryEntry) -> None:
 
 
 def crash(store: Store) -> None:
-    """As a killed process leaves it: the lock is free, nothing was said good-bye to."""
+    """Leave the store as a killed process does: the lock is free, and nothing was closed."""
     store._syncer.close()
     assert store._data is not None
     store._data.close()
@@ -353,7 +353,7 @@ def test_a_start_with_many_partitions_after_a_clean_stop_opens_none_of_them(tmp_
 
 
 def test_compaction_comes_more_often_than_retention(tmp_path: Path) -> None:
-    """Records that are old when they come can be read until the next look for what expired, as in Kafka."""
+    """Records that are old when they are produced can be read until the next round of retention, as in Kafka."""
     inbox = Inbox()
     with running(tmp_path, call_soon=inbox) as store:
         do(store, TopicCreated("t", A, 1, {"retention.ms": "5"}))
