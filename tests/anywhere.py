@@ -2,12 +2,13 @@
 
 python -m tests.anywhere --pythons "3.11 3.12 3.13 3.14?"     # a `?`: goes without where that Python cannot be had
 
-Three kinds of runs, and a line for each with what passed and how long it took:
+Four kinds of runs, and a line for each with what passed and how long it took:
 
 - where the tests stand, as in the background of a script (SIGINT ignored), behind a proxy that leads nowhere, without
   HOME, with LANG=C and output in latin-1;
 - in a copy whose path has a blank, as has TMPDIR, as a user who is not root, with umask 077 and (but for Spark, which
   needs more) 256 open files;
+- where the tests stand, with KOHORT_PORTABLE=1: without the calls that only Linux has, as on macOS;
 - on each other Python, in an environment of its own that is kept in .cache/anywhere.
 
 When a run fails, what failed is run under each of its conditions alone, so that the guilty one is named. What was not
@@ -56,6 +57,20 @@ IN_PLACE = (
     "tests/testing/test_plugin.py",
     "tests/test_exposition.py",
     "tests/spark/test_pipeline_files.py",
+)
+PORTABLY = (
+    "tests/log",
+    "tests/broker",
+    "tests/test_portable.py",
+    "tests/testing",
+    "tests/clients/test_records.py",
+    "tests/clients/test_groups.py",
+    "tests/client/test_reactor.py",
+    "tests/client/test_engine.py",
+    "tests/client/test_consumer_end.py",
+    "tests/client/test_async_consumer.py",
+    "tests/client/test_producer.py",
+    "tests/cli/test_serve.py",
 )
 IN_A_COPY = (
     "tests/cli/test_serve.py",
@@ -112,6 +127,7 @@ PROXY = Condition("a proxy", environ={**PROXIES, "no_proxy": None, "NO_PROXY": N
 HOMELESS = Condition("no HOME", environ={"HOME": None})
 PLAIN_C = Condition("LANG=C", environ={"LANG": "C", "LC_ALL": "C"})
 LATIN_1 = Condition("latin-1", environ={"PYTHONIOENCODING": "latin-1"})
+PORTABLE = Condition("portable", environ={"KOHORT_PORTABLE": "1"})
 PRIVATE = Condition("umask 077", "umask 077")
 FEW = Condition("few files", f"ulimit -n {FEW_FILES}")
 NOT_ROOT = Condition("not root", is_other_user=True)
@@ -416,6 +432,7 @@ def main(arguments: list[str]) -> int:
                 Place(ROOT, Path(sys.executable)), IN_PLACE, [BACKGROUND, PROXY, HOMELESS, PLAIN_C, LATIN_1]
             )
         )
+        total.add(run_tests(Place(ROOT, Path(sys.executable)), PORTABLY, [PORTABLE]))
         try:
             with copied() as place:
                 total.add(run_tests(place, IN_A_COPY, [NOT_ROOT, PRIVATE, FEW]))
