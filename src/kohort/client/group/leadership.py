@@ -35,7 +35,7 @@ Snapshot = Mapping[str, tuple[frozenset[str], ...]]
 """By topic: for each partition the racks of its replicas (empty where racks do not matter)."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Election:
     """This member was made the leader of a generation and owes it an assignment."""
 
