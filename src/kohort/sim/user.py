@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kohort.client.consume.calls import Listener
+from kohort.client.consume.calls import RebalanceListener
 from kohort.client.errors import (
     CommitFailed,
     FencedInstanceId,
@@ -88,7 +88,7 @@ class User:
 
     def _subscribe(self) -> Program[None]:
         self.subscribed = tuple(self.topics)
-        listener = Listener(self._on_assigned, self._on_revoked, self._on_lost)
+        listener = RebalanceListener(self._on_assigned, self._on_revoked, self._on_lost)
         yield from self.consumer.driver.run(self.consumer.calls.subscribe(self.subscribed, listener))
 
     # ---- work

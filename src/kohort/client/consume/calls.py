@@ -14,10 +14,10 @@ from kohort.client.consume.consumer_core import ConsumerCore
 from kohort.client.consume.interceptors import Interceptors
 from kohort.client.core import arguments
 from kohort.client.core.operation import Operation
-from kohort.client.core.steps import Call, Look, Steps, T, Until
+from kohort.client.core.steps import CallUser, Look, Steps, T, Until
 from kohort.client.errors import IllegalState, TimedOut, WrongArgument
 from kohort.client.group.callbacks import Callback, CallbackKind
-from kohort.client.group.listener import Listener as Listener
+from kohort.client.group.rebalance_listener import RebalanceListener as RebalanceListener
 from kohort.client.offsets.subscription import (
     EARLIEST,
     EARLIEST_TIMESTAMP,
@@ -53,7 +53,7 @@ class ConsumerCalls:
     ) -> None:
         self.core = core
         self.clock = clock
-        self.listener = Listener()
+        self.listener = RebalanceListener()
         self._telling: Callback | None = None  # what the user's function is being told, while it runs
         self.taken_from: dict[TopicPartition, tuple[PartitionState, Position | None]] = {}  # by this poll
         self._interceptors = interceptors or Interceptors(())
@@ -64,7 +64,9 @@ class ConsumerCalls:
 
     # --- what to read ---------------------------------------------------------------------------------
 
-    def subscribe(self, topics: Iterable[str] | str | re.Pattern[str], listener: Listener) -> Steps[None]:
+    def subscribe(
+        self, topics: Iterable[str] | str | re.Pattern[str], listener: RebalanceListener
+    ) -> Steps[None]:
         if isinstance(topics, re.Pattern):
             arguments.text(topics.pattern, "a pattern to subscribe to", longest=None)
             return self._subscribe_pattern(topics, listener)
@@ -79,7 +81,7 @@ class ConsumerCalls:
         names = [arguments.topic_name(name) for name in topics]
         return self._subscribe_topics(names, listener) if names else self.unsubscribe()
 
-    def _subscribe_topics(self, topics: list[str], listener: Listener) -> Steps[None]:
+    def _subscribe_topics(self, topics: list[str], listener: RebalanceListener) -> Steps[None]:
         self._need_group("subscribe")
         core, now_ms = self.core, self.clock()
         core.subscription.subscribe(topics)
@@ -88,7 +90,7 @@ class ConsumerCalls:
         log.info("subscribed to %s", ", ".join(sorted(topics)))
         yield from ()
 
-    def _subscribe_pattern(self, pattern: re.Pattern[str], listener: Listener) -> Steps[None]:
+    def _subscribe_pattern(self, pattern: re.Pattern[str], listener: RebalanceListener) -> Steps[None]:
         self._need_group("subscribe")
         core, now_ms = self.core, self.clock()
         core.subscribe_pattern(pattern)
@@ -125,7 +127,7 @@ class ConsumerCalls:
             deadline_ms = self.clock() + core.config.default_api_timeout_ms
             yield from self._leave("the consumer unsubscribed from all topics", deadline_ms)
         core.subscription.unsubscribe()
-        self.listener = Listener()
+        self.listener = RebalanceListener()
         core.want_metadata(self.clock())
         core.raise_errors()
 
@@ -216,7 +218,7 @@ class ConsumerCalls:
             if function is not None:
                 self._telling = callback
                 try:
-                    yield Call(function, (list(callback.partitions),))
+                    yield CallUser(function, (list(callback.partitions),))
                 except BaseException as raised:
                     error = raised
                 finally:
@@ -232,7 +234,7 @@ class ConsumerCalls:
     def _tell_commits(self) -> Steps[None]:
         """Callbacks of commits and interceptors. If one raises, those after it are the next call's."""
         while (committed := self.core.commits.take_callback()) is not None:
-            yield Call(committed, ())
+            yield CallUser(committed, ())
 
     # --- positions ------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterable
 
 from kohort.client.admin_types import MemberDescription
-from kohort.client.consume.calls import Listener
+from kohort.client.consume.calls import RebalanceListener
 from kohort.client.core.requests import GroupOf
 from kohort.client.errors import FencedInstanceId, TimedOut, Wakeup
 from kohort.client.types import TopicPartition
@@ -57,7 +57,7 @@ class MemberGroup(CommittingGroup):
         if first:
             self._look_who_is_there()
         self._topics = frozenset(topics)
-        listener = Listener(self._on_assigned, self._on_revoked, self._on_lost)
+        listener = RebalanceListener(self._on_assigned, self._on_revoked, self._on_lost)
         self.cluster.run(self.cluster.calls.subscribe(sorted(topics), listener))
         if first:
             self._thread = threading.Thread(
