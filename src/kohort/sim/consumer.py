@@ -13,7 +13,8 @@ from kohort.client.consume.consumer_core import ConsumerCore
 from kohort.client.consume.interceptors import Interceptors
 from kohort.client.core.steps import Steps
 from kohort.client.group.assignors import RebalanceProtocol, load_assignors
-from kohort.client.group.membership import CallbackKind, State
+from kohort.client.group.callbacks import CallbackKind
+from kohort.client.group.member_state import MemberState
 from kohort.client.offsets.offset_requests import Offsets
 from kohort.client.records import Records
 from kohort.client.types import TopicPartition
@@ -204,7 +205,7 @@ class SimConsumer:
             self._joined = (self.membership.generation_id, self.clock.now_ms)
         since_ms = max(self.left_poll_ms, self._joined[1])
         overdue_ms = self.clock.now_ms - since_ms - self.core.config.max_poll_interval_ms
-        if not self.in_poll and overdue_ms > SLACK_MS and self.membership.state is State.STABLE:
+        if not self.in_poll and overdue_ms > SLACK_MS and self.membership.state is MemberState.STABLE:
             raise Broken(f"{self}: has not polled for too long by {overdue_ms} ms, and did not leave")
         callback = self.membership.callback
         if callback is self._told or callback is None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from kohort.client.config import ConsumerConfig
 from kohort.client.core.effects import Lane
-from kohort.client.core.steps import Call, Look, Steps, Until
+from kohort.client.core.steps import CallUser, Look, Steps, Until
 from kohort.client.io.engine import FAR_MS, SHORTEST_NAP_MS, Pump
 from kohort.client.io.network import Network
 from kohort.client.io.reactor import Reactor
@@ -38,7 +38,7 @@ class Work:
     """On an event loop: the user's task waits for something else, and the loop goes on. Else the loop stands still."""
 
 
-Program = Generator[Until | Look | Call | Work, Any, T]
+Program = Generator[Until | Look | CallUser | Work, Any, T]
 
 
 class _Time:
@@ -206,7 +206,7 @@ class Driver:
                         self._wake_ms = FAR_MS
                         self._meanwhile()
                         return
-                case Call(function, arguments):
+                case CallUser(function, arguments):
                     try:
                         value = function(*arguments)
                     except Exception as raised:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kohort.client.consume.calls import Listener
 from kohort.client.errors import (
     CommitFailed,
     FencedInstanceId,
@@ -15,6 +14,7 @@ from kohort.client.errors import (
     RetriableCommitFailed,
     TimedOut,
 )
+from kohort.client.group.rebalance_listener import RebalanceListener
 from kohort.client.records import Records
 from kohort.client.types import TopicPartition
 from kohort.sim.driver import Program, Work
@@ -88,7 +88,7 @@ class User:
 
     def _subscribe(self) -> Program[None]:
         self.subscribed = tuple(self.topics)
-        listener = Listener(self._on_assigned, self._on_revoked, self._on_lost)
+        listener = RebalanceListener(self._on_assigned, self._on_revoked, self._on_lost)
         yield from self.consumer.driver.run(self.consumer.calls.subscribe(self.subscribed, listener))
 
     # ---- work

@@ -1,4 +1,4 @@
-"""Even, and moving as little as possible from one generation to the next."""
+"""The `sticky` assignor: an even division that moves as little as possible from one generation to the next."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ from kohort.client.types import TopicPartition
 
 
 class Division(NamedTuple):
-    """Who gets what; `moving`: which partitions pass to whom from another member, if that is known."""
+    """Which member gets what. `moving` tells which partitions a member gets from another one, if that is known."""
 
     given: dict[str, list[TopicPartition]]
     moving: dict[TopicPartition, str] | None
 
 
 class StickyAssignor(Assignor):
-    """`sticky`: for eager groups. A member gives up all it owns before it joins, so it tells the leader in user data
-    what it had."""
+    """`sticky`: for eager groups.
+
+    A member gives up all it owns before it joins, so it tells the leader in user data what it had.
+    """
 
     name = "sticky"
 
@@ -67,12 +69,12 @@ def divide(
 
 
 def encode_claim(claim: Claim) -> bytes:
-    """User data of Kafka's StickyAssignor, version 1: partitions and generation."""
+    """The user data of Kafka's StickyAssignor, version 1: partitions and generation."""
     return encode_partitions(claim.partitions) + struct.pack(">i", claim.generation_id)
 
 
 def claim_in_user_data(subscription: Subscription) -> Claim:
-    """Version 1 or 0 (no generation). Nothing or something unreadable is no claim: the member counts as new."""
+    """Reads version 1 or 0 (no generation). A member without readable user data claims nothing and counts as new."""
     if not subscription.user_data:
         return Claim(())
     read = Reader(subscription.user_data, "a previous assignment")
