@@ -157,6 +157,10 @@ class BadFrame(KohortError):
     """Bytes that are not the message they claim to be."""
 
 
+class BadRecord(KohortError):
+    """A record of `__consumer_offsets` that this version cannot read."""
+
+
 class KafkaError(KohortError):
     """An error code with the words that go with it."""
 
