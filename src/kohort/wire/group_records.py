@@ -16,7 +16,7 @@ from kohort.wire.messages.group_metadata_value import GroupMetadataValue
 from kohort.wire.messages.offset_commit_key import OffsetCommitKey
 from kohort.wire.messages.offset_commit_value import OffsetCommitValue
 
-# The types of records, by Kafka's names. Only the first three are decoded here.
+# The types of records, by Kafka's names. Only the first three are decoded here; Kafka 4.3 no longer has 9 and 18.
 LEGACY_OFFSET_COMMIT, OFFSET_COMMIT, GROUP_METADATA = 0, 1, 2
 RECORD_TYPES = {
     LEGACY_OFFSET_COMMIT: "LegacyOffsetCommit",
@@ -28,6 +28,7 @@ RECORD_TYPES = {
     6: "ConsumerGroupTargetAssignmentMetadata",
     7: "ConsumerGroupTargetAssignmentMember",
     8: "ConsumerGroupCurrentMemberAssignment",
+    9: "ShareGroupPartitionMetadata",
     10: "ShareGroupMemberMetadata",
     11: "ShareGroupMetadata",
     12: "ShareGroupTargetAssignmentMetadata",
@@ -36,6 +37,7 @@ RECORD_TYPES = {
     15: "ShareGroupStatePartitionMetadata",
     16: "ConsumerGroupRegularExpression",
     17: "StreamsGroupMetadata",
+    18: "StreamsGroupPartitionMetadata",
     19: "StreamsGroupMemberMetadata",
     20: "StreamsGroupTargetAssignmentMetadata",
     21: "StreamsGroupTargetAssignmentMember",

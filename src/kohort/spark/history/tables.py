@@ -15,7 +15,13 @@ from kohort.client.group.consumer_protocol import PROTOCOL_TYPE, decode_assignme
 from kohort.client.types import TopicPartition
 from kohort.wire.compiler.compile import data_codec
 from kohort.wire.errors import BadFrame, BadRecord
-from kohort.wire.group_records import GROUP_METADATA, decode_group_metadata, decode_key, decode_offset_commit
+from kohort.wire.group_records import (
+    GROUP_METADATA,
+    RECORD_TYPES,
+    decode_group_metadata,
+    decode_key,
+    decode_offset_commit,
+)
 from kohort.wire.messages.group_metadata_key import GroupMetadataKey
 from kohort.wire.messages.group_metadata_value import MemberMetadata
 from kohort.wire.messages.offset_commit_key import OffsetCommitKey
@@ -24,17 +30,11 @@ COMMIT, COMMIT_DELETED = "commit", "commit deleted"
 GENERATION, GROUP_DELETED = "generation", "group deleted"
 UNKNOWN, BAD = "unknown", "bad"
 
-# Types of records that are not decoded here, and what they are.
-OTHER_KINDS = {
-    3: "the epoch of a group (KIP-848)",
-    4: "the topics of a group (KIP-848)",
-    5: "a member (KIP-848)",
-    6: "the target assignment's epoch (KIP-848)",
-    7: "a target assignment (KIP-848)",
-    8: "a current assignment (KIP-848)",
-    16: "a resolved regular expression (KIP-848)",
-    **dict.fromkeys(range(9, 16), "of a share group"),
-    **dict.fromkeys(range(17, 25), "of a streams group"),
+# Other groups whose records are recognized and not decoded, by how Kafka's names of such records begin.
+OTHER_GROUPS = {
+    "ConsumerGroup": "a consumer group of KIP-848",
+    "ShareGroup": "a share group",
+    "StreamsGroup": "a streams group",
 }
 
 
@@ -86,11 +86,12 @@ def decode_event(key: bytes | None, value: bytes | None) -> Event:
             return _commit(record_type, found, value)
         if isinstance(found, GroupMetadataKey):
             return _generation(found.group, value)
-        what = OTHER_KINDS.get(found)
-        if what is None:
+        name = RECORD_TYPES.get(found)
+        if name is None:
             return Event(UNKNOWN, key_version=found, problem=f"key version {found} is not known")
+        group = next(words for start, words in OTHER_GROUPS.items() if name.startswith(start))
         # The key of every type begins with the group.
-        return Event(UNKNOWN, _group_of(key), key_version=found, problem=what)
+        return Event(UNKNOWN, _group_of(key), key_version=found, problem=f"a record {name} of {group}")
     except (BadRecord, BadFrame) as error:
         return Event(BAD, key_version=record_type, problem=str(error))
 
