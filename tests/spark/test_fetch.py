@@ -16,7 +16,7 @@ from kohort import Admin, Producer, TopicPartition
 from kohort.broker.running import running
 from kohort.spark.driver.planning import DataLoss
 from kohort.spark.executor.rows import schema_of
-from kohort.wire.records.batch import Record, encode_batch, read_header
+from kohort.wire.records.batch import BatchRecord, encode_batch, read_header
 from kohort.wire.records.buffer_pool import Rooms
 from kohort.wire.records.columns import prefer
 from tests.spark.reading import PLAIN, fill, options_for, range_of, rows_of
@@ -172,7 +172,7 @@ def test_gaps_and_control_batches_are_skipped(
     """What compaction and transactions leave: offsets without a record, also at the end of the range."""
 
     def batch(*offsets: int, control: bool = False) -> bytearray:
-        records = [Record(offset, 1, None, b"%d" % offset, []) for offset in offsets]
+        records = [BatchRecord(offset, 1, None, b"%d" % offset, []) for offset in offsets]
         return encode_batch(records, base_offset=offsets[0], control=control)
 
     async def append() -> None:

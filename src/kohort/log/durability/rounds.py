@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 from kohort.log.storage import recovery
 from kohort.wire.errors import KafkaError, KohortError
-from kohort.wire.records.batch import HEADER_SIZE, BatchHeader, read_header
+from kohort.wire.records.batch import HEADER_SIZE, LENGTH_END, BatchHeader, header_fields, read_header
 
 if TYPE_CHECKING:
     from kohort.log.partition import Partition
@@ -40,8 +40,7 @@ MAGIC = b"KHJ1"
 CRC = Struct(">I")
 CRC_AT, CRC_FROM = 4, 8  # where it is, and from where on it counts
 
-_PLACE = Struct(">qi")  # of a batch: base offset and length
-_LENGTH_AT = 12  # what the length does not count
+_PLACE = header_fields("base_offset", "batch_length")
 
 
 class DamagedJournal(KohortError):
@@ -107,7 +106,7 @@ def _entries(data: memoryview, count: int) -> list[Entry]:
     for _ in range(count):
         topic_id, partition = KEY.unpack_from(data, position)
         position += KEY.size
-        size = _PLACE.unpack_from(data, position)[1] + _LENGTH_AT
+        size = _PLACE.unpack_from(data, position)[1] + LENGTH_END
         assert size >= HEADER_SIZE, f"a batch of {size} bytes in the journal"
         entries.append(Entry(topic_id, partition, data[position : position + size]))
         position += size

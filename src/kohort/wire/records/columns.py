@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat
 from operator import add
-from struct import Struct
 from typing import Any, Protocol, TypeVar
 
 from crc32c import crc32c
@@ -22,11 +21,14 @@ from kohort.wire.errors import BadBatch
 from kohort.wire.records.batch import (
     CRC_AT,
     CRC_START,
+    HEADER,
     HEADER_SIZE,
     KEEP_LOCK,
     LENGTH_END,
+    MAGIC,
     TRANSACTIONAL,
     BatchHeader,
+    header_fields,
     iter_records,
     read_header,
 )
@@ -370,8 +372,7 @@ _WORTH_A_KERNEL = 24
 _RECORD_WORTH = 100  # in bytes of `_WORTH_NUMBA`
 _WORTH_A_ROOM = 1 << 16
 
-_header = Struct(">qiibIhiqqqhii")
-_crc = Struct(">I")
+_crc = header_fields("crc")
 
 
 def encode_columns(
@@ -407,7 +408,7 @@ def encode_batch_columns(
     else:
         base_timestamp, max_timestamp = timestamps[0], max(timestamps)
     header = BatchHeader(
-        0, 0, -1, 2, 0, compression | (TRANSACTIONAL if transactional else 0), len(values) - 1,
+        0, 0, -1, MAGIC, 0, compression | (TRANSACTIONAL if transactional else 0), len(values) - 1,
         base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(values),
     )  # fmt: skip
     return _encode(
@@ -420,7 +421,7 @@ def finish_batch(header: BatchHeader, batch: Any, level: int | None = None) -> B
     whole = memoryview(batch)
     if header.compression:
         whole = memoryview(compress_behind(HEADER_SIZE, header.compression, whole[HEADER_SIZE:], level))
-    _header.pack_into(whole, 0, *header._replace(batch_length=len(whole) - LENGTH_END))
+    HEADER.pack_into(whole, 0, *header._replace(batch_length=len(whole) - LENGTH_END))
     _crc.pack_into(whole, CRC_AT, crc32c(whole[CRC_START:], 0, KEEP_LOCK))
     # A small batch need not keep the memory that it was made in.
     return bytes(whole) if len(whole) < _WORTH_A_ROOM else whole

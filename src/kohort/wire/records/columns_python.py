@@ -10,14 +10,16 @@ from struct import Struct
 from typing import Any
 
 from kohort.wire.errors import BadBatch
-from kohort.wire.records.batch import APPEND_TIME, CONTROL, HEADER_SIZE, LENGTH_END
+from kohort.wire.records.batch import APPEND_TIME, CONTROL, HEADER_SIZE, LENGTH_END, header_fields
 from kohort.wire.records.columns import Columns, Made, Pieces, Run
 from kohort.wire.records.compression import Buffer
 from kohort.wire.records.payload import damaged, read_varint, wrap64
 from kohort.wire.varint import write_uvarint
 
-# Offset, length, epoch, attributes, both timestamps, count.
-_unpack_header = Struct(">qii5xh4xqq14xi").unpack_from
+_unpack_header = header_fields(
+    "base_offset", "batch_length", "partition_leader_epoch", "attributes", "base_timestamp", "max_timestamp",
+    "record_count",
+).unpack_from  # fmt: skip
 COMPILED = False
 _TOO_LATE = 1 << 63
 LARGEST_INT32 = (1 << 31) - 1

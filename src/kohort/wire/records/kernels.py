@@ -15,6 +15,18 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from kohort.wire.records.batch import (
+    APPEND_TIME,
+    BASE_TIMESTAMP_AT,
+    CONTROL,
+    FLAGS_AT,
+    HEADER_SIZE,
+    LEADER_EPOCH_AT,
+    LENGTH_AT,
+    LENGTH_END,
+    MAX_TIMESTAMP_AT,
+    RECORD_COUNT_AT,
+)
 from kohort.wire.records.columns import Columns, Pieces
 from kohort.wire.records.compression import Buffer
 
@@ -140,13 +152,13 @@ def _decode_batch(
 ) -> int:  # fmt: skip
     """The records of the batch from `pos` to `end` into the columns from row `at`; the next row, or FAILED."""
     base_offset = int64_at(data, pos)
-    append_time = data[pos + 22] & 0x08 != 0
-    base_timestamp = int64_at(data, pos + 27)
-    max_timestamp = int64_at(data, pos + 35)
-    count = int32_at(data, pos + 57)
+    append_time = data[pos + FLAGS_AT] & APPEND_TIME != 0
+    base_timestamp = int64_at(data, pos + BASE_TIMESTAMP_AT)
+    max_timestamp = int64_at(data, pos + MAX_TIMESTAMP_AT)
+    count = int32_at(data, pos + RECORD_COUNT_AT)
     if count < 0:
         return FAILED
-    pos += 61
+    pos += HEADER_SIZE
     for _ in range(count):
         length, pos = read_varint(data, pos, end, 32)
         if pos < 0 or length < 0 or length > end - pos:
@@ -206,9 +218,9 @@ def decode_span(
     """
     at, run = state[RECORDS], state[RUNS]
     while pos < stop:
-        end = pos + 12 + int32_at(data, pos + 8)
-        attributes = data[pos + 22]
-        if attributes & 0x20 == 0:
+        end = pos + LENGTH_END + int32_at(data, pos + LENGTH_AT)
+        attributes = data[pos + FLAGS_AT]
+        if attributes & CONTROL == 0:
             first = at
             at = _decode_batch(
                 data, pos, end, start_offset, at, offsets, timestamps, key_start, key_size, value_start,
@@ -216,8 +228,8 @@ def decode_span(
             )  # fmt: skip
             if at < 0:
                 return pos
-            leader_epoch = int32_at(data, pos + 12)
-            kind = 1 if attributes & 0x08 else 0
+            leader_epoch = int32_at(data, pos + LEADER_EPOCH_AT)
+            kind = 1 if attributes & APPEND_TIME else 0
             if at > first:
                 if run == 0 or runs[run - 1, 1] != leader_epoch or runs[run - 1, 2] != kind:
                     if run >= len(runs):

@@ -1,4 +1,4 @@
-"""The records inside a batch: decompressed bytes <-> `Record`. `records` is the module to call."""
+"""The records inside a batch: decompressed bytes <-> `BatchRecord`. `batch` is the module to call."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from kohort.wire.errors import BadBatch, ErrorCode
 
+SMALLEST_RECORD = 7  # bytes: without key, value and headers
+
 _new_tuple = tuple.__new__
 
 
-class Record(NamedTuple):
+class BatchRecord(NamedTuple):
     """One record with its absolute offset. A `timestamp` of -1 means none."""
 
     offset: int
@@ -51,14 +53,14 @@ _ONE_BYTE = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
 
 def decode_records(
     data: bytes, count: int, *, base_offset: int, base_timestamp: int, append_time: int | None
-) -> Iterator[Record]:
+) -> Iterator[BatchRecord]:
     """The `count` records that `data` consists of, each with the `append_time` if there is one.
 
     Raises BadBatch where they do not. Long, because calls are what costs here.
     """
     # Reading past the end shows as an IndexError, or as a position that is not the end of the record: a slice
     # is never longer than what is there, whatever length was promised.
-    one_byte, new_tuple, record_type = _ONE_BYTE, _new_tuple, Record
+    one_byte, new_tuple, record_type = _ONE_BYTE, _new_tuple, BatchRecord
     pos = 0
     try:
         for _ in range(count):
@@ -178,7 +180,7 @@ def _varint(number: int) -> bytes:
 _SHORT_VARINTS = tuple(map(_varint, range(1024)))
 
 
-def encode_records(records: list[Record], base_offset: int, base_timestamp: int) -> bytes:
+def encode_records(records: list[BatchRecord], base_offset: int, base_timestamp: int) -> bytes:
     """The other way round: what `decode_records` reads."""
     short = _SHORT_VARINTS
     parts: list[bytes] = []

@@ -6,7 +6,6 @@ CRC, transactions (read_committed) and decompression happen here, per batch; the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from struct import Struct
 
 from crc32c import crc32c
 
@@ -16,27 +15,31 @@ from kohort.wire.records.batch import (
     CONTROL,
     CRC_START,
     FLAGS_AT,
+    HEADER,
     HEADER_SIZE,
     KEEP_LOCK,
+    LENGTH_AT,
     LENGTH_END,
+    MAGIC,
     TRANSACTIONAL,
     ControlKind,
     control_kind,
+    header_fields,
     iter_records,
     read_header,
 )
 from kohort.wire.records.buffer_pool import LEAST, Rooms
 from kohort.wire.records.compression import MAX_DECOMPRESSED, Buffer, decompress_into
+from kohort.wire.records.payload import SMALLEST_RECORD
 
-_SMALLEST_RECORD = 7
 _SMALL = 1024 - LENGTH_END  # a batch length; above it, the CRC takes longer than all else
 _SMALL_IN_A_ROW = 8  # so many small batches make the scan worth its call
 
 Scan = Callable[[int, int], tuple[int, int, int, int]]
 _LAST_POSSIBLE_OFFSET = 1 << 62
 
-_unpack_header = Struct(">qiibIhiqqqhii").unpack_from
-_length = Struct(">i")
+_unpack_header = HEADER.unpack_from
+_length = header_fields("batch_length")
 
 
 class Transactions:
@@ -115,7 +118,7 @@ class Walk:
                 base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, _, count,
             ) = _unpack_header(records, pos)  # fmt: skip
             self.base_offset = base_offset
-            if magic != 2 or length < HEADER_SIZE - LENGTH_END:
+            if magic != MAGIC or length < HEADER_SIZE - LENGTH_END:
                 read_header(records, pos)
             stop = pos + LENGTH_END + length
             if stop > end:
@@ -145,7 +148,7 @@ class Walk:
                 else:
                     self._add_plain(pos, stop)
                 used += size
-                self.room += max(0, min(count, (size - HEADER_SIZE) // _SMALLEST_RECORD))
+                self.room += max(0, min(count, (size - HEADER_SIZE) // SMALLEST_RECORD))
                 self.batches += 1
             if last_offset >= self.next_offset:
                 self.next_offset = last_offset + 1
@@ -237,7 +240,7 @@ class Unpacked:
             self._grow()
         self.view[self.size : at] = batch[:HEADER_SIZE]
         self.view[self.size + FLAGS_AT] = attributes & 0xFF & ~COMPRESSION_MASK
-        _length.pack_into(self.view, self.size + LENGTH_END - 4, HEADER_SIZE - LENGTH_END + written)
+        _length.pack_into(self.view, self.size + LENGTH_AT, HEADER_SIZE - LENGTH_END + written)
         self.size = at + written
 
     def _grow(self) -> None:
