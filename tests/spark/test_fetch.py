@@ -17,7 +17,7 @@ from kohort.broker.running import running
 from kohort.spark.driver.planning import DataLoss
 from kohort.spark.executor.rows import schema_of
 from kohort.wire.records.batch import BatchRecord, encode_batch, read_header
-from kohort.wire.records.buffer_pool import Rooms
+from kohort.wire.records.buffer_pool import BufferPool
 from kohort.wire.records.columns import prefer
 from tests.spark.reading import PLAIN, fill, options_for, range_of, rows_of
 
@@ -151,7 +151,7 @@ def test_little_memory_for_much_data(bootstrap: str, topic: str) -> None:
 def test_pieces_of_all_sizes_are_gathered_in_memory_that_was_used_before(
     bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Rooms(1 << 30)
+    kept = BufferPool(1 << 30)
     monkeypatch.setattr(arrow_rows, "_rooms", kept)
     values = [b"x" * (100_000 + 700 * n) for n in range(300)]
     fill(bootstrap, topic, values, compression_type="lz4", batch_size=500_000, max_request_size=500_000)

@@ -1,4 +1,4 @@
-"""What consumers tell each other through the coordinator: subscriptions to the leader, assignments from it.
+"""Encodes and decodes what consumers tell each other: subscriptions to the leader, assignments from it.
 
 The bytes are those of Kafka's ConsumerProtocol, versions 0 to 3; their layout is in `wire/schema`. A newer version only
 adds fields at the end: it is read as the highest known one, and what follows is ignored.
@@ -27,10 +27,7 @@ T = TypeVar("T")
 
 
 class BadConsumerProtocol(BadFrame, ValueError):
-    """Bytes of a member that are no subscription or assignment of Kafka's consumer protocol.
-
-    Also fields that such bytes cannot hold.
-    """
+    """Bytes that are not a subscription or assignment of Kafka's consumer protocol, or fields that do not fit it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kohort.client.types import TopicPartition
 from kohort.spark.executor.fetch import LARGEST_PIECE
 from kohort.wire.records.arrow import PartitionColumns, to_arrow
-from kohort.wire.records.buffer_pool import Rooms
+from kohort.wire.records.buffer_pool import BufferPool
 from kohort.wire.records.columns import Column, Columns, loops_for
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -28,7 +28,7 @@ TYPES = {
     "headers": pa.list_(pa.field("element", HEADER)),
 }
 _ROOM = LARGEST_PIECE + (1 << 20)
-_rooms = Rooms(8 * _ROOM)
+_rooms = BufferPool(8 * _ROOM)
 """Where keys and values are gathered. Two batches are alive at a time: the one that Spark writes and the one before."""
 
 

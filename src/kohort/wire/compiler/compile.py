@@ -1,12 +1,12 @@
 """Compiles the notation of `schema/` into straight-line encode and decode functions, one pair per version.
 
 A codec is made when its version is first used: a client uses one version of a handful of APIs, so a broker
-that starts compiles nothing. What every client needs of the newest versions lies in `codecs/`, made ahead. Runs of
+that starts compiles nothing. What every client needs of the newest versions is made ahead, in `codecs/`. Runs of
 fields of fixed size become one `struct` call; arrays of structs become loops in the same function.
 `python -m kohort.wire.compiler.compile produce 9` prints the source that is run.
 
 Decoding never trusts a length: it is checked against what is left of the frame before anything is allocated.
-Every way in which bytes can be wrong ends in BadFrame.
+All bytes that are wrong in some way raise BadFrame.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Codec:
 
     @classmethod
     def ready(cls, api_key: int, version: int, module: Any) -> Codec:
-        """One whose client's half was made ahead; the schema is read only if the other half is needed."""
+        """A codec whose client's half was made ahead; the schema is read only if the other half is needed."""
         made = cls.__new__(cls)
         made.api_key, made.version, made.flexible = api_key, version, module.FLEXIBLE
         made.response_header_is_flexible = made.flexible and api_key != API_VERSIONS

@@ -117,7 +117,7 @@ def _decode_length(src: CodecSource, name: str, classic: str, depth: int) -> str
     if src.flexible:
         src.add(depth, f"if {size} > 127:", f"    {size}, pos = uvarint(buf, pos - 1)")
         if classic == "h":
-            # Kafka's own limit, and what keeps a string sendable to a peer that speaks a classic version.
+            # Kafka's own limit. With it, every string can be sent to a peer that speaks a classic version.
             src.add(depth + 1, f"if {size} > 32768: raise bad('{name} is longer than 32767 bytes')")
         src.add(depth, f"{size} -= 1")
     return size

@@ -112,7 +112,7 @@ def _encode_value(src: CodecSource, spec: FieldSpec, value: str, depth: int) -> 
         src.add(depth, f"if {name} is None:", "    " + _encode_null(src, classic), "else:")
         depth += 1
     elif spec.nullable.first <= spec.nullable.last:
-        # Null in a version that cannot say so: empty is the nearest.
+        # This version has no null: an empty value is nearest to it.
         src.add(depth, f"if {name} is None: {name} = {'()' if spec.is_array else ZERO[spec.type]}")
     if spec.is_array:
         _encode_array(src, spec, name, depth)

@@ -148,7 +148,7 @@ def init_source() -> str:
 
 # --- codecs ---------------------------------------------------------------------------------------
 
-# What every client says before its first record is read or written, and from then on.
+# What every client sends before its first record is read or written, and from then on.
 READY = (
     "api_versions", "fetch", "find_coordinator", "heartbeat", "init_producer_id", "join_group", "leave_group",
     "list_offsets", "metadata", "offset_commit", "offset_fetch", "produce", "sync_group",

@@ -27,7 +27,7 @@ LATEST = 32767
 
 
 class NotationError(ValueError):
-    """A schema text that cannot be read; names the file and the line."""
+    """A schema text that cannot be read; the message names the file and the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def parse_versions(text: str | None, within: Versions) -> Versions:
 
 
 def parse_schema(text: str, module: str) -> Spec:
-    """One schema file. Raises NotationError with the line that is wrong."""
+    """Parses one schema file. Raises NotationError with the line that is wrong."""
     spec: Spec | None = None
     purpose = ""
     # (indentation, struct whose fields stand there, versions of that struct)
@@ -211,7 +211,7 @@ def _field_line(line: str, schema: Spec, stack: list[tuple[int, StructSpec, Vers
 
 
 def _check_field(spec: FieldSpec, owner: StructSpec, schema: Spec) -> None:
-    """What the compiler would otherwise get silently wrong."""
+    """Refuses what the compiler would otherwise compile wrongly without notice."""
     if any(other.name == spec.name for other in owner.fields):
         raise ValueError(f"{owner.name} has a field {spec.name!r} already")
     if spec.type not in PRIMITIVES and not spec.type[0].isupper():

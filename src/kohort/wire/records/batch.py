@@ -1,6 +1,6 @@
 """Record batches, format v2: the layout of the header, CRC32C, patching in place, reading and building.
 
-A produced batch is looked at once, by `check_batch`: the header and the CRC, never the records.
+A produced batch is checked once, by `check_batch`: the header and the CRC, never the records.
 The header has 61 bytes, big endian; `BatchHeader` names its fields, and all positions are computed from it. The records
 follow, compressed as one block if a codec is set. The CRC covers everything from the attributes on, so offsets and
 leader epoch can be assigned without it.
@@ -26,7 +26,7 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
-# For crc32c: the CRC of a batch takes microseconds; a lock once given away can be gone for milliseconds.
+# For crc32c: the CRC of a batch takes microseconds, but a lock that was released can be gone for milliseconds.
 KEEP_LOCK = -1
 
 
@@ -94,7 +94,7 @@ _FORMATS = dict(zip(BatchHeader._fields, "qiibIhiqqqhii", strict=True))
 def header_fields(*names: str) -> Struct:
     """Some fields, in the order of the header, as one `Struct` that begins at the first of them.
 
-    Fields between them are skipped when it reads. What it writes must follow one another.
+    Reading skips the fields between them. Writing is only for fields that follow one another.
     """
     layout, behind = ">", position_of(names[0])
     for name in names:
@@ -141,7 +141,7 @@ _new_tuple = tuple.__new__
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at `pos`; says nothing about whether the rest of the batch is there or good.
+    """The header at `pos`. It does not check that the rest of the batch is there or intact.
 
     Raises BadBatch if there are fewer than 61 bytes, or if they cannot be a header of format v2.
     """
@@ -167,7 +167,7 @@ def iter_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_is_good(buf: Buffer, pos: int, size: int) -> bool:
-    """Whether the batch of `size` bytes at `pos` is what was written; False too if it is not all there."""
+    """Whether the batch of `size` bytes at `pos` is complete and its CRC matches."""
     if size < HEADER_SIZE or pos + size > len(buf):
         return False
     stored: int = _crc.unpack_from(buf, pos + CRC_AT)[0]
@@ -209,7 +209,7 @@ def _wrong_magic(magic: int) -> BadBatch:
 
 
 def _why_not_one_batch(buf: Buffer) -> BadBatch:
-    """In the order in which Kafka finds out, so that the codes are Kafka's."""
+    """The reason of a refusal; checked in Kafka's order, so that the codes are Kafka's."""
     size = len(buf)
     length: int = _int32.unpack_from(buf, LENGTH_AT)[0] if size >= LENGTH_END else 0
     if size >= LENGTH_END and length < SMALLEST_LEGACY_LENGTH:
@@ -269,7 +269,7 @@ def stamp_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> Non
 
 
 def with_append_time(batch: bytearray | memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
-    """Stamps the one batch that fills `batch`; its new header. For topics with message.timestamp.type=LogAppendTime."""
+    """Stamps the one batch that fills `batch`, for topics with LogAppendTime, and returns its new header."""
     stamp_append_time(batch, 0, now_ms)
     return header._replace(attributes=header.attributes | APPEND_TIME, max_timestamp=now_ms)
 
@@ -366,9 +366,9 @@ def rebuild(
     delete_horizon_ms: int | None = None,
     level: int | None = None,
 ) -> bytearray:
-    """The batch of `header` with `records` in it: what compaction leaves of a batch.
+    """The batch of `header` with only `records` in it, as compaction leaves it.
 
-    Offsets, codec, flags and the producer's fields stay; `last_offset_delta` too, even if that record is
+    Offsets, codec, flags and the producer's fields stay the same. So does `last_offset_delta`, even if that record is
     gone, so that offsets and sequence numbers go on as before. `records` may be empty. A delete horizon that
     is given, or that the batch already has, is stored.
     """
@@ -396,7 +396,7 @@ def rebuild(
 
 
 def _assemble(header: BatchHeader, payload: bytes, level: int | None) -> bytearray:
-    """`header` with length and CRC made right, and the payload compressed as it says."""
+    """A batch of `header`, with the right length and CRC, and the payload, compressed as the header says."""
     batch = bytearray(HEADER_SIZE) + compress(header.compression, payload, level)
     HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - LENGTH_END))
     _crc.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:], 0, KEEP_LOCK))
@@ -407,7 +407,7 @@ def _assemble(header: BatchHeader, payload: bytes, level: int | None) -> bytearr
 
 
 class ControlKind(IntEnum):
-    """How a transaction ended, as the key of its marker says it."""
+    """How a transaction ended, according to the key of its marker."""
 
     ABORT = 0
     COMMIT = 1
@@ -437,7 +437,7 @@ def encode_control_batch(
 
 
 def control_kind(key: bytes | None) -> ControlKind | None:
-    """What the key of a record in a control batch says; None for kinds that are not about transactions."""
+    """The kind of a record in a control batch, from its key; None for kinds that are not about transactions."""
     if key is None or len(key) < _pair.size:
         raise damaged("the key of a control record is too short")
     version, kind = _pair.unpack_from(key)

@@ -1,6 +1,6 @@
-"""The compiled walk over small batches (Numba): where a batch holds a record or ten, the walk is what costs.
+"""The walk over small batches, compiled by Numba: for batches of a few records, the walk takes most of the time.
 
-Only what is plain is taken: anything that needs a decision is left to `walk`, which finds it where this stops.
+It stops at the first batch that is not plain and leaves it to `walk`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kohort.wire.records.kernels import BYTES_IN, INT64, INT64S, int32_at, int64
 from kohort.wire.records.payload import SMALLEST_RECORD
 
 SMALL = 1024
-"""Batches up to this size are checked here; for larger ones the CRC instruction of the processor wins."""
+"""Bytes; larger batches are not checked here, because for them the CRC instruction of the processor is faster."""
 
 _POLYNOMIAL = 0x82F63B78  # of CRC32C, reflected
 
@@ -70,7 +70,7 @@ def _crc32c(data: Any, pos: int, end: int) -> int:
     return int(crc ^ 0xFFFFFFFF)
 
 
-NEXT_OFFSET, ROOM, BATCHES = range(3)  # of `state`
+NEXT_OFFSET, MOST_RECORDS, BATCHES = range(3)  # indexes in `state`
 
 
 @kernel(INT64(BYTES_IN, INT64, INT64, INT64, INT64, INT64, INT64, INT64S))
@@ -78,9 +78,9 @@ def scan_rows(
     data: Any, pos: int, stop: int, start_offset: int, not_flags: int, last_possible_offset: int,
     check_crcs: int, state: Any,
 ) -> int:  # fmt: skip
-    """How far from `pos` on, and not far beyond `stop`, there are small, whole and good batches.
+    """How far from `pos` on, and not far beyond `stop`, all batches are small, complete and intact.
 
-    None of them has any of `not_flags` among its attributes. `state` follows what they hold.
+    None of them has any of `not_flags` among its attributes. `state` counts what they hold.
     """
     end = len(data)
     while pos < stop and end - pos >= HEADER_SIZE:
@@ -105,7 +105,7 @@ def scan_rows(
         if check_crcs != 0 and _crc32c(data, pos + CRC_START, pos + size) != stored:
             break
         state[NEXT_OFFSET] = max(state[NEXT_OFFSET], base_offset + last_delta + 1)
-        state[ROOM] += min(count, (size - HEADER_SIZE) // SMALLEST_RECORD)
+        state[MOST_RECORDS] += min(count, (size - HEADER_SIZE) // SMALLEST_RECORD)
         state[BATCHES] += 1
         pos += size
     return pos
