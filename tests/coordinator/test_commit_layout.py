@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from kohort.coordinator import events as ev
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
 from kohort.coordinator.effects import Append, CommitResponse
-from kohort.coordinator.records import decode_key, decode_offset
+from kohort.coordinator.records import decode_offset
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.coordinator.shard import Shard
 from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.group_records import decode_key
 from kohort.wire.records.batch import check_batch, encode_pairs_batch
 
 KNOBS = Settings(
@@ -343,7 +344,7 @@ class Side:
         assert record.key is not None
         key = decode_key(record.key)
         assert not isinstance(key, int)
-        return partition_for(key.group_id, KNOBS.offsets_topic_num_partitions)
+        return partition_for(key.group, KNOBS.offsets_topic_num_partitions)
 
     def told(self) -> list[object]:
         """Everything that can be seen from outside."""

@@ -23,7 +23,7 @@ from kohort.wire.messages.offset_commit import (
 )
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.records.batch import encode_batch
-from kohort.wire.records.payload import Record
+from kohort.wire.records.payload import BatchRecord
 
 
 def commit(group: str = "g", topic: str = "orders", offset: int = 1) -> OffsetCommitRequest:
@@ -36,7 +36,7 @@ def code_of(answer: Any) -> ErrorCode:
 
 
 def batch(*values: bytes) -> bytearray:
-    return encode_batch([Record(number, 1_000, None, value, []) for number, value in enumerate(values)])
+    return encode_batch([BatchRecord(number, 1_000, None, value, []) for number, value in enumerate(values)])
 
 
 def produce(*values: bytes, acks: int = -1) -> ProduceRequest:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from struct import Struct
 from typing import Any, Generic, TypeVar, overload
 
 from crc32c import crc32c
@@ -19,12 +18,20 @@ from kohort.coordinator.effects import CommitResponse, RecordToWrite
 from kohort.coordinator.events import OffsetToCommit
 from kohort.coordinator.records import CommittedOffset, fits, offset_records
 from kohort.wire.errors import ErrorCode
-from kohort.wire.records.batch import CRC_START, KEEP_LOCK, LENGTH_END, BatchHeader, encode_pairs_batch
+from kohort.wire.records.batch import (
+    CRC_START,
+    KEEP_LOCK,
+    LENGTH_END,
+    MAGIC,
+    BatchHeader,
+    encode_pairs_batch,
+    header_fields,
+)
 from kohort.wire.template import int64_fields
 
 T = TypeVar("T")
 _TOO_LONG = 1 << 31
-_HEAD = Struct(">qiibI").pack  # of a batch, up to its CRC
+_HEAD = header_fields("base_offset", "batch_length", "partition_leader_epoch", "magic", "crc").pack
 _new_tuple = tuple.__new__
 
 
@@ -66,8 +73,8 @@ class CommitLayout:
         parts[7::4] = [commit_timestamp_ms] * count
         body = self._pack(*parts)
         crc = crc32c(body, 0, KEEP_LOCK)
-        header = (0, length, -1, 2, 0, 0, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count)
-        return bytearray(_HEAD(0, length, -1, 2, crc) + body), _new_tuple(BatchHeader, header)
+        header = (0, length, -1, MAGIC, 0, 0, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count)
+        return bytearray(_HEAD(0, length, -1, MAGIC, crc) + body), _new_tuple(BatchHeader, header)
 
     def _learn(self) -> None:
         """How a batch of such commits looks: what the CRC covers, as bytes and numbers by turns. The numbers are

@@ -12,14 +12,10 @@ from typing import NamedTuple
 
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutRecords
 from kohort.coordinator.events import LogRecord
-from kohort.coordinator.records import (
-    CommittedOffset,
-    GroupMetadata,
-    OffsetKey,
-    decode_group,
-    decode_key,
-    decode_offset,
-)
+from kohort.coordinator.records import CommittedOffset, decode_offset
+from kohort.wire.group_records import decode_group_metadata, decode_key
+from kohort.wire.messages.group_metadata_value import GroupMetadataValue
+from kohort.wire.messages.offset_commit_key import OffsetCommitKey
 
 TopicPartition = tuple[str, int]
 _tuple = tuple.__new__  # a NamedTuple without its Python-level constructor
@@ -52,11 +48,11 @@ class Together:
 class Durable:
     """What the log says, and nothing more."""
 
-    groups: dict[str, GroupMetadata] = field(default_factory=dict)
+    groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
     _offsets: dict[str, dict[TopicPartition, Positioned | Together]] = field(default_factory=dict)
     _together: dict[str, list[Together]] = field(default_factory=dict)
     """Group -> what of its offsets is not taken apart."""
-    open_transactions: dict[int, dict[OffsetKey, Positioned]] = field(default_factory=dict)
+    open_transactions: dict[int, dict[OffsetCommitKey, Positioned]] = field(default_factory=dict)
     """Producer id -> what it committed; visible only with its COMMIT marker."""
     skipped: dict[int, int] = field(default_factory=dict)
     """Key version -> how many records of kinds not served here were passed over."""
@@ -77,7 +73,7 @@ class Durable:
 
     def groups_with_offsets(self) -> Iterable[str]:
         """Those too whose offsets are all in open transactions: somebody may want to delete them."""
-        pending = {key.group_id for offsets in self.open_transactions.values() for key in offsets}
+        pending = {key.group for offsets in self.open_transactions.values() for key in offsets}
         return self._offsets.keys() | pending if pending else self._offsets
 
     def unstable(self, group_id: str) -> set[TopicPartition]:
@@ -86,7 +82,7 @@ class Durable:
             (key.topic, key.partition)
             for pending in self.open_transactions.values()
             for key in pending
-            if key.group_id == group_id
+            if key.group == group_id
         }
 
     def apply(self, record: LogRecord) -> None:
@@ -94,16 +90,16 @@ class Durable:
             self.end_transaction(record.producer_id, record.commit_marker)
             return
         key = decode_key(record.key)
-        if isinstance(key, OffsetKey):
+        if isinstance(key, OffsetCommitKey):
             self._apply_offset(key, record)
         elif isinstance(key, int):
             self.skipped[key] = self.skipped.get(key, 0) + 1
         elif record.value is None:
-            self.groups.pop(key.group_id, None)
+            self.groups.pop(key.group, None)
         else:
-            self.groups[key.group_id] = decode_group(record.value)
+            self.groups[key.group] = decode_group_metadata(record.value)
 
-    def apply_group(self, group_id: str, group: GroupMetadata) -> None:
+    def apply_group(self, group_id: str, group: GroupMetadataValue) -> None:
         """What `apply` does with the record of a group, for who knows what it says."""
         self.groups[group_id] = group
 
@@ -123,7 +119,7 @@ class Durable:
             self._of_group(group_id).update(zip(keys, positioned, strict=True))
         else:
             pending = self.open_transactions.setdefault(producer_id, {})
-            pending.update(zip((OffsetKey(group_id, *key) for key in keys), positioned, strict=True))
+            pending.update(zip((OffsetCommitKey(group_id, *key) for key in keys), positioned, strict=True))
 
     def apply_laid_out(self, records: LaidOutRecords, base_offset: int) -> None:
         """The same for a commit in a layout."""
@@ -164,7 +160,7 @@ class Durable:
             of_group = self._offsets[group_id] = {}
         return of_group
 
-    def _apply_offset(self, key: OffsetKey, record: LogRecord) -> None:
+    def _apply_offset(self, key: OffsetCommitKey, record: LogRecord) -> None:
         if record.value is None:
             self._forget(key)
             return
@@ -174,18 +170,18 @@ class Durable:
         else:
             self.open_transactions.setdefault(record.producer_id, {})[key] = positioned
 
-    def _remember(self, key: OffsetKey, positioned: Positioned) -> None:
+    def _remember(self, key: OffsetCommitKey, positioned: Positioned) -> None:
         group_id, topic, partition = key
         of_group = self._offsets.get(group_id)
         if of_group is None or group_id in self._together:
             of_group = self._of_group(group_id)
         of_group[topic, partition] = positioned
 
-    def _forget(self, key: OffsetKey) -> None:
-        of_group = self._of_group(key.group_id)
+    def _forget(self, key: OffsetCommitKey) -> None:
+        of_group = self._of_group(key.group)
         of_group.pop((key.topic, key.partition), None)
         if not of_group:
-            del self._offsets[key.group_id]
+            del self._offsets[key.group]
         for producer_id, pending in list(self.open_transactions.items()):
             if pending.pop(key, None) is not None and not pending:
                 del self.open_transactions[producer_id]
@@ -194,6 +190,6 @@ class Durable:
         for key, positioned in self.open_transactions.pop(producer_id, {}).items():
             if not commit:
                 continue
-            current = self.offsets_of(key.group_id).get((key.topic, key.partition))
+            current = self.offsets_of(key.group).get((key.topic, key.partition))
             if current is None or positioned.log_offset > current.log_offset:
                 self._remember(key, positioned)

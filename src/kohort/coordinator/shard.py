@@ -53,11 +53,11 @@ from kohort.coordinator.events import (
     WriteFailed,
 )
 from kohort.coordinator.history import GroupHistory
-from kohort.coordinator.records import BadRecord, fits
+from kohort.coordinator.records import fits
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.turn import Turn, Write
-from kohort.wire.errors import ErrorCode
+from kohort.wire.errors import BadRecord, ErrorCode
 
 
 class Status(Enum):

@@ -12,7 +12,7 @@ from kohort.client.types import TopicPartition
 from kohort.coordinator.classic.group import Group
 from kohort.coordinator.classic.state import State
 from kohort.coordinator.events import LogRecord
-from kohort.coordinator.records import OffsetKey, decode_key, decode_offset
+from kohort.coordinator.records import decode_offset
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.shard import Status
 from kohort.sim.brokers import Brokers
@@ -23,6 +23,8 @@ from kohort.sim.invariants import Broken, check_shard, check_twin
 from kohort.sim.simulation import PARTITIONS, Report, Simulation
 from kohort.sim.user import STYLES
 from kohort.sim.witness import Witness
+from kohort.wire.group_records import decode_key
+from kohort.wire.messages.offset_commit_key import OffsetCommitKey
 
 BROKERS = [0, 1]
 TOPICS = {"orders": 3, "payments": 2}
@@ -366,15 +368,15 @@ class ConsumerSimulation(Simulation):
         super()._written(partition, record)
         assert record.key is not None
         key = decode_key(record.key)
-        if isinstance(key, OffsetKey) and record.value is not None and key.group_id in self.witnesses:
+        if isinstance(key, OffsetCommitKey) and record.value is not None and key.group in self.witnesses:
             offset = decode_offset(record.value).offset
-            self.witnesses[key.group_id].commit_written(TopicPartition(key.topic, key.partition), offset)
+            self.witnesses[key.group].commit_written(TopicPartition(key.topic, key.partition), offset)
 
     def _check_fetched(self, group_id: str, topics: tuple[tuple[str, tuple[Any, ...]], ...]) -> None:
         """Consumers ask for some partitions, not for all."""
         for topic, items in topics:
             for item in items:
-                expected = self.committed.get(OffsetKey(group_id, topic, item.partition), -1)
+                expected = self.committed.get(OffsetCommitKey(group_id, topic, item.partition), -1)
                 if item.offset != expected:
                     raise Broken(f"{group_id} was told {item} of {topic}, the log says {expected}")
 

@@ -15,7 +15,7 @@ from kohort.wire.messages import list_offsets as listing
 from kohort.wire.messages import metadata as described
 from kohort.wire.messages import offset_for_leader_epoch as epochs
 from kohort.wire.records.batch import encode_batch
-from kohort.wire.records.payload import Record
+from kohort.wire.records.payload import BatchRecord
 
 E = ErrorCode
 LATEST, EARLIEST = -1, -2
@@ -39,7 +39,7 @@ class SimPartition:
         base = self.end_offset
         if not self.epoch_starts or self.epoch_starts[-1][0] != self.leader_epoch:
             self.epoch_starts.append((self.leader_epoch, base))
-        records = [Record(base + n, now_ms, None, b"%d" % (base + n), []) for n in range(count)]
+        records = [BatchRecord(base + n, now_ms, None, b"%d" % (base + n), []) for n in range(count)]
         self.batches.append(
             bytes(encode_batch(records, base_offset=base, partition_leader_epoch=self.leader_epoch))
         )

@@ -9,9 +9,9 @@ from kohort.coordinator.classic.join import Replacement
 from kohort.coordinator.classic.state import State
 from kohort.coordinator.history import EMPTY, LOST, RUNNING, STABLE
 from kohort.coordinator.offsets import Commit
-from kohort.coordinator.records import GroupMetadata
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.shard import Shard
+from kohort.wire.messages.group_metadata_value import GroupMetadataValue
 
 REBALANCING = (State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE)
 
@@ -47,16 +47,16 @@ def check_group(shard: Shard, group: Group) -> None:
         raise Broken(f"{g} is Stable but the log says {shard.durable.groups.get(group.group_id)}")
 
 
-def live_record(group: Group) -> GroupMetadata:
+def live_record(group: Group) -> GroupMetadataValue:
     return group.as_record({m.member_id: m.assignment for m in group.members.values()})
 
 
-def same_group(one: GroupMetadata | None, other: GroupMetadata | None) -> bool:
+def same_group(one: GroupMetadataValue | None, other: GroupMetadataValue | None) -> bool:
     """Equal but for the order of the members and the time of the last change of state."""
     if one is None or other is None:
         return one is other
-    return one._replace(members=(), state_timestamp_ms=0) == other._replace(
-        members=(), state_timestamp_ms=0
+    return one._replace(members=(), current_state_timestamp_ms=0) == other._replace(
+        members=(), current_state_timestamp_ms=0
     ) and set(one.members) == set(other.members)
 
 

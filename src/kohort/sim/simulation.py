@@ -32,14 +32,7 @@ from kohort.coordinator.events import (
     TimerKind,
     TopicsDeleted,
 )
-from kohort.coordinator.records import (
-    GroupKey,
-    GroupMetadata,
-    OffsetKey,
-    decode_group,
-    decode_key,
-    decode_offset,
-)
+from kohort.coordinator.records import decode_offset
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.shard import Shard, Status
@@ -48,6 +41,10 @@ from kohort.sim.invariants import Broken, check_group, check_shard, check_twin
 from kohort.sim.member import Ledger, SimMember
 from kohort.sim.world import Clock, Disk, Network, Node, Observer
 from kohort.wire.errors import ErrorCode
+from kohort.wire.group_records import decode_group_metadata, decode_key
+from kohort.wire.messages.group_metadata_key import GroupMetadataKey
+from kohort.wire.messages.group_metadata_value import GroupMetadataValue
+from kohort.wire.messages.offset_commit_key import OffsetCommitKey
 
 PARTITIONS = 4
 CALM_MS = 180_000
@@ -113,9 +110,9 @@ class Simulation:
         groups = max(1, members // 5)
         self.members = [self._member(number, groups) for number in range(members)]
         self.twins = [Durable() for _ in range(PARTITIONS)]
-        self.committed: dict[OffsetKey, int] = {}
-        self.commits_in_log: set[tuple[OffsetKey, int]] = set()
-        self.last_record: dict[str, GroupMetadata] = {}
+        self.committed: dict[OffsetCommitKey, int] = {}
+        self.commits_in_log: set[tuple[OffsetCommitKey, int]] = set()
+        self.last_record: dict[str, GroupMetadataValue] = {}
         self._asked: GroupRequest | None = None
         self._group_before: tuple[Group | None, int, State | None, frozenset[str]] = (
             None, -1, None, frozenset(),
@@ -309,7 +306,7 @@ class Simulation:
                 for item, error in zip(request.offsets, errors, strict=True):
                     if error is ErrorCode.NONE:
                         assert request.group_id is not None
-                        key = OffsetKey(request.group_id, item.topic, item.partition)
+                        key = OffsetCommitKey(request.group_id, item.topic, item.partition)
                         self.report.commits_acknowledged += 1
                         if (key, item.offset) not in self.commits_in_log:
                             raise Broken(
@@ -325,11 +322,11 @@ class Simulation:
 
     def _check_fetched(self, group_id: str, topics: tuple[tuple[str, tuple[object, ...]], ...]) -> None:
         fetched = {
-            OffsetKey(group_id, topic, item.partition): item.offset  # type: ignore[attr-defined]
+            OffsetCommitKey(group_id, topic, item.partition): item.offset  # type: ignore[attr-defined]
             for topic, items in topics
             for item in items
         }
-        expected = {key: offset for key, offset in self.committed.items() if key.group_id == group_id}
+        expected = {key: offset for key, offset in self.committed.items() if key.group == group_id}
         if fetched != expected:
             raise Broken(f"{group_id} was told {fetched}, the log says {expected}")
 
@@ -347,32 +344,32 @@ class Simulation:
         self.twins[partition].apply(record)
         assert record.key is not None
         key = decode_key(record.key)
-        if isinstance(key, OffsetKey):
+        if isinstance(key, OffsetCommitKey):
             if record.value is None:
                 self.committed.pop(key, None)
             else:
                 self.committed[key] = decode_offset(record.value).offset
                 self.commits_in_log.add((key, self.committed[key]))
-        elif isinstance(key, GroupKey):
-            self._check_record(key.group_id, None if record.value is None else decode_group(record.value))
+        elif isinstance(key, GroupMetadataKey):
+            self._check_record(
+                key.group, None if record.value is None else decode_group_metadata(record.value)
+            )
 
-    def _check_record(self, group_id: str, record: GroupMetadata | None) -> None:
+    def _check_record(self, group_id: str, record: GroupMetadataValue | None) -> None:
         """Generations only grow, also across restarts, and one generation has one assignment."""
         before = self.last_record.get(group_id)
         if record is None:
             self.last_record.pop(group_id, None)
             return
         self.last_record[group_id] = record
-        if before is None or record.generation_id > before.generation_id:
+        if before is None or record.generation > before.generation:
             return
-        if record.generation_id != before.generation_id:
-            raise Broken(
-                f"{group_id}: generation {record.generation_id} was written after {before.generation_id}"
-            )
+        if record.generation != before.generation:
+            raise Broken(f"{group_id}: generation {record.generation} was written after {before.generation}")
         ours = {m.group_instance_id or m.member_id: m.assignment for m in record.members}
         theirs = {m.group_instance_id or m.member_id: m.assignment for m in before.members}
         if ours != theirs:
-            raise Broken(f"{group_id}: generation {record.generation_id} was given {theirs}, then {ours}")
+            raise Broken(f"{group_id}: generation {record.generation} was given {theirs}, then {ours}")
 
     # ---- at the end
 

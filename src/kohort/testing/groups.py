@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kohort.broker.broker import Broker
+from kohort.client.group.consumer_protocol import BadConsumerProtocol, decode_assignment
 from kohort.client.types import TopicPartition
 from kohort.coordinator.classic import group as core
 from kohort.coordinator.classic.state import State
@@ -206,17 +206,7 @@ def _member(member: core.Member) -> MemberView:
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
     """Returns the partitions in a consumer's assignment; none if it is of another protocol and cannot be read."""
-    found = []
     try:
-        _, topics = struct.unpack_from(">hi", assignment)
-        pos = 6
-        for _ in range(topics):
-            (size,) = struct.unpack_from(">h", assignment, pos)
-            topic = assignment[pos + 2 : pos + 2 + size].decode()
-            pos += 2 + size
-            (count,) = struct.unpack_from(">i", assignment, pos)
-            found += [TopicPartition(topic, p) for p in struct.unpack_from(f">{count}i", assignment, pos + 4)]
-            pos += 4 + 4 * count
-    except (struct.error, UnicodeDecodeError):
+        return tuple(sorted(decode_assignment(assignment).partitions))
+    except BadConsumerProtocol:
         return ()
-    return tuple(sorted(found))

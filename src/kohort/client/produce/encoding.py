@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Any
 
 from crc32c import crc32c
 
 from kohort.client.produce.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, Batch
-from kohort.wire.records.batch import CRC_AT, CRC_START, HEADER_SIZE, KEEP_LOCK, iter_records
+from kohort.wire.records.batch import (
+    CRC_AT,
+    CRC_START,
+    HEADER_SIZE,
+    KEEP_LOCK,
+    PRODUCER_ID_AT,
+    header_fields,
+    iter_records,
+)
 from kohort.wire.records.columns import encode_batch_columns
 from kohort.wire.records.compression import Buffer
 
-_PRODUCER_AT = 43
-_producer = Struct(">qhi")
-_crc = Struct(">I")
+_producer = header_fields("producer_id", "producer_epoch", "base_sequence")
+_crc = header_fields("crc")
 
 
 def encode(batch: Batch, compression: int, level: int | None) -> Buffer:
@@ -48,7 +54,7 @@ def renumbered(batch: Batch) -> Buffer:
     in_place = not changed.readonly and not batch.attempts  # what was sent may still be on its way
     if not in_place:
         changed = bytearray(changed)
-    _producer.pack_into(changed, _PRODUCER_AT, batch.producer_id, batch.producer_epoch, batch.sequence)
+    _producer.pack_into(changed, PRODUCER_ID_AT, batch.producer_id, batch.producer_epoch, batch.sequence)
     _crc.pack_into(changed, CRC_AT, crc32c(memoryview(changed)[CRC_START:], 0, KEEP_LOCK))
     return changed if in_place else bytes(changed)
 

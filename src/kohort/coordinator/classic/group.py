@@ -8,9 +8,9 @@ from kohort.coordinator.classic.state import EMPTY, TRANSITIONS, State
 from kohort.coordinator.classic.subscription import CONSUMER, subscribed_topics
 from kohort.coordinator.effects import JoinedMember
 from kohort.coordinator.events import Token
-from kohort.coordinator.records import GroupMetadata, MemberMetadata
 from kohort.coordinator.replay import TopicPartition
 from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 
 Protocols = tuple[tuple[str, bytes], ...]
 
@@ -151,8 +151,8 @@ class Group:
             JoinedMember(m.member_id, m.group_instance_id, m.metadata(name)) for m in self.members.values()
         )
 
-    def as_record(self, assignments: dict[str, bytes]) -> GroupMetadata:
-        return GroupMetadata(
+    def as_record(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
+        return GroupMetadataValue(
             self.protocol_type or "",
             self.generation_id,
             self.protocol_name,
@@ -266,15 +266,15 @@ class Group:
                 self.votes.pop(name, None)
 
 
-def from_record(group_id: str, record: GroupMetadata) -> Group:
+def from_record(group_id: str, record: GroupMetadataValue) -> Group:
     """A group as it was when its record was written: Stable with members, else Empty."""
     group = Group(
         group_id,
         state=State.STABLE if record.members else State.EMPTY,
-        state_timestamp_ms=record.state_timestamp_ms,
-        generation_id=record.generation_id,
+        state_timestamp_ms=record.current_state_timestamp_ms,
+        generation_id=record.generation,
         protocol_type=record.protocol_type or None,
-        protocol_name=record.protocol_name,
+        protocol_name=record.protocol,
         leader_id=record.leader,
     )
     for loaded in record.members:
@@ -285,7 +285,7 @@ def from_record(group_id: str, record: GroupMetadata) -> Group:
             loaded.client_host,
             loaded.rebalance_timeout_ms,
             loaded.session_timeout_ms,
-            ((record.protocol_name or "", loaded.subscription),),
+            ((record.protocol or "", loaded.subscription),),
             loaded.assignment,
         )
         group.add(member, record.protocol_type)

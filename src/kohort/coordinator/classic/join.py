@@ -15,9 +15,10 @@ from kohort.coordinator.classic.rebalance import (
 from kohort.coordinator.classic.state import DEAD, PREPARING, State
 from kohort.coordinator.effects import JoinResponse, SyncResponse
 from kohort.coordinator.events import JoinGroup
-from kohort.coordinator.records import GroupMetadata, fits, group_record
+from kohort.coordinator.records import fits, group_record
 from kohort.coordinator.turn import Turn, Write
 from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.group_metadata_value import GroupMetadataValue
 
 
 def join_group(turn: Turn, request: JoinGroup) -> None:
@@ -283,7 +284,7 @@ class NewGroup(Write):
 
     @classmethod
     def of(cls, group: Group) -> NewGroup:
-        empty = GroupMetadata("", 0, None, None, group.state_timestamp_ms, ())
+        empty = GroupMetadataValue("", 0, None, None, group.state_timestamp_ms, ())
         return cls((group_record(group.group_id, empty),), [], group)
 
     def settled(self, turn: Turn, error: ErrorCode) -> None:

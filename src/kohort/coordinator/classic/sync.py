@@ -9,10 +9,11 @@ from kohort.coordinator.classic.rebalance import Cause, begin, give_up_assignmen
 from kohort.coordinator.classic.state import ANSWERS, DEAD, EMPTY, State, Sync
 from kohort.coordinator.effects import SyncResponse
 from kohort.coordinator.events import SyncGroup
-from kohort.coordinator.records import GroupMetadata, group_record
+from kohort.coordinator.records import group_record
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.turn import Turn, Write
 from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.group_metadata_value import GroupMetadataValue
 
 NONE = ErrorCode.NONE
 
@@ -90,7 +91,7 @@ class Assignment(Write):
     """What the leader gave everyone. Ignored if the group moved on while it was written."""
 
     group: Group
-    written: GroupMetadata
+    written: GroupMetadataValue
     leader_id: str
     assignments: dict[str, bytes]
 
@@ -103,7 +104,7 @@ class Assignment(Write):
 
     def settled(self, turn: Turn, error: ErrorCode) -> None:
         group = self.group
-        if group.state is not State.COMPLETING_REBALANCE or group.generation_id != self.written.generation_id:
+        if group.state is not State.COMPLETING_REBALANCE or group.generation_id != self.written.generation:
             return
         group.assignment_in_flight = False
         if error:
