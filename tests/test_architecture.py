@@ -60,7 +60,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "coordinator.frozen",
         "coordinator.records",
         "coordinator.replay",
-        "coordinator.turn",
+        "coordinator.step_context",
     },
     "broker/net": {"broker/apis", "broker.broker", "broker.listeners", "broker.missing", "broker.names"},
     "broker/apis": {

@@ -217,9 +217,9 @@ def test_the_next_commit_in_a_layout_costs_no_more_for_more_partitions() -> None
         pair.commit(LAYOUTS[0])
         pair.commit(LAYOUTS[1])
     durable = pair.shards[0].durable
-    assert len(durable._together["g"]) == 2
+    assert len(durable._merged["g"]) == 2
     pair.commit(LAYOUTS[4])
-    assert len(durable._together["g"]) == 1
+    assert len(durable._merged["g"]) == 1
     assert [each.committed.offset for each in durable.offsets_of("g").values()] == [9, 13, 11, 14]
 
 

@@ -13,7 +13,7 @@ from kohort.coordinator.effects import Append, HeartbeatResponse, Reply, SetTime
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.turn import Turn
+from kohort.coordinator.step_context import StepContext
 from kohort.sim.invariants import check_shard, check_twin, require
 from kohort.wire.errors import ErrorCode
 
@@ -294,7 +294,7 @@ def test_a_heartbeat_in_time_does_what_the_full_way_does(
             if answer is None:
                 assert group == of_full, "no answer, yet something changed"
                 continue
-            turn = Turn(full, world.now_ms)
-            in_full(turn, of_full, beat)
-            assert turn.effects == [Reply(0, HeartbeatResponse(answer))]
+            step = StepContext(full, world.now_ms)
+            in_full(step, of_full, beat)
+            assert step.effects == [Reply(0, HeartbeatResponse(answer))]
             assert group == of_full

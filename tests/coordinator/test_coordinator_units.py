@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kohort.coordinator import events as ev
-from kohort.coordinator.classic.state import ANSWERS, TRANSITIONS, State, diagram
+from kohort.coordinator.classic.state import ANSWERS, TRANSITIONS, GroupState, diagram
 from kohort.coordinator.effects import (
     Append,
     CommitResponse,
@@ -36,8 +36,8 @@ def test_the_smallest_java_hash_is_partition_0() -> None:
 
 
 def test_every_state_has_an_answer_and_is_reached() -> None:
-    assert set(ANSWERS) == set(State)
-    assert {after for _, after in TRANSITIONS} == set(State)
+    assert set(ANSWERS) == set(GroupState)
+    assert {after for _, after in TRANSITIONS} == set(GroupState)
 
 
 def test_the_diagram_shows_every_transition() -> None:

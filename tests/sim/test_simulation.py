@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from kohort.sim import Faults, run
+from kohort.sim import FaultRates, run
 
 REBALANCES = 20_000
 
@@ -37,26 +37,26 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 
 def test_without_faults_a_group_rebalances_once_per_change_of_members() -> None:
-    report = run(1, members=5, minutes=5, faults=Faults.none())
+    report = run(1, members=5, minutes=5, faults=FaultRates.none())
     assert report.rebalances <= 6
     assert report.outcomes["Stable"] >= 1
     assert report.restarts == report.resignations == 0
 
 
 def test_faults_are_chosen_by_name() -> None:
-    assert Faults.named("none") == Faults.none()
-    assert Faults.named("all") == Faults()
-    chosen = Faults.named("lost,crash=0.5")
-    assert (chosen.lost, chosen.crash, chosen.churn) == (Faults().lost, 0.5, 0.0)
+    assert FaultRates.named("none") == FaultRates.none()
+    assert FaultRates.named("all") == FaultRates()
+    chosen = FaultRates.named("lost,crash=0.5")
+    assert (chosen.lost, chosen.crash, chosen.churn) == (FaultRates().lost, 0.5, 0.0)
     with pytest.raises(ValueError, match="no fault called 'fire'; there are lost, "):
-        Faults.named("fire")
+        FaultRates.named("fire")
 
 
 @pytest.mark.parametrize(
     "fault", ["crash=0.05", "resign=0.1", "failed_write=0.2", "slow_disk=0.8", "lost=0.2"]
 )
 def test_each_fault_alone_and_often(fault: str) -> None:
-    report = run(11, members=10, minutes=10, faults=Faults.named(fault + ",churn=0.05"))
+    report = run(11, members=10, minutes=10, faults=FaultRates.named(fault + ",churn=0.05"))
     assert report.rebalances > 20
 
 

@@ -15,7 +15,7 @@ from kohort.coordinator.events import (
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
-    Request,
+    ShardRequest,
     SyncGroup,
     TimerKind,
     Token,
@@ -59,7 +59,7 @@ class HeartbeatResponse:
     error: ErrorCode
 
 
-class Left(NamedTuple):
+class LeaveResult(NamedTuple):
     member_id: str
     group_instance_id: str | None
     error: ErrorCode
@@ -68,7 +68,7 @@ class Left(NamedTuple):
 @frozen
 class LeaveResponse:
     error: ErrorCode
-    members: tuple[Left, ...] = ()
+    members: tuple[LeaveResult, ...] = ()
 
 
 @frozen
@@ -151,7 +151,7 @@ Response = (
 )
 
 
-def refusal(request: Request, error: ErrorCode) -> Response:
+def refusal(request: ShardRequest, error: ErrorCode) -> Response:
     """The answer that carries nothing but an error, in the shape the request's API has for it."""
     match request:
         case JoinGroup(member_id=member_id):

@@ -267,9 +267,9 @@ GroupRequest = (
     | DescribeGroup
     | DeleteGroup
 )
-Request = GroupRequest | ListGroups
+ShardRequest = GroupRequest | ListGroups
 Event = (
-    Request
+    ShardRequest
     | TxnMarker
     | TopicsDeleted
     | BeginLoad

@@ -32,7 +32,7 @@ class Positioned(NamedTuple):
     log_offset: int
 
 
-class Together:
+class MergedCommit:
     """The newest commit of a layout, in the place of all its partitions: the next one takes one store, not ten.
 
     What is written to any of the partitions in another way, or looked at, is taken apart first.
@@ -53,8 +53,8 @@ class Durable:
     """What the log says, and nothing more."""
 
     groups: dict[str, GroupMetadata] = field(default_factory=dict)
-    _offsets: dict[str, dict[TopicPartition, Positioned | Together]] = field(default_factory=dict)
-    _together: dict[str, list[Together]] = field(default_factory=dict)
+    _offsets: dict[str, dict[TopicPartition, Positioned | MergedCommit]] = field(default_factory=dict)
+    _merged: dict[str, list[MergedCommit]] = field(default_factory=dict)
     """Group -> what of its offsets is not taken apart."""
     open_transactions: dict[int, dict[OffsetKey, Positioned]] = field(default_factory=dict)
     """Producer id -> what it committed; visible only with its COMMIT marker."""
@@ -67,7 +67,7 @@ class Durable:
     @property
     def offsets(self) -> Mapping[str, Mapping[TopicPartition, Positioned]]:
         """Group -> its committed offsets, of all groups. For one group `offsets_of` does less."""
-        for group_id in list(self._together):
+        for group_id in list(self._merged):
             self._take_apart(group_id)
         return self._offsets  # type: ignore[return-value]
 
@@ -135,29 +135,29 @@ class Durable:
         of_group = self._offsets.get(layout.group_id)
         if of_group is None:
             of_group = self._offsets[layout.group_id] = {}
-        elif any(isinstance(of_group.get(key), Together) for key in layout.keys):
+        elif any(isinstance(of_group.get(key), MergedCommit) for key in layout.keys):
             self._take_apart(layout.group_id)
-        together = Together(records, base_offset)
-        of_group.update(dict.fromkeys(layout.keys, together))
-        self._together.setdefault(layout.group_id, []).append(together)
+        merged = MergedCommit(records, base_offset)
+        of_group.update(dict.fromkeys(layout.keys, merged))
+        self._merged.setdefault(layout.group_id, []).append(merged)
 
-    def place_of(self, layout: CommitLayout) -> Together | None:
+    def place_of(self, layout: CommitLayout) -> MergedCommit | None:
         """What stands for all partitions of a layout, since it was the last that was committed to any of them."""
         of_group = self._offsets.get(layout.group_id)
         if of_group is not None:
             found = of_group.get(layout.keys[0])
-            if isinstance(found, Together) and found.records.layout is layout:
+            if isinstance(found, MergedCommit) and found.records.layout is layout:
                 return found
         return None
 
     def _take_apart(self, group_id: str) -> None:
-        for together in self._together.pop(group_id, ()):
+        for merged in self._merged.pop(group_id, ()):
             of_group = self._offsets[group_id]
-            of_group.update(zip(together.records.layout.keys, together.each(), strict=True))
+            of_group.update(zip(merged.records.layout.keys, merged.each(), strict=True))
 
-    def _of_group(self, group_id: str) -> dict[TopicPartition, Positioned | Together]:
+    def _of_group(self, group_id: str) -> dict[TopicPartition, Positioned | MergedCommit]:
         """The offsets of a group, to be changed one by one."""
-        if group_id in self._together:
+        if group_id in self._merged:
             self._take_apart(group_id)
         of_group = self._offsets.get(group_id)
         if of_group is None:
@@ -177,7 +177,7 @@ class Durable:
     def _remember(self, key: OffsetKey, positioned: Positioned) -> None:
         group_id, topic, partition = key
         of_group = self._offsets.get(group_id)
-        if of_group is None or group_id in self._together:
+        if of_group is None or group_id in self._merged:
             of_group = self._of_group(group_id)
         of_group[topic, partition] = positioned
 

@@ -34,7 +34,7 @@ from kohort.coordinator.events import (
     Token,
     WriteFailed,
 )
-from kohort.coordinator.offsets import LaidOutCommit, place_in_time
+from kohort.coordinator.offsets import LaidOutCommitWrite, place_in_time
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.coordinator.shard import Shard
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -52,7 +52,7 @@ class Log(Protocol):
 
 
 class Runtime:
-    """All shards of one node. Not re-entrant on purpose: what happens during a step waits its turn."""
+    """All shards of one node. Not re-entrant on purpose: what happens during a step waits until that step is done."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Runtime:
             return False
         group = shard.groups[layout.group_id]
         records = LaidOutRecords(layout, offsets.offsets, now_ms)
-        commit = LaidOutCommit(records, [(request, layout.accepted)], group, layout.keys)
+        commit = LaidOutCommitWrite(records, [(request, layout.accepted)], group, layout.keys)
         token = shard.begin_write(commit)
         group.pending_commits.append(layout.keys)
         try:
@@ -153,7 +153,7 @@ class Runtime:
         shard = self.shards[partition]
         commit = shard.take_written(token, base_offset)
         if commit is not None:
-            assert isinstance(commit, LaidOutCommit)
+            assert isinstance(commit, LaidOutCommitWrite)
             commit.settled_in(shard, error)
             ((request, response),) = commit.answers
             self._on_reply(request.request, response)

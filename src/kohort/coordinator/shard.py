@@ -14,7 +14,7 @@ from typing import Any, Final
 from kohort.coordinator import expiry, offsets
 from kohort.coordinator.classic import describe, heartbeat, join, rebalance, sync
 from kohort.coordinator.classic.group import Group, from_record
-from kohort.coordinator.classic.state import State, answer_for_append_error
+from kohort.coordinator.classic.state import GroupState, answer_for_append_error
 from kohort.coordinator.effects import (
     Effect,
     HeartbeatResponse,
@@ -40,10 +40,10 @@ from kohort.coordinator.events import (
     OffsetDelete,
     OffsetFetch,
     RebalanceAsked,
-    Request,
     Resign,
     RestoreHistory,
     SessionEnded,
+    ShardRequest,
     SyncGroup,
     TimerFired,
     TimerKind,
@@ -56,23 +56,23 @@ from kohort.coordinator.history import GroupHistory
 from kohort.coordinator.records import BadRecord, fits
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
-from kohort.coordinator.turn import Turn, Write
+from kohort.coordinator.step_context import StepContext, Write
 from kohort.wire.errors import ErrorCode
 
 
-class Status(Enum):
+class ShardStatus(Enum):
     NOT_LOADED = "not loaded"
     LOADING = "loading"
     ACTIVE = "active"
 
 
-_ACTIVE: Final = Status.ACTIVE  # to look up a member of an Enum takes as long as a call
+_ACTIVE: Final = ShardStatus.ACTIVE  # to look up a member of an Enum takes as long as a call
 
 _REFUSALS: Final = {
-    Status.NOT_LOADED: ErrorCode.NOT_COORDINATOR,
-    Status.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ShardStatus.NOT_LOADED: ErrorCode.NOT_COORDINATOR,
+    ShardStatus.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
-_REQUESTS: Final[dict[type, Callable[[Turn, Any], None]]] = {
+_REQUESTS: Final[dict[type, Callable[[StepContext, Any], None]]] = {
     JoinGroup: join.join_group,
     SyncGroup: sync.sync_group,
     Heartbeat: heartbeat.heartbeat,
@@ -88,7 +88,7 @@ _REQUESTS: Final[dict[type, Callable[[Turn, Any], None]]] = {
 _MAY_HAVE_NO_GROUP_ID: Final = (OffsetCommit, OffsetFetch, DescribeGroup, DeleteGroup)
 
 
-def _has_good_group_id(request: Request) -> bool:
+def _has_good_group_id(request: ShardRequest) -> bool:
     if isinstance(request, ListGroups):
         return True
     if request.group_id:
@@ -102,7 +102,7 @@ class Shard:
     def __init__(self, partition: int, settings: Settings) -> None:
         self.partition = partition
         self.settings = settings
-        self.status = Status.NOT_LOADED
+        self.status = ShardStatus.NOT_LOADED
         self.epoch = -1
         self.durable = Durable()
         self.groups: dict[str, Group] = {}
@@ -117,63 +117,65 @@ class Shard:
         return self.status is _ACTIVE
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
-        turn = Turn(self, now_ms)
+        step = StepContext(self, now_ms)
         handle = _REQUESTS.get(type(event))
         if handle is not None:
-            self._request(turn, handle, event)  # type: ignore[arg-type]
+            self._request(step, handle, event)  # type: ignore[arg-type]
         else:
-            self._other(turn, event)
-        return turn.effects
+            self._other(step, event)
+        return step.effects
 
-    def _request(self, turn: Turn, handle: Callable[[Turn, Any], None], request: Request) -> None:
+    def _request(
+        self, step: StepContext, handle: Callable[[StepContext, Any], None], request: ShardRequest
+    ) -> None:
         if not _has_good_group_id(request):
-            turn.refuse(request, ErrorCode.INVALID_GROUP_ID)
+            step.refuse(request, ErrorCode.INVALID_GROUP_ID)
         elif self.status is _ACTIVE:
-            handle(turn, request)
+            handle(step, request)
         else:
-            self._refuse(turn, request, _REFUSALS[self.status])
+            self._refuse(step, request, _REFUSALS[self.status])
 
-    def _refuse(self, turn: Turn, request: Request, error: ErrorCode) -> None:
+    def _refuse(self, step: StepContext, request: ShardRequest, error: ErrorCode) -> None:
         """Older clients do not expect to hear that a partition is loading in answer to these two."""
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and isinstance(request, Heartbeat):
-            turn.reply(request.request, HeartbeatResponse(ErrorCode.NONE))
+            step.reply(request.request, HeartbeatResponse(ErrorCode.NONE))
         elif error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and isinstance(request, SyncGroup):
-            turn.refuse(request, ErrorCode.REBALANCE_IN_PROGRESS)
+            step.refuse(request, ErrorCode.REBALANCE_IN_PROGRESS)
         elif error is ErrorCode.NOT_COORDINATOR and isinstance(request, ListGroups):
-            turn.reply(request.request, ListResponse(ErrorCode.NONE))
+            step.reply(request.request, ListResponse(ErrorCode.NONE))
         else:
-            turn.refuse(request, error)
+            step.refuse(request, error)
 
-    def _other(self, turn: Turn, event: Event) -> None:
+    def _other(self, step: StepContext, event: Event) -> None:
         if isinstance(event, DurableWritten):  # not a pattern: of what is not a request nearly all are these
-            self._written(turn, event.token, event.base_offset)
+            self._written(step, event.token, event.base_offset)
             return
         match event:
             case WriteFailed(token, error):
-                self._failed(turn, token, error)
+                self._failed(step, token, error)
             case TimerFired():
-                self._timer(turn, event)
+                self._timer(step, event)
             case RebalanceAsked(group_id, reason) if group_id in self.groups:
-                rebalance.asked_for(turn, self.groups[group_id], reason)
+                rebalance.asked_for(step, self.groups[group_id], reason)
             case SessionEnded(group_id, member_id) if group_id in self.groups:
-                rebalance.end_session(turn, self.groups[group_id], member_id)
-            case TopicsDeleted() if self.status is Status.ACTIVE:
-                expiry.topics_deleted(turn, event)
-            case TxnMarker() if self.status is Status.ACTIVE:
+                rebalance.end_session(step, self.groups[group_id], member_id)
+            case TopicsDeleted() if self.status is ShardStatus.ACTIVE:
+                expiry.topics_deleted(step, event)
+            case TxnMarker() if self.status is ShardStatus.ACTIVE:
                 self.durable.end_transaction(event.producer_id, event.commit)
                 self._add_simple_groups()
             case BeginLoad(epoch) if epoch > self.epoch:
-                self._forget(turn)
-                self.epoch, self.status = epoch, Status.LOADING
-            case LoadRecords(epoch, records) if epoch == self.epoch and self.status is Status.LOADING:
-                self._load(turn, epoch, records)
-            case RestoreHistory(epoch) if epoch == self.epoch and self.status is Status.LOADING:
+                self._forget(step)
+                self.epoch, self.status = epoch, ShardStatus.LOADING
+            case LoadRecords(epoch, records) if epoch == self.epoch and self.status is ShardStatus.LOADING:
+                self._load(step, epoch, records)
+            case RestoreHistory(epoch) if epoch == self.epoch and self.status is ShardStatus.LOADING:
                 history = self.histories[event.group_id] = GroupHistory(self.settings.history_length)
                 history.restore(event.rebalances)
-            case EndLoad(epoch) if epoch == self.epoch and self.status is Status.LOADING:
-                self._loaded(turn)
+            case EndLoad(epoch) if epoch == self.epoch and self.status is ShardStatus.LOADING:
+                self._loaded(step)
             case Resign(epoch) if epoch is None or epoch > self.epoch:
-                self._forget(turn)
+                self._forget(step)
                 self.epoch = self.epoch if epoch is None else epoch
 
     # ---- writes
@@ -195,91 +197,91 @@ class Shard:
         write.replay(self.durable, base_offset, producer_id)
         return write
 
-    def _written(self, turn: Turn, token: int, base_offset: int) -> None:
+    def _written(self, step: StepContext, token: int, base_offset: int) -> None:
         write = self.take_written(token, base_offset)
         if write is not None:
-            write.release(turn, ErrorCode.NONE)
+            write.release(step, ErrorCode.NONE)
 
-    def _failed(self, turn: Turn, token: int, error: ErrorCode) -> None:
+    def _failed(self, step: StepContext, token: int, error: ErrorCode) -> None:
         found = self.writes.pop(token, None)
         if found is not None:
-            found[0].release(turn, answer_for_append_error(error))
+            found[0].release(step, answer_for_append_error(error))
 
     # ---- timers
 
-    def _timer(self, turn: Turn, event: TimerFired) -> None:
+    def _timer(self, step: StepContext, event: TimerFired) -> None:
         if event.kind is TimerKind.EXPIRE:
             if event.deadline_ms == self.expire_deadline_ms:
-                expiry.expire(turn)
+                expiry.expire(step)
             return
         group = self.groups.get(event.group_id)
         if group is None:
             return
         match event.kind:
             case TimerKind.SESSION:
-                rebalance.session_timer_fired(turn, group, event.member_id, event.deadline_ms)
+                rebalance.session_timer_fired(step, group, event.member_id, event.deadline_ms)
             case TimerKind.JOIN:
-                rebalance.join_timer_fired(turn, group, event.deadline_ms)
+                rebalance.join_timer_fired(step, group, event.deadline_ms)
             case TimerKind.SYNC:
-                rebalance.sync_timer_fired(turn, group, event.deadline_ms)
+                rebalance.sync_timer_fired(step, group, event.deadline_ms)
 
     # ---- load and resign
 
-    def _load(self, turn: Turn, epoch: int, records: Any) -> None:
+    def _load(self, step: StepContext, epoch: int, records: Any) -> None:
         apply = self.durable.apply
         try:
             for record in records:
                 apply(record)
         except BadRecord as error:
             where = f"__consumer_offsets-{self.partition} offset {record.offset}"
-            self._forget(turn)
-            turn.effects.append(LoadFailed(epoch, f"{where}: {error}"))
+            self._forget(step)
+            step.effects.append(LoadFailed(epoch, f"{where}: {error}"))
 
-    def _loaded(self, turn: Turn) -> None:
-        self.status = Status.ACTIVE
+    def _loaded(self, step: StepContext) -> None:
+        self.status = ShardStatus.ACTIVE
         self.groups = {g: from_record(g, record) for g, record in self.durable.groups.items()}
         self._add_simple_groups()
         self.histories = {g: history for g, history in self.histories.items() if g in self.groups}
         for group in self.groups.values():
             for member in group.members.values():
-                turn.renew(group, member)
+                step.renew(group, member)
             if group.members:
-                turn.history(group).loaded(sync.assignments_by_name(group))
+                step.history(group).loaded(sync.assignments_by_name(group))
             size, limit = len(group.members), self.settings.group_max_size
             if size > limit:
                 reason = f"loaded with {size} members, more than group.max.size {limit}"
-                rebalance.begin(turn, group, rebalance.Cause("", reason))
-        expiry.schedule(turn)
+                rebalance.begin(step, group, rebalance.Cause("", reason))
+        expiry.schedule(step)
 
     def _add_simple_groups(self) -> None:
         for group_id in self.durable.groups_with_offsets():
             if group_id not in self.groups:
                 self.groups[group_id] = Group(group_id)
 
-    def _forget(self, turn: Turn) -> None:
+    def _forget(self, step: StepContext) -> None:
         """Everyone who waits is told to look for the new coordinator."""
         for group in self.groups.values():
-            self._answer_parked(turn, group, ErrorCode.NOT_COORDINATOR)
-            if group.state is not State.DEAD:
-                group.move_to(State.DEAD, turn.now_ms)
+            self._answer_parked(step, group, ErrorCode.NOT_COORDINATOR)
+            if group.state is not GroupState.DEAD:
+                group.move_to(GroupState.DEAD, step.now_ms)
         for write, _ in self.writes.values():
             for request, _response in write.answers:
-                turn.reply(request.request, refusal(request, ErrorCode.NOT_COORDINATOR))
+                step.reply(request.request, refusal(request, ErrorCode.NOT_COORDINATOR))
         self.groups, self.writes, self.histories = {}, {}, {}
         self.durable = Durable()
         self.expire_deadline_ms = None
-        self.status = Status.NOT_LOADED
+        self.status = ShardStatus.NOT_LOADED
 
-    def _answer_parked(self, turn: Turn, group: Group, error: ErrorCode) -> None:
+    def _answer_parked(self, step: StepContext, group: Group, error: ErrorCode) -> None:
         for member in group.members.values():
-            turn.answer_join(group, member, JoinResponse(error, member.member_id))
-            turn.answer_sync(member, SyncResponse(error))
+            step.answer_join(group, member, JoinResponse(error, member.member_id))
+            step.answer_sync(member, SyncResponse(error))
 
     # ---- for the request files
 
-    def dissolve(self, turn: Turn, group: Group, error: ErrorCode) -> None:
+    def dissolve(self, step: StepContext, group: Group, error: ErrorCode) -> None:
         """A group that could not be written: it never existed."""
-        self._answer_parked(turn, group, error)
+        self._answer_parked(step, group, error)
         group.members.clear()
         del self.groups[group.group_id]
         self.histories.pop(group.group_id, None)
@@ -287,7 +289,7 @@ class Shard:
     def forget_if_unused(self, group: Group) -> None:
         """A simple group whose only commit failed or held nothing was never there."""
         if (
-            group.state is State.EMPTY
+            group.state is GroupState.EMPTY
             and not group.pending_commits
             and not group.pending_joins
             and not self.durable.knows(group.group_id)

@@ -16,7 +16,7 @@ from kohort.coordinator.effects import CommitResponse, Response
 from kohort.coordinator.events import GroupRequest, JoinGroup
 from kohort.coordinator.runtime import Runtime
 from kohort.sim.data import HOST, Data, port_of
-from kohort.sim.world import Node
+from kohort.sim.world import SimulatedNode
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import find_coordinator as find
@@ -97,7 +97,7 @@ class SimBroker:
 class Brokers:
     """The cluster. The coordinator's runtime lives on one of the brokers, and moves to another when that one dies."""
 
-    def __init__(self, node: Node, data: Data, random: Random, versions: dict[int, int]) -> None:
+    def __init__(self, node: SimulatedNode, data: Data, random: Random, versions: dict[int, int]) -> None:
         self.node, self.data, self.random = node, data, random
         self.versions = versions
         """The newest version of an API that these brokers have, where it is not the newest there is."""

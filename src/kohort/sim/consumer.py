@@ -17,12 +17,12 @@ from kohort.client.group.membership import CallbackKind, State
 from kohort.client.records import Records
 from kohort.client.types import TopicPartition
 from kohort.sim.brokers import Brokers
-from kohort.sim.driver import Driver, Program
-from kohort.sim.faults import Faults
+from kohort.sim.driver import Program, UserDriver
+from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken
 from kohort.sim.user import User
 from kohort.sim.witness import Owned, Witness
-from kohort.sim.world import Clock
+from kohort.sim.world import VirtualClock
 
 T = TypeVar("T")
 SLACK_MS = 1_500
@@ -31,7 +31,7 @@ MAX_POLL_INTERVAL_MS = 20_000
 
 
 @dataclass(slots=True)
-class Place:
+class ConsumerProfile:
     """What stays of a consumer when its process is replaced by another."""
 
     name: str
@@ -48,25 +48,25 @@ class Place:
 class SimConsumer:
     def __init__(
         self,
-        place: Place,
+        profile: ConsumerProfile,
         witness: Witness,
-        clock: Clock,
+        clock: VirtualClock,
         random: Random,
         brokers: Brokers,
-        faults: Callable[[], Faults],
+        faults: Callable[[], FaultRates],
         bad_callbacks: float,
     ) -> None:
-        self.place, self.witness, self.clock, self.random = place, witness, clock, random
+        self.profile, self.witness, self.clock, self.random = profile, witness, clock, random
         settings = {
             "bootstrap.servers": "sim:9000",
-            "group.id": place.group_id,
-            "client.id": place.name,
-            "group.instance.id": place.group_instance_id,
+            "group.id": profile.group_id,
+            "client.id": profile.name,
+            "group.instance.id": profile.group_instance_id,
             "session.timeout.ms": 6_000,
             "heartbeat.interval.ms": 2_000,
             "max.poll.interval.ms": MAX_POLL_INTERVAL_MS,
             "max.poll.records": random.choice((3, 20, 500)),
-            "enable.auto.commit": place.style == "auto",
+            "enable.auto.commit": profile.style == "auto",
             "auto.commit.interval.ms": random.choice((2_000, 20_000)),
             "auto.offset.reset": "earliest",
             "metadata.max.age.ms": 15_000,
@@ -75,13 +75,13 @@ class SimConsumer:
             "default.api.timeout.ms": 10_000,
         }
         config, _ = read_config(CONSUMER, settings, {})
-        self.driver = Driver(config, clock, random, brokers, faults, on_loop=place.on_loop)
+        self.driver = UserDriver(config, clock, random, brokers, faults, on_loop=profile.on_loop)
         engine = self.driver.engine
-        assignors = load_assignors(place.strategy)
+        assignors = load_assignors(profile.strategy)
         self.core = ConsumerCore(config, random.random, assignors, engine.out, engine.metadata)
         engine.add(self.core, *self.core.prefixes)
         self.calls = ConsumerCalls(self.core, lambda: clock.now_ms, Interceptors((self,)))
-        self.user = User(self, random, place.style, list(place.topics), bad_callbacks, place.is_slow)
+        self.user = User(self, random, profile.style, list(profile.topics), bad_callbacks, profile.is_slow)
         assert self.core.membership is not None
         self.membership = self.core.membership
         self.owned: dict[TopicPartition, Owned] = {}
@@ -106,8 +106,8 @@ class SimConsumer:
         self.driver.start(self.user.program())
 
     def __str__(self) -> str:
-        kind = self.place.style + ", slow" * self.user.is_slow + ", on a loop" * self.place.on_loop
-        return f"{self.place.name} of {self.place.group_id} ({kind}, {self.membership!r})"
+        kind = self.profile.style + ", slow" * self.user.is_slow + ", on a loop" * self.profile.on_loop
+        return f"{self.profile.name} of {self.profile.group_id} ({kind}, {self.membership!r})"
 
     def require(self, condition: bool, message: str) -> None:
         if not condition:
@@ -277,12 +277,12 @@ class SimConsumer:
         A consumer that commits by itself does so before it joins. With the cooperative protocol it goes on reading
         after that, here as in Kafka: what it reads then is read again by the next owner.
         """
-        if self.place.style == "auto":
+        if self.profile.style == "auto":
             eager = self.membership.protocol is RebalanceProtocol.EAGER
             clean = all(self.witness.committed(p) == at for p, at in positions.items())
             expected = eager or self.user.stopping
         else:
-            expected = self.place.style != "async"
+            expected = self.profile.style != "async"
         if clean:
             self.witness.handed_over(self, positions)
         elif expected and self.witness.is_settled(self.clock.now_ms):

@@ -10,15 +10,15 @@ from typing import Any
 from kohort.client.group.consumer_protocol import decode_subscription
 from kohort.client.types import TopicPartition
 from kohort.coordinator.classic.group import Group
-from kohort.coordinator.classic.state import State
+from kohort.coordinator.classic.state import GroupState
 from kohort.coordinator.events import LogRecord
 from kohort.coordinator.records import OffsetKey, decode_key, decode_offset
 from kohort.coordinator.settings import Settings
-from kohort.coordinator.shard import Status
+from kohort.coordinator.shard import ShardStatus
 from kohort.sim.brokers import Brokers
-from kohort.sim.consumer import MAX_POLL_INTERVAL_MS, Place, SimConsumer
+from kohort.sim.consumer import MAX_POLL_INTERVAL_MS, ConsumerProfile, SimConsumer
 from kohort.sim.data import Data
-from kohort.sim.faults import Faults
+from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken, check_shard, check_twin
 from kohort.sim.simulation import PARTITIONS, Report, Simulation
 from kohort.sim.user import STYLES
@@ -78,11 +78,11 @@ class ConsumerReport(Report):
 
 
 def run_consumers(
-    seed: int, members: int = 6, minutes: float = 3, faults: Faults | None = None
+    seed: int, members: int = 6, minutes: float = 3, faults: FaultRates | None = None
 ) -> ConsumerReport:
     """Raises Broken, with the seed in its message, as soon as an invariant does not hold."""
     started = time.process_time()
-    simulation = ConsumerSimulation(seed, members, minutes, faults or Faults())
+    simulation = ConsumerSimulation(seed, members, minutes, faults or FaultRates())
     try:
         simulation.run()
     except Broken as error:
@@ -96,7 +96,7 @@ def run_consumers(
 class ConsumerSimulation(Simulation):
     """The coordinator's own checks go on as in any simulation; those of the consumers come on top."""
 
-    def __init__(self, seed: int, members: int, minutes: float, faults: Faults) -> None:
+    def __init__(self, seed: int, members: int, minutes: float, faults: FaultRates) -> None:
         super().__init__(seed, 0, minutes, faults)
         self.report = self.consumer_report = ConsumerReport(seed, members, minutes)
         self.data = Data(self.clock, self.random, BROKERS)
@@ -121,7 +121,7 @@ class ConsumerSimulation(Simulation):
 
     def _group(self, group_id: str) -> Group | None:
         shard = self.node.runtime.shards[self.node.partition_of(group_id)]
-        return shard.groups.get(group_id) if self.node.up and shard.status is Status.ACTIVE else None
+        return shard.groups.get(group_id) if self.node.up and shard.status is ShardStatus.ACTIVE else None
 
     def again(self) -> str:
         return super().again().replace("kohort sim", "kohort sim --consumers")
@@ -135,30 +135,36 @@ class ConsumerSimulation(Simulation):
         topics = list(TOPICS) if self.random.random() < 0.7 else [self.random.choice(list(TOPICS))]
         is_slow, on_loop = self.random.random() < 0.3, self.random.random() < 0.3
         style = self.random.choice(STYLES)
-        place = Place(f"c{number}", group_id, instance, strategy, style, topics, is_slow, on_loop)
-        self.clock.after(self.random.randint(0, 3_000), lambda: self._come(place))
+        profile = ConsumerProfile(f"c{number}", group_id, instance, strategy, style, topics, is_slow, on_loop)
+        self.clock.after(self.random.randint(0, 3_000), lambda: self._come(profile))
 
     # ---- consumers that come and go
 
-    def _come(self, place: Place) -> None:
-        witness = self.witnesses[place.group_id]
+    def _come(self, profile: ConsumerProfile) -> None:
+        witness = self.witnesses[profile.group_id]
         bad_callbacks = 0.0 if self.is_calm else self.faults.stuck
         consumer = SimConsumer(
-            place, witness, self.clock, self.random, self.brokers, lambda: self.network.faults, bad_callbacks
+            profile,
+            witness,
+            self.clock,
+            self.random,
+            self.brokers,
+            lambda: self.network.faults,
+            bad_callbacks,
         )
         consumer.user.calm = self.is_calm
         witness.consumers = [other for other in witness.consumers if other.alive] + [consumer]
-        self.consumers = [other for other in self.consumers if other.place is not place] + [consumer]
+        self.consumers = [other for other in self.consumers if other.profile is not profile] + [consumer]
         consumer.start()
 
     def _again_later(self, consumer: SimConsumer) -> None:
-        """Another process takes its place, when this one has ended."""
+        """Another process takes its profile, when this one has ended."""
 
         def look() -> None:
             if consumer.alive:
                 self.clock.after(500, look)
             else:
-                self._come(consumer.place)
+                self._come(consumer.profile)
 
         self.clock.after(self.random.randint(100, 10_000), look)
 
@@ -175,8 +181,8 @@ class ConsumerSimulation(Simulation):
         for consumer in self.consumers:
             if consumer.user.refused:
                 consumer.user.refused = False
-                others = [o for o in self.consumers if o.place.group_id == consumer.place.group_id]
-                others = [other for other in others if other.place.strategy != consumer.place.strategy]
+                others = [o for o in self.consumers if o.profile.group_id == consumer.profile.group_id]
+                others = [other for other in others if other.profile.strategy != consumer.profile.strategy]
                 was_read = self.node.restarts + self.report.resignations > 0
                 consumer.require(was_read and bool(others), "the group refuses its assignors")
                 for other in others:
@@ -251,10 +257,10 @@ class ConsumerSimulation(Simulation):
                 user.nap_ms = MAX_POLL_INTERVAL_MS + self.random.randint(-2_000, 10_000)
             case 5:
                 user.nap_ms = self.random.randint(1_000, 12_000)
-            case 6 if consumer.place.group_instance_id is not None:
+            case 6 if consumer.profile.group_instance_id is not None:
                 # Two processes under one name: the older one is fenced.
                 user.stopping = True
-                self._come(consumer.place)
+                self._come(consumer.profile)
 
     def _crash_broker(self, broker_id: int) -> None:
         broker = self.brokers.brokers[broker_id]
@@ -289,15 +295,15 @@ class ConsumerSimulation(Simulation):
     def _calm_down(self) -> None:
         """No more faults, and users who behave: everybody is there and wants everything."""
         self.is_calm = True
-        self.disk.faults = self.network.faults = Faults.none()
+        self.disk.faults = self.network.faults = FaultRates.none()
         for partition, shard in enumerate(self.node.runtime.shards if self.node.up else []):
-            if shard.status is Status.NOT_LOADED:
+            if shard.status is ShardStatus.NOT_LOADED:
                 self.node.load(partition, 0)
         for witness in self.witnesses.values():
             witness.calm_since_ms = self.clock.now_ms + SETTLED_MS
         for consumer in self.consumers:
             consumer.user.calm = True
-            consumer.place.topics = list(TOPICS)
+            consumer.profile.topics = list(TOPICS)
             consumer.user.topics = list(TOPICS)
         for second in range(0, SETTLED_MS // 2, 1_000):
             self.clock.after(second, self._replace_fenced)
@@ -322,11 +328,11 @@ class ConsumerSimulation(Simulation):
         """One of each group wants a topic that nobody has asked for yet."""
         for witness in self.witnesses.values():
             last = [consumer for consumer in witness.consumers if consumer.alive][-1]
-            last.place.topics = last.user.topics = [*TOPICS, LATE_TOPIC]
+            last.profile.topics = last.user.topics = [*TOPICS, LATE_TOPIC]
 
     def _hurry(self) -> None:
         for consumer in self.consumers:
-            consumer.place.is_slow = consumer.user.is_slow = False
+            consumer.profile.is_slow = consumer.user.is_slow = False
 
     def _shake(self) -> None:
         """One of each group goes and comes back, another one wants a rebalance: nothing may be read twice."""
@@ -339,15 +345,15 @@ class ConsumerSimulation(Simulation):
             self.clock.after(CHECK_MS, partial(self._ending, first, self.clock.now_ms + 10_000))
 
     def _ending(self, gone: SimConsumer, deadline_ms: int) -> None:
-        """It closes, and is no member any more; another process takes its place."""
+        """It closes, and is no member any more; another process takes its profile."""
         if gone.alive:
             gone.require(self.clock.now_ms < deadline_ms, "did not end though it was closed")
             self.clock.after(CHECK_MS, partial(self._ending, gone, deadline_ms))
             return
-        group = self._group(gone.place.group_id)
-        stays = gone.place.group_instance_id is not None or group is None
+        group = self._group(gone.profile.group_id)
+        stays = gone.profile.group_instance_id is not None or group is None
         gone.require(stays or gone.last_member_id not in group.members, "was closed but did not leave")  # type: ignore[union-attr]
-        self.clock.after(5_000, lambda: self._come(gone.place))
+        self.clock.after(5_000, lambda: self._come(gone.profile))
 
     def _check_subscriptions(self, group_id: str, consumers: list[SimConsumer]) -> None:
         """What a member wants is what the group knows of it."""
@@ -391,7 +397,7 @@ class ConsumerSimulation(Simulation):
             raise Broken(f"never answered: {never}")
 
     def _check_group_calm(self, group_id: str, witness: Witness) -> None:
-        consumers = [consumer for consumer in self.consumers if consumer.place.group_id == group_id]
+        consumers = [consumer for consumer in self.consumers if consumer.profile.group_id == group_id]
         for consumer in consumers:
             consumer.require(consumer.alive, "is gone after the calm")
             consumer.require(consumer.membership.is_stable, "is not stable after the calm")
@@ -399,7 +405,7 @@ class ConsumerSimulation(Simulation):
         group = self._group(group_id)
         assert group is not None
         there, want = set(group.members), {consumer.membership.member_id for consumer in consumers}
-        if group.state is not State.STABLE or there != want:
+        if group.state is not GroupState.STABLE or there != want:
             raise Broken(f"{group_id} is {group.state.value} with {sorted(there)}, alive are {sorted(want)}")
         for partition in self.data.all_partitions():
             where = TopicPartition(partition.topic, partition.index)
@@ -414,5 +420,5 @@ class ConsumerSimulation(Simulation):
         at = owner.core.subscription.partitions[where].position
         owner.require(at is not None and at.offset == end, f"{where} is at {at}, its end is {end}")
         committed = witness.commits.get(where, [0])[-1]
-        if owner.place.style != "revoke":
+        if owner.profile.style != "revoke":
             owner.require(committed == end, f"{where}: {committed} is committed, its end is {end}")

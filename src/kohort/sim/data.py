@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from kohort.broker.apis.fetch_sessions import FetchSessions, Plan, Wanted
-from kohort.sim.world import Clock
+from kohort.sim.world import VirtualClock
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import fetch as fetching
 from kohort.wire.messages import list_offsets as listing
@@ -97,7 +97,7 @@ class SimTopic:
 class Data:
     """All topics of the cluster. What is acknowledged is replicated: a broker that dies takes no record with it."""
 
-    def __init__(self, clock: Clock, random: Random, broker_ids: list[int]) -> None:
+    def __init__(self, clock: VirtualClock, random: Random, broker_ids: list[int]) -> None:
         self.clock, self.random, self.broker_ids = clock, random, broker_ids
         self.topics: dict[str, SimTopic] = {}
         self.topics_by_id: dict[bytes, SimTopic] = {}

@@ -20,10 +20,10 @@ from kohort.client.io.engine import FAR_MS, SHORTEST_NAP_MS, Pump
 from kohort.client.io.network import Network
 from kohort.client.io.reactor import Reactor
 from kohort.sim.brokers import Brokers
-from kohort.sim.faults import Faults
+from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken
 from kohort.sim.links import Links
-from kohort.sim.world import Clock
+from kohort.sim.world import VirtualClock
 
 T = TypeVar("T")
 MOST_STEPS = 500
@@ -44,7 +44,7 @@ Program = Generator[Until | Look | Call | Work, Any, T]
 class _Time:
     """All that is used of a reactor here."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
 
     def now_ms(self) -> int:
@@ -57,10 +57,10 @@ class SimEngine(Pump):
     def __init__(
         self,
         config: ConsumerConfig,
-        clock: Clock,
+        clock: VirtualClock,
         random: Random,
         brokers: Brokers,
-        faults: Callable[[], Faults],
+        faults: Callable[[], FaultRates],
         wake: Callable[[Lane], None],
     ) -> None:
         super().__init__(config, cast(Reactor, _Time(clock)), security=None, jitter=random.random)
@@ -68,16 +68,16 @@ class SimEngine(Pump):
         self.network = cast(Network, self.links)
 
 
-class Driver:
+class UserDriver:
     """One process with one consumer: a stack of generators, and what the topmost waits for."""
 
     def __init__(
         self,
         config: ConsumerConfig,
-        clock: Clock,
+        clock: VirtualClock,
         random: Random,
         brokers: Brokers,
-        faults: Callable[[], Faults],
+        faults: Callable[[], FaultRates],
         *,
         on_loop: bool = False,
     ) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 
 @dataclass(frozen=True, slots=True)
-class Faults:
+class FaultRates:
     """Probabilities per message, per write or per member and second, all between 0 and 1."""
 
     lost: float = 0.01
@@ -28,11 +28,11 @@ class Faults:
     """Of new members: sends heartbeats, but does not sync, or does not rejoin."""
 
     @classmethod
-    def none(cls) -> Faults:
+    def none(cls) -> FaultRates:
         return cls(**dict.fromkeys((f.name for f in fields(cls)), 0.0))
 
     @classmethod
-    def named(cls, text: str) -> Faults:
+    def named(cls, text: str) -> FaultRates:
         """`all`, `none`, or names with or without a rate: `lost,crash=0.01`."""
         if text == "all":
             return cls()

@@ -15,8 +15,8 @@ from typing import Any
 from kohort.client.core.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Send
 from kohort.client.core.metadata import Metadata
 from kohort.sim.brokers import Brokers
-from kohort.sim.faults import Faults
-from kohort.sim.world import Clock
+from kohort.sim.faults import FaultRates
+from kohort.sim.world import VirtualClock
 from kohort.wire.compiler.compile import codec
 
 FIRST_BACKOFF_MS, LONGEST_BACKOFF_MS = 50, 1_000
@@ -57,10 +57,10 @@ class Links:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: VirtualClock,
         random: Random,
         brokers: Brokers,
-        faults: Callable[[], Faults],
+        faults: Callable[[], FaultRates],
         metadata: Metadata,
         client_id: str,
         wake: Callable[[Lane], None],

@@ -26,9 +26,9 @@ from kohort.coordinator.events import (
     SyncGroup,
     Token,
 )
-from kohort.sim.faults import Faults
+from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import require
-from kohort.sim.world import Clock, Network
+from kohort.sim.world import SimulatedNetwork, VirtualClock
 from kohort.wire.errors import ErrorCode
 
 E = ErrorCode
@@ -61,11 +61,11 @@ class SimMember:
     name: str
     group_id: str
     group_instance_id: str | None
-    clock: Clock
+    clock: VirtualClock
     random: Random
-    network: Network
+    network: SimulatedNetwork
     ledger: Ledger
-    faults: Faults
+    faults: FaultRates
     session_timeout_ms: int
     rebalance_timeout_ms: int
     stuck: str = ""

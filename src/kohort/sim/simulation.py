@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from kohort.coordinator.classic.group import Group
-from kohort.coordinator.classic.state import State
+from kohort.coordinator.classic.state import GroupState
 from kohort.coordinator.effects import (
     CommitResponse,
     FetchResponse,
@@ -42,11 +42,11 @@ from kohort.coordinator.records import (
 )
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
-from kohort.coordinator.shard import Shard, Status
-from kohort.sim.faults import Faults
+from kohort.coordinator.shard import Shard, ShardStatus
+from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken, check_group, check_shard, check_twin
 from kohort.sim.member import Ledger, SimMember
-from kohort.sim.world import Clock, Disk, Network, Node, Observer
+from kohort.sim.world import Disk, Observer, SimulatedNetwork, SimulatedNode, VirtualClock
 from kohort.wire.errors import ErrorCode
 
 PARTITIONS = 4
@@ -81,10 +81,10 @@ class Report:
         )
 
 
-def run(seed: int, members: int = 12, minutes: float = 10, faults: Faults | None = None) -> Report:
+def run(seed: int, members: int = 12, minutes: float = 10, faults: FaultRates | None = None) -> Report:
     """Raises Broken, with the seed in its message, as soon as an invariant does not hold."""
     started = time.process_time()
-    simulation = Simulation(seed, members, minutes, faults or Faults())
+    simulation = Simulation(seed, members, minutes, faults or FaultRates())
     try:
         simulation.run()
     except Broken as error:
@@ -96,19 +96,19 @@ def run(seed: int, members: int = 12, minutes: float = 10, faults: Faults | None
 
 
 class Simulation:
-    def __init__(self, seed: int, members: int, minutes: float, faults: Faults) -> None:
+    def __init__(self, seed: int, members: int, minutes: float, faults: FaultRates) -> None:
         self.random = Random(seed)
         self.faults = faults
         self.minutes = minutes
         self.report = Report(seed, members, minutes)
         self.loaded_ms = [0] * PARTITIONS  # when each was last loaded
-        self.clock = Clock()
+        self.clock = VirtualClock()
         self.disk = Disk(self.clock, self.random, PARTITIONS)
         self.disk.on_written = self._written
         settings = self._settings(members)
         observer = Observer(self._before, self._after, self._replied, self._history)
-        self.node = Node(self.clock, self.random, settings, self.disk, observer)
-        self.network = Network(self.clock, self.random, self.node)
+        self.node = SimulatedNode(self.clock, self.random, settings, self.disk, observer)
+        self.network = SimulatedNetwork(self.clock, self.random, self.node)
         self.ledger = Ledger()
         groups = max(1, members // 5)
         self.members = [self._member(number, groups) for number in range(members)]
@@ -117,7 +117,7 @@ class Simulation:
         self.commits_in_log: set[tuple[OffsetKey, int]] = set()
         self.last_record: dict[str, GroupMetadata] = {}
         self._asked: GroupRequest | None = None
-        self._group_before: tuple[Group | None, int, State | None, frozenset[str]] = (
+        self._group_before: tuple[Group | None, int, GroupState | None, frozenset[str]] = (
             None, -1, None, frozenset(),
         )  # fmt: skip
 
@@ -139,7 +139,7 @@ class Simulation:
 
     def again(self) -> str:
         """How to get the same run once more."""
-        report, rates = self.report, ",".join(f"{n}={getattr(self.faults, n)}" for n in Faults.__slots__)
+        report, rates = self.report, ",".join(f"{n}={getattr(self.faults, n)}" for n in FaultRates.__slots__)
         return (
             f"  at {self.clock.now_ms} ms; the same again: kohort sim --seed {report.seed} "
             f"--members {report.members} --minutes {report.minutes} --faults {rates}"
@@ -226,11 +226,11 @@ class Simulation:
 
     def _calm_down(self) -> None:
         """No more faults; those who hang or are dead stay so, the coordinator must cope with that."""
-        self.disk.faults = self.network.faults = Faults.none()
+        self.disk.faults = self.network.faults = FaultRates.none()
         if not self.node.up:
             self.clock.after(5_000, lambda: None if self.node.up else self.node.start())
         for partition, shard in enumerate(self.node.runtime.shards if self.node.up else []):
-            if shard.status is Status.NOT_LOADED:
+            if shard.status is ShardStatus.NOT_LOADED:
                 self.node.load(partition, 0)
         for member in self.members:
             member.silent_until_ms = 0
@@ -266,7 +266,7 @@ class Simulation:
                 self._check_accepted(event, shard)
         else:
             check_shard(shard)
-        if self.report.steps % TWIN_EVERY == 0 and shard.status is Status.ACTIVE:
+        if self.report.steps % TWIN_EVERY == 0 and shard.status is ShardStatus.ACTIVE:
             check_twin(shard, self.twins[partition])
 
     def _check_generation(self, event: Event, group: Group) -> None:
@@ -276,7 +276,7 @@ class Simulation:
         if group.generation_id < generation:
             raise Broken(f"{group.group_id}: generation went back from {generation}")
         by_timer = isinstance(event, TimerFired) and event.kind is TimerKind.JOIN
-        began = group.generation_id > generation and state is not State.EMPTY and bool(group.members)
+        began = group.generation_id > generation and state is not GroupState.EMPTY and bool(group.members)
         if began and not by_timer and group.pending_joins:
             raise Broken(
                 f"{group.group_id}: generation {group.generation_id} began though "
@@ -286,7 +286,7 @@ class Simulation:
     def _check_accepted(self, event: SyncGroup | Heartbeat | OffsetCommit, shard: Shard) -> None:
         """What was not refused was of the current generation and of a member."""
         _, generation, _, members = self._group_before
-        if shard.status is not Status.ACTIVE or (
+        if shard.status is not ShardStatus.ACTIVE or (
             event.request not in self.node.open and self._asked is not event
         ):
             return
@@ -321,7 +321,7 @@ class Simulation:
     def _refusal_may_hide_a_stranger(self, request: GroupRequest, error: ErrorCode) -> bool:
         """While a partition loads nobody is known, so nobody is checked."""
         partition = self.node.partition_of(request.group_id or "")
-        return self._shard(partition).status is not Status.ACTIVE
+        return self._shard(partition).status is not ShardStatus.ACTIVE
 
     def _check_fetched(self, group_id: str, topics: tuple[tuple[str, tuple[object, ...]], ...]) -> None:
         fetched = {
@@ -402,7 +402,7 @@ class Simulation:
             check_shard(shard)
             check_twin(shard, self.twins[partition])
             for group in shard.groups.values():
-                if group.state not in (State.STABLE, State.EMPTY):
+                if group.state not in (GroupState.STABLE, GroupState.EMPTY):
                     raise Broken(f"{group.group_id} is {group.state.value} after the calm")
                 there, want = set(group.members), expected.get(group.group_id, set())
                 if there != want and self.node.settings.group_max_size >= 1_000:

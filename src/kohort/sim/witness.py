@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kohort.client.group.consumer_protocol import decode_assignment
 from kohort.client.types import TopicPartition
 from kohort.coordinator.classic.group import Group
-from kohort.coordinator.classic.state import State
+from kohort.coordinator.classic.state import GroupState
 from kohort.sim.invariants import Broken
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ class Witness:
         for partition, offset in positions.items():
             self.check_in_log(consumer, partition, offset)
             if self._commits(partition)[-1] == offset:
-                self.handovers[partition] = (consumer.place.name, offset)
+                self.handovers[partition] = (consumer.profile.name, offset)
 
     def check_sole_owner(self, consumer: SimConsumer, partition: TopicPartition) -> None:
         """But for a static member that another process replaces: it keeps its generation until it hears of it."""
         for other in self.consumers:
             if (
-                other.place is not consumer.place
+                other.profile is not consumer.profile
                 and other.alive
                 and other.generation_id == consumer.generation_id
                 and other.membership.generation_id == consumer.membership.generation_id
@@ -125,7 +125,7 @@ class Witness:
     def check_given(self, consumer: SimConsumer) -> None:
         """What a member believes to own is what its coordinator gave to it."""
         group, member_id = self.group(), consumer.membership.member_id
-        if group is None or group.state is not State.STABLE or member_id not in group.members:
+        if group is None or group.state is not GroupState.STABLE or member_id not in group.members:
             return
         if group.generation_id == consumer.membership.generation_id:
             given = set(decode_assignment(group.members[member_id].assignment).partitions)

@@ -21,14 +21,14 @@ from kohort.coordinator.events import (
 )
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
-from kohort.sim.faults import Faults
+from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken
 from kohort.wire.errors import ErrorCode
 
 FAILURES = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
 
 
-class Clock:
+class VirtualClock:
     """Things to do, in the order of their times."""
 
     def __init__(self) -> None:
@@ -57,10 +57,10 @@ class _Writing:
 class Disk:
     """One log per partition. What a crash leaves of the writes under way is a matter of luck, but never a hole."""
 
-    def __init__(self, clock: Clock, random: Random, partitions: int) -> None:
+    def __init__(self, clock: VirtualClock, random: Random, partitions: int) -> None:
         self.clock = clock
         self.random = random
-        self.faults = Faults.none()
+        self.faults = FaultRates.none()
         self.logs: list[list[LogRecord]] = [[] for _ in range(partitions)]
         self.on_written: Callable[[int, LogRecord], None] = lambda partition, record: None
         self._under_way: list[deque[_Writing]] = [deque() for _ in range(partitions)]
@@ -135,10 +135,10 @@ Answered = Callable[[Response | None], None]
 
 
 @dataclass(slots=True)
-class Node:
+class SimulatedNode:
     """A broker that can die, start again from its log, and lose and regain partitions."""
 
-    clock: Clock
+    clock: VirtualClock
     random: Random
     settings: Settings
     disk: Disk
@@ -241,14 +241,14 @@ class Node:
             self.wake()
 
 
-class Network:
+class SimulatedNetwork:
     """Carries requests there and answers back, or does not."""
 
-    def __init__(self, clock: Clock, random: Random, node: Node) -> None:
+    def __init__(self, clock: VirtualClock, random: Random, node: SimulatedNode) -> None:
         self.clock = clock
         self.random = random
         self.node = node
-        self.faults = Faults.none()
+        self.faults = FaultRates.none()
         self.messages = 0
 
     def send(self, make: Callable[[Token], GroupRequest], answered: Answered) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from kohort.broker.broker import Broker
 from kohort.client.types import TopicPartition
 from kohort.coordinator.classic import group as core
-from kohort.coordinator.classic.state import State
+from kohort.coordinator.classic.state import GroupState
 from kohort.coordinator.events import RebalanceAsked, SessionEnded
 from kohort.coordinator.history import Rebalance
 from kohort.coordinator.settings import partition_for
@@ -46,7 +46,7 @@ class Group:
     @property
     def state(self) -> str:
         """Empty, PreparingRebalance, CompletingRebalance, Stable or Dead, as Kafka's tools print it."""
-        return self._ask(lambda group: group.state.value, State.DEAD.value)
+        return self._ask(lambda group: group.state.value, GroupState.DEAD.value)
 
     @property
     def members(self) -> list[Member]:
@@ -115,7 +115,7 @@ class Group:
     def _is_stable(self, members: int | None) -> bool:
         def stable(group: core.Group) -> bool:
             enough = bool(group.members) if members is None else len(group.members) == members
-            return group.state is State.STABLE and enough and not group.pending_syncs
+            return group.state is GroupState.STABLE and enough and not group.pending_syncs
 
         return self._ask(stable, False)
 
@@ -137,7 +137,7 @@ class Group:
         return self._kafka.on_broker(answer)
 
 
-_AT_REST = (State.EMPTY, State.DEAD)
+_AT_REST = (GroupState.EMPTY, GroupState.DEAD)
 
 
 def shard_of(broker: Broker, group_id: str) -> Shard | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kohort.coordinator.classic.state import EMPTY, TRANSITIONS, State
+from kohort.coordinator.classic.state import EMPTY, TRANSITIONS, GroupState
 from kohort.coordinator.classic.subscription import CONSUMER, subscribed_topics
 from kohort.coordinator.effects import JoinedMember
 from kohort.coordinator.events import Token
@@ -16,7 +16,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 @dataclass(slots=True)
-class Session:
+class MemberSession:
     """When someone is given up. A heartbeat moves `deadline_ms` only; the timer on its way sees that."""
 
     deadline_ms: int = 0
@@ -47,7 +47,7 @@ class Member:
     """Has not been through a join yet."""
     awaiting_join: Token | None = None
     awaiting_sync: Token | None = None
-    session: Session = field(default_factory=Session)
+    session: MemberSession = field(default_factory=MemberSession)
 
     @property
     def is_static(self) -> bool:
@@ -67,8 +67,8 @@ class Member:
 @dataclass(slots=True)
 class Group:
     group_id: str
-    state: State = State.EMPTY
-    previous_state: State = State.DEAD
+    state: GroupState = GroupState.EMPTY
+    previous_state: GroupState = GroupState.DEAD
     state_timestamp_ms: int = -1
     generation_id: int = 0
     protocol_type: str | None = None
@@ -77,7 +77,7 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     """group.instance.id -> member id"""
-    pending_joins: dict[str, Session] = field(default_factory=dict)
+    pending_joins: dict[str, MemberSession] = field(default_factory=dict)
     """Ids given out with MEMBER_ID_REQUIRED that have not come back; they hold up a running join."""
     pending_syncs: set[str] = field(default_factory=set)
     pending_commits: list[tuple[TopicPartition, ...]] = field(default_factory=list)
@@ -175,7 +175,7 @@ class Group:
 
     # ---- changes
 
-    def move_to(self, state: State, now_ms: int) -> None:
+    def move_to(self, state: GroupState, now_ms: int) -> None:
         assert (self.state, state) in TRANSITIONS, f"{self.group_id}: {self.state} to {state}"
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = now_ms
@@ -185,10 +185,10 @@ class Group:
         self.pending_syncs.clear()
         if self.members:
             self.protocol_name = self.select_protocol()
-            self.move_to(State.COMPLETING_REBALANCE, now_ms)
+            self.move_to(GroupState.COMPLETING_REBALANCE, now_ms)
         else:
             self.protocol_name = None
-            self.move_to(State.EMPTY, now_ms)
+            self.move_to(GroupState.EMPTY, now_ms)
         self.topics = self.known_topics()
 
     def known_topics(self) -> frozenset[str] | None:
@@ -242,7 +242,7 @@ class Group:
             self.leader_id = new_id
         self.pending_syncs.discard(member.member_id)
         member.member_id = new_id
-        member.session = Session()
+        member.session = MemberSession()
         self.members[new_id] = member
         self.static_members[member.group_instance_id] = new_id
 
@@ -270,7 +270,7 @@ def from_record(group_id: str, record: GroupMetadata) -> Group:
     """A group as it was when its record was written: Stable with members, else Empty."""
     group = Group(
         group_id,
-        state=State.STABLE if record.members else State.EMPTY,
+        state=GroupState.STABLE if record.members else GroupState.EMPTY,
         state_timestamp_ms=record.state_timestamp_ms,
         generation_id=record.generation_id,
         protocol_type=record.protocol_type or None,

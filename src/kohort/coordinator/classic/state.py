@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kohort.wire.errors import ErrorCode
 
 
-class State(Enum):
+class GroupState(Enum):
     """Named as DescribeGroups prints them."""
 
     EMPTY = "Empty"
@@ -22,7 +22,7 @@ class State(Enum):
     DEAD = "Dead"
 
 
-class Sync(Enum):
+class SyncAnswer(Enum):
     """What SyncGroup does where it is not simply an error."""
 
     PARK = "park it; the leader's starts the write"
@@ -30,9 +30,9 @@ class Sync(Enum):
 
 
 # For code that every request runs: to look up a member of an Enum takes as long as a call.
-EMPTY, PREPARING, COMPLETING, STABLE, DEAD = State
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
-TRANSITIONS: Final[dict[tuple[State, State], str]] = {
+TRANSITIONS: Final[dict[tuple[GroupState, GroupState], str]] = {
     (EMPTY, PREPARING): "a member joins",
     (PREPARING, COMPLETING): "all members joined and no id is pending, or the join timer fired",
     (PREPARING, EMPTY): "no member is left",
@@ -47,25 +47,27 @@ TRANSITIONS: Final[dict[tuple[State, State], str]] = {
 }
 
 
-class Answer(NamedTuple):
+class StateAnswers(NamedTuple):
     """What a state answers to a member that passed the guards."""
 
-    sync: ErrorCode | Sync
+    sync: ErrorCode | SyncAnswer
     heartbeat: ErrorCode
     commit: ErrorCode
 
 
 _E = ErrorCode
-ANSWERS: Final[dict[State, Answer]] = {
+ANSWERS: Final[dict[GroupState, StateAnswers]] = {
     #       state           SyncGroup                      Heartbeat                      OffsetCommit
-    EMPTY: Answer(_E.UNKNOWN_MEMBER_ID, _E.UNKNOWN_MEMBER_ID, _E.NONE),
-    PREPARING: Answer(_E.REBALANCE_IN_PROGRESS, _E.REBALANCE_IN_PROGRESS, _E.NONE),
-    COMPLETING: Answer(Sync.PARK, _E.NONE, _E.REBALANCE_IN_PROGRESS),
-    STABLE: Answer(Sync.GIVE, _E.NONE, _E.NONE),
-    DEAD: Answer(_E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE),
+    EMPTY: StateAnswers(_E.UNKNOWN_MEMBER_ID, _E.UNKNOWN_MEMBER_ID, _E.NONE),
+    PREPARING: StateAnswers(_E.REBALANCE_IN_PROGRESS, _E.REBALANCE_IN_PROGRESS, _E.NONE),
+    COMPLETING: StateAnswers(SyncAnswer.PARK, _E.NONE, _E.REBALANCE_IN_PROGRESS),
+    STABLE: StateAnswers(SyncAnswer.GIVE, _E.NONE, _E.NONE),
+    DEAD: StateAnswers(
+        _E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE
+    ),
 }
 
-CAN_REBALANCE: Final = frozenset(a for a, b in TRANSITIONS if b is State.PREPARING_REBALANCE)
+CAN_REBALANCE: Final = frozenset(a for a, b in TRANSITIONS if b is GroupState.PREPARING_REBALANCE)
 
 # How a failed append of groups or offsets is answered, as Kafka 4.3.1 does; other errors go out as they are.
 APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {

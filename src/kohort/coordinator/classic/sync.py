@@ -6,35 +6,35 @@ from dataclasses import dataclass
 
 from kohort.coordinator.classic.group import Group, Member
 from kohort.coordinator.classic.rebalance import Cause, begin, give_up_assignment
-from kohort.coordinator.classic.state import ANSWERS, DEAD, EMPTY, State, Sync
+from kohort.coordinator.classic.state import ANSWERS, DEAD, EMPTY, GroupState, SyncAnswer
 from kohort.coordinator.effects import SyncResponse
 from kohort.coordinator.events import SyncGroup
 from kohort.coordinator.records import GroupMetadata, group_record
 from kohort.coordinator.replay import Durable
-from kohort.coordinator.turn import Turn, Write
+from kohort.coordinator.step_context import StepContext, Write
 from kohort.wire.errors import ErrorCode
 
 NONE = ErrorCode.NONE
 
 
-def sync_group(turn: Turn, request: SyncGroup) -> None:
-    group = turn.shard.groups.get(request.group_id or "")
+def sync_group(step: StepContext, request: SyncGroup) -> None:
+    group = step.shard.groups.get(request.group_id or "")
     if group is None or group.state is EMPTY:
-        turn.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
+        step.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
         return
     error = _check(group, request)
     if error:
-        turn.refuse(request, error)
+        step.refuse(request, error)
         return
     match ANSWERS[group.state].sync:
-        case Sync.PARK:
-            _park(turn, group, request)
-        case Sync.GIVE:
+        case SyncAnswer.PARK:
+            _park(step, group, request)
+        case SyncAnswer.GIVE:
             member = group.members[request.member_id]
-            _has_synced(turn, group, member)
-            turn.reply(request.request, _assignment(group, member))
+            _has_synced(step, group, member)
+            step.reply(request.request, _assignment(group, member))
         case error_code:
-            turn.refuse(request, error_code)
+            step.refuse(request, error_code)
 
 
 def _check(group: Group, request: SyncGroup) -> ErrorCode:
@@ -56,12 +56,12 @@ def _differs(theirs: str | None, ours: str | None) -> bool:
     return theirs is not None and ours is not None and theirs != ours
 
 
-def _park(turn: Turn, group: Group, request: SyncGroup) -> None:
+def _park(step: StepContext, group: Group, request: SyncGroup) -> None:
     member = group.members[request.member_id]
     if member.awaiting_sync is not None:
-        turn.answer_sync(member, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
+        step.answer_sync(member, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
     member.awaiting_sync = request.request
-    _has_synced(turn, group, member)
+    _has_synced(step, group, member)
     # A leader that asks again while its assignment is on the way must not write another one:
     # the log would then hold what nobody was told.
     if request.member_id == group.leader_id and not group.assignment_in_flight:
@@ -70,13 +70,13 @@ def _park(turn: Turn, group: Group, request: SyncGroup) -> None:
         assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
         written = group.as_record(assignments)
         record = group_record(group.group_id, written)
-        turn.append(Assignment((record,), [], group, written, member.member_id, assignments))
+        step.append(AssignmentWrite((record,), [], group, written, member.member_id, assignments))
 
 
-def _has_synced(turn: Turn, group: Group, member: Member) -> None:
+def _has_synced(step: StepContext, group: Group, member: Member) -> None:
     if member.member_id in group.pending_syncs:
         group.pending_syncs.discard(member.member_id)
-        turn.history(group).synced(member.member_id)
+        step.history(group).synced(member.member_id)
         if not group.pending_syncs:
             group.sync_deadline_ms = None
 
@@ -86,7 +86,7 @@ def _assignment(group: Group, member: Member) -> SyncResponse:
 
 
 @dataclass(slots=True)
-class Assignment(Write):
+class AssignmentWrite(Write):
     """What the leader gave everyone. Ignored if the group moved on while it was written."""
 
     group: Group
@@ -101,23 +101,26 @@ class Assignment(Write):
         else:
             durable.apply_group(self.group.group_id, self.written)
 
-    def settled(self, turn: Turn, error: ErrorCode) -> None:
+    def settled(self, step: StepContext, error: ErrorCode) -> None:
         group = self.group
-        if group.state is not State.COMPLETING_REBALANCE or group.generation_id != self.written.generation_id:
+        if (
+            group.state is not GroupState.COMPLETING_REBALANCE
+            or group.generation_id != self.written.generation_id
+        ):
             return
         group.assignment_in_flight = False
         if error:
-            give_up_assignment(turn, group, error)
-            begin(turn, group, Cause(self.leader_id, f"the assignment could not be written: {error.name}"))
+            give_up_assignment(step, group, error)
+            begin(step, group, Cause(self.leader_id, f"the assignment could not be written: {error.name}"))
             return
         for member in group.members.values():
             member.assignment = self.assignments.get(member.member_id, b"")
             if member.awaiting_sync is not None:
-                turn.answer_sync(member, _assignment(group, member))
-                turn.renew(group, member)
-        group.move_to(State.STABLE, turn.now_ms)
-        turn.history(group).stable(turn.now_ms, assignments_by_name(group))
-        turn.tell(group)
+                step.answer_sync(member, _assignment(group, member))
+                step.renew(group, member)
+        group.move_to(GroupState.STABLE, step.now_ms)
+        step.history(group).stable(step.now_ms, assignments_by_name(group))
+        step.tell(group)
 
 
 def assignments_by_name(group: Group) -> dict[str, bytes]:
