@@ -283,7 +283,7 @@ class Side:
         self, layout: CommitLayout, offsets: tuple[int, ...], who: tuple[int, str, str | None]
     ) -> None:
         if self.way == "at once" and not self.slow:
-            response = self.runtime.commit(layout, offsets, *who, self.now_ms, self.write)
+            response = self.runtime.commit_at_once(layout, offsets, *who, self.now_ms, self.write)
             if response is not None:
                 self.short_cuts += 1
                 self.answers.append(response)

@@ -232,16 +232,16 @@ def test_the_runtime_answers_a_heartbeat_at_once_while_it_has_the_partition() ->
         Settings(group_initial_rebalance_delay_ms=0), ImmediateLog(), lambda request, response: None
     )
     partition = partition_for("g", 50)
-    assert runtime.heartbeat("g", "c-uuid", 1, 0) is None
+    assert runtime.heartbeat_in_time("g", "c-uuid", 1, 0) is None
     runtime.handle(partition, ev.BeginLoad(0), 0)
-    assert runtime.heartbeat("g", "c-uuid", 1, 0) is None
+    assert runtime.heartbeat_in_time("g", "c-uuid", 1, 0) is None
     runtime.handle(partition, ev.EndLoad(0), 0)
     runtime.submit(join(requires_member_id=False), 0)
-    assert runtime.heartbeat("g", "c-uuid", 1, 5_000) is ErrorCode.NONE
-    assert runtime.heartbeat("g", "c-uuid", 2, 5_000) is None, "the full way refuses it"
+    assert runtime.heartbeat_in_time("g", "c-uuid", 1, 5_000) is ErrorCode.NONE
+    assert runtime.heartbeat_in_time("g", "c-uuid", 2, 5_000) is None, "the full way refuses it"
     runtime.fire_due(14_999)
     assert "c-uuid" in runtime.shards[partition].groups["g"].members
     runtime.fire_due(15_000)
     assert "c-uuid" not in runtime.shards[partition].groups["g"].members
     runtime.handle(partition, ev.Resign(1), 15_000)
-    assert runtime.heartbeat("g", "c-uuid", 1, 15_000) is None
+    assert runtime.heartbeat_in_time("g", "c-uuid", 1, 15_000) is None

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kohort.coordinator.classic.group import Group
-from kohort.coordinator.classic.state import ANSWERS, GroupState
+from kohort.coordinator.classic.state import ANSWERS, EMPTY, PREPARING, STABLE, GroupState
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
 from kohort.coordinator.effects import (
+    Append,
     CommitResponse,
     FetchedOffset,
     FetchResponse,
@@ -30,7 +31,7 @@ _tuple = tuple.__new__  # a NamedTuple without its Python-level constructor: the
 INT64_MAX = 2**63 - 1
 
 
-def place_in_time(
+def commit_in_time(
     shard: Shard,
     layout: CommitLayout,
     generation_id: int,
@@ -38,29 +39,29 @@ def place_in_time(
     group_instance_id: str | None,
     now_ms: int,
 ) -> MergedCommit | None:
-    """Where to put a commit as nearly all are: in the layout of the one before, by who may commit, with no timer
+    """Whether a commit may take a short way: returns the merged commit that it replaces, else None.
 
-    to be set; else None. Consumers send these all day long, so they are spared an event and its effects (see
-    `Runtime.commit` and `commit_when_durable`). The member was heard of, if this is not None.
+    It may if it is in the layout of the commit before, its sender may commit, and no timer has to be set. If so, the
+    member counts as heard of. The short ways are `Shard.commit_at_once` and `Shard.begin_commit`.
     """
     group = shard.groups.get(layout.group_id)
     if group is None:
         return None
-    # If there is one, metadata is good, and there is a group in the log.
-    place = shard.durable.place_of(layout)
+    # If there is one, its metadata was accepted, and the group is in the log.
+    merged = shard.durable.merged_commit(layout)
     state = group.state
     if generation_id < 0:
-        return place if state is GroupState.EMPTY else None
+        return merged if state is EMPTY else None
     member = group.members.get(member_id)
     if (
-        place is None
+        merged is None
         or member is None
         or generation_id != group.generation_id
-        or (state is not GroupState.STABLE and state is not GroupState.PREPARING_REBALANCE)
+        or (state is not STABLE and state is not PREPARING)
         or (group_instance_id is not None and group.static_members.get(group_instance_id) != member_id)
     ):
         return None
-    return place if member.session.moved(now_ms, member.session_timeout_ms) else None
+    return merged if member.session.moved(now_ms, member.session_timeout_ms) else None
 
 
 def commit_offsets(step: StepContext, request: OffsetCommit) -> None:
@@ -77,15 +78,26 @@ def commit_offsets(step: StepContext, request: OffsetCommit) -> None:
     if member is not None:
         step.renew(group, member)
     retention_ms, offsets = request.retention_time_ms, request.offsets
-    if isinstance(offsets, LaidOutOffsets) and retention_ms == -1:
-        layout = offsets.layout
-        if layout.metadata_units <= step.settings.offset_metadata_max_bytes:
-            records = LaidOutRecords(layout, offsets.offsets, step.now_ms)
-            group.pending_commits.append(layout.keys)
-            step.append(LaidOutCommitWrite(records, [(request, layout.accepted)], group, layout.keys))
-            return
+    if (
+        isinstance(offsets, LaidOutOffsets)
+        and retention_ms == -1
+        and offsets.layout.metadata_units <= step.settings.offset_metadata_max_bytes
+    ):
+        step.effects.append(Append(*begin_laid_out(step.shard, group, request, offsets, step.now_ms)))
+        return
     expires_ms = -1 if retention_ms == -1 else min(max(step.now_ms + retention_ms, 0), INT64_MAX)
     _write(step, group, request, expires_ms)
+
+
+def begin_laid_out(
+    shard: Shard, group: Group, request: OffsetCommit, offsets: LaidOutOffsets, now_ms: int
+) -> tuple[int, LaidOutRecords]:
+    """Begins the write of a commit in a layout, by the event and by the short way; returns its token and records."""
+    layout = offsets.layout
+    records = LaidOutRecords(layout, offsets.offsets, now_ms)
+    group.pending_commits.append(layout.keys)
+    write = LaidOutCommitWrite(records, [(request, layout.accepted)], group, layout.keys)
+    return shard.begin_write(write), records
 
 
 def commit_offsets_in_transaction(step: StepContext, request: TxnOffsetCommit) -> None:

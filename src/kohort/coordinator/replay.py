@@ -1,7 +1,8 @@
-"""The durable state of a shard and its only writer.
+"""The durable state of a shard: what the records of its partition say.
 
-The same code runs when a partition is loaded and when a write of our own has become durable, so what a
-restart finds is what was visible before. Everything here comes from records; nothing else changes it.
+`Durable` alone writes it, by its `apply` methods and `end_transaction`. They run when a partition is loaded and when a
+write of our own has become durable, on the way of the events and on the short ways of `Shard` alike. So a restart
+finds what was visible before.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class Positioned(NamedTuple):
 
 
 class MergedCommit:
-    """The newest commit of a layout, in the place of all its partitions: the next one takes one store, not ten.
+    """The newest commit of a layout, stored once for all its partitions: the next one takes one store, not ten.
 
-    What is written to any of the partitions in another way, or looked at, is taken apart first.
+    It is taken apart before one of its partitions is looked at or is written in another way. Only `Durable` changes it.
     """
 
     __slots__ = ("log_offset", "records")
@@ -55,7 +56,7 @@ class Durable:
     groups: dict[str, GroupMetadata] = field(default_factory=dict)
     _offsets: dict[str, dict[TopicPartition, Positioned | MergedCommit]] = field(default_factory=dict)
     _merged: dict[str, list[MergedCommit]] = field(default_factory=dict)
-    """Group -> what of its offsets is not taken apart."""
+    """Group -> its commits that are not taken apart."""
     open_transactions: dict[int, dict[OffsetKey, Positioned]] = field(default_factory=dict)
     """Producer id -> what it committed; visible only with its COMMIT marker."""
     skipped: dict[int, int] = field(default_factory=dict)
@@ -104,7 +105,7 @@ class Durable:
             self.groups[key.group_id] = decode_group(record.value)
 
     def apply_group(self, group_id: str, group: GroupMetadata) -> None:
-        """What `apply` does with the record of a group, for who knows what it says."""
+        """Does what `apply` does with the record of a group, for a caller that knows what the record says."""
         self.groups[group_id] = group
 
     def apply_commit(
@@ -115,7 +116,7 @@ class Durable:
         base_offset: int,
         producer_id: int,
     ) -> None:
-        """What `apply` does with the records of one commit, for who knows what they say."""
+        """Does what `apply` does with the records of one commit, for a caller that knows what they say."""
         positioned = [
             _tuple(Positioned, (each, base_offset + number)) for number, each in enumerate(committed)
         ]
@@ -125,13 +126,19 @@ class Durable:
             pending = self.open_transactions.setdefault(producer_id, {})
             pending.update(zip((OffsetKey(group_id, *key) for key in keys), positioned, strict=True))
 
-    def apply_laid_out(self, records: LaidOutRecords, base_offset: int) -> None:
-        """The same for a commit in a layout."""
-        layout = records.layout
-        place = self.place_of(layout)
-        if place is not None:
-            place.records, place.log_offset = records, base_offset
+    def apply_laid_out(
+        self, records: LaidOutRecords, base_offset: int, merged: MergedCommit | None = None
+    ) -> None:
+        """Does what `apply` does with the records of a commit in a layout.
+
+        `merged` is what `merged_commit` has just returned for this layout, if the caller has asked already.
+        """
+        if merged is None:
+            merged = self.merged_commit(records.layout)
+        if merged is not None:
+            merged.records, merged.log_offset = records, base_offset
             return
+        layout = records.layout
         of_group = self._offsets.get(layout.group_id)
         if of_group is None:
             of_group = self._offsets[layout.group_id] = {}
@@ -141,8 +148,8 @@ class Durable:
         of_group.update(dict.fromkeys(layout.keys, merged))
         self._merged.setdefault(layout.group_id, []).append(merged)
 
-    def place_of(self, layout: CommitLayout) -> MergedCommit | None:
-        """What stands for all partitions of a layout, since it was the last that was committed to any of them."""
+    def merged_commit(self, layout: CommitLayout) -> MergedCommit | None:
+        """The commit that stands for all partitions of a layout, if it was the last one to any of them."""
         of_group = self._offsets.get(layout.group_id)
         if of_group is not None:
             found = of_group.get(layout.keys[0])

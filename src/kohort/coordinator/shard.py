@@ -1,8 +1,19 @@
 """The groups of one partition of `__consumer_offsets`.
 
-`step(event, now_ms)` changes the soft state and returns what must follow. Durable state changes only when a
-write has become durable, through `Durable.apply`, which also builds it on load. A shard that has lost its
-partition answers everyone who waited and forgets all.
+`step(event, now_ms)` takes any event, changes the soft state and returns the effects that must follow. Nearly all
+requests of a running group are heartbeats that move a deadline, and commits that differ from the one before in their
+offsets alone. These may take a short way, which needs no event and no effects:
+
+- `heartbeat_in_time` answers a heartbeat.
+- `commit_at_once` answers a commit if the log makes a write durable at once.
+- `begin_commit` and `settle_commit` enclose the write of a commit if the log needs time for it.
+
+A short way does exactly what `step` would do with the event, or it does nothing and returns None; then the caller
+must hand the event to `step`. Nothing else changes a shard. Property tests compare the ways, and the simulator takes
+either of them by its seed.
+
+Durable state changes only when a write has become durable, through the `apply` methods of `Durable` on every way; the
+same methods build it on load. A shard that has lost its partition answers everyone who waits and forgets all.
 """
 
 from __future__ import annotations
@@ -15,12 +26,15 @@ from kohort.coordinator import expiry, offsets
 from kohort.coordinator.classic import describe, heartbeat, join, rebalance, sync
 from kohort.coordinator.classic.group import Group, from_record
 from kohort.coordinator.classic.state import GroupState, answer_for_append_error
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
 from kohort.coordinator.effects import (
+    CommitResponse,
     Effect,
     HeartbeatResponse,
     JoinResponse,
     ListResponse,
     LoadFailed,
+    Response,
     SyncResponse,
     refusal,
 )
@@ -53,11 +67,15 @@ from kohort.coordinator.events import (
     WriteFailed,
 )
 from kohort.coordinator.history import GroupHistory
+from kohort.coordinator.offsets import LaidOutCommitWrite, begin_laid_out, commit_in_time
 from kohort.coordinator.records import BadRecord, fits
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.step_context import StepContext, Write
-from kohort.wire.errors import ErrorCode
+from kohort.wire.errors import ErrorCode, KafkaError
+
+WriteAtOnce = Callable[[int, LaidOutRecords, int], int]
+"""write(partition, records, now_ms) returns the base offset of records that are durable then, or raises KafkaError."""
 
 
 class ShardStatus(Enum):
@@ -97,7 +115,7 @@ def _has_good_group_id(request: ShardRequest) -> bool:
 
 
 class Shard:
-    """One partition's groups. Only `step` changes anything."""
+    """The groups of one partition; only `step` and the short ways change them."""
 
     def __init__(self, partition: int, settings: Settings) -> None:
         self.partition = partition
@@ -111,10 +129,6 @@ class Shard:
         """Token -> what is on its way to the log, with the producer id; in order."""
         self.next_token = 0
         self.expire_deadline_ms: int | None = None
-
-    @property
-    def is_active(self) -> bool:
-        return self.status is _ACTIVE
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         step = StepContext(self, now_ms)
@@ -178,17 +192,85 @@ class Shard:
                 self._forget(step)
                 self.epoch = self.epoch if epoch is None else epoch
 
+    # ---- the short ways
+
+    def heartbeat_in_time(
+        self, group_id: str, member_id: str, generation_id: int, now_ms: int
+    ) -> ErrorCode | None:
+        """Answers a heartbeat of a dynamic member if it only moves a deadline; None if it needs a `step`."""
+        group = self.groups.get(group_id)
+        if group is None or self.status is not _ACTIVE:
+            return None
+        return heartbeat.in_time(group, member_id, generation_id, now_ms)
+
+    def commit_at_once(
+        self,
+        layout: CommitLayout,
+        offsets: tuple[int, ...],
+        generation_id: int,
+        member_id: str,
+        group_instance_id: str | None,
+        now_ms: int,
+        write: WriteAtOnce,
+    ) -> CommitResponse | None:
+        """Writes and answers a commit in the layout of the commit before; None if it needs a `step`.
+
+        It does not overtake a write that is on its way to the log.
+        """
+        if self.status is not _ACTIVE or self.writes:
+            return None
+        merged = commit_in_time(self, layout, generation_id, member_id, group_instance_id, now_ms)
+        if merged is None:
+            return None
+        records = LaidOutRecords(layout, offsets, now_ms)
+        try:
+            base_offset = write(self.partition, records, now_ms)
+        except KafkaError as error:
+            return CommitResponse((answer_for_append_error(error.code),) * len(offsets))
+        self.durable.apply_laid_out(records, base_offset, merged)
+        return layout.accepted
+
+    def begin_commit(self, request: OffsetCommit, now_ms: int) -> tuple[int, LaidOutRecords] | None:
+        """Returns the token and the records of a commit in the layout of the one before; None if it needs a `step`.
+
+        The caller writes the records. It ends the commit by `settle_commit` or by the event `DurableWritten` when they
+        are durable, and by `WriteFailed` when they are not written.
+        """
+        offsets = request.offsets
+        if self.status is not _ACTIVE or request.retention_time_ms != -1:
+            return None
+        assert isinstance(offsets, LaidOutOffsets)
+        layout = offsets.layout
+        merged = commit_in_time(
+            self, layout, request.generation_id, request.member_id, request.group_instance_id, now_ms
+        )
+        if merged is None:
+            return None
+        return begin_laid_out(self, self.groups[layout.group_id], request, offsets, now_ms)
+
+    def settle_commit(self, token: int, base_offset: int) -> tuple[ShardRequest, Response] | None:
+        """Makes a commit of `begin_commit` visible, and returns who is to be answered, and what.
+
+        None if the shard has lost its partition meanwhile: then the request has been answered.
+        """
+        write = self._take_written(token, base_offset)
+        if write is None:
+            return None
+        assert isinstance(write, LaidOutCommitWrite)
+        write.settled_in(self, ErrorCode.NONE)
+        return write.answers[0]
+
     # ---- writes
 
     def begin_write(self, write: Write, producer_id: int = -1) -> int:
-        """It is on its way to the log; what comes of it is told under the token."""
+        """Remembers a write that is on its way to the log; its outcome is told under the returned token."""
         token = self.next_token
         self.next_token = token + 1
         self.writes[token] = (write, producer_id)
         return token
 
-    def take_written(self, token: int, base_offset: int) -> Write | None:
-        """Replays what is durable now; None if it is of a time before the partition moved away."""
+    def _take_written(self, token: int, base_offset: int) -> Write | None:
+        """Replays a write that is durable now; None if it was begun before the partition moved away."""
         found = self.writes.pop(token, None)
         if found is None:
             return None
@@ -198,7 +280,7 @@ class Shard:
         return write
 
     def _written(self, step: StepContext, token: int, base_offset: int) -> None:
-        write = self.take_written(token, base_offset)
+        write = self._take_written(token, base_offset)
         if write is not None:
             write.release(step, ErrorCode.NONE)
 

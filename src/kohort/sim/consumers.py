@@ -71,18 +71,27 @@ class ConsumerReport(Report):
             f"seed {self.seed}: {self.members} consumers, {self.minutes} minutes: {self.rebalances} rebalances, "
             f"{self.produced} records produced, {self.records} processed ({self.repeated} again), "
             f"{self.clean_handovers} clean hand-overs, callbacks: {callbacks}; {self.commits_acknowledged} commits, "
-            f"{self.messages} requests, {self.restarts} restarts, {self.resignations} resignations, "
+            f"{self.messages} requests ({self.short_ways} by a short way), {self.restarts} restarts, "
+            f"{self.resignations} resignations, "
             f"{self.leader_moves} leader moves, all invariants held; "
             f"{self.cpu_seconds:.1f} CPU s, {per_second:.0f} rebalances/s"
         )
 
 
 def run_consumers(
-    seed: int, members: int = 6, minutes: float = 3, faults: FaultRates | None = None
+    seed: int,
+    members: int = 6,
+    minutes: float = 3,
+    faults: FaultRates | None = None,
+    *,
+    short_ways: float | None = None,
 ) -> ConsumerReport:
-    """Raises Broken, with the seed in its message, as soon as an invariant does not hold."""
+    """Raises Broken, with the seed in its message, as soon as an invariant does not hold.
+
+    `short_ways` is as for `run`.
+    """
     started = time.process_time()
-    simulation = ConsumerSimulation(seed, members, minutes, faults or FaultRates())
+    simulation = ConsumerSimulation(seed, members, minutes, faults or FaultRates(), short_ways)
     try:
         simulation.run()
     except Broken as error:
@@ -96,8 +105,10 @@ def run_consumers(
 class ConsumerSimulation(Simulation):
     """The coordinator's own checks go on as in any simulation; those of the consumers come on top."""
 
-    def __init__(self, seed: int, members: int, minutes: float, faults: FaultRates) -> None:
-        super().__init__(seed, 0, minutes, faults)
+    def __init__(
+        self, seed: int, members: int, minutes: float, faults: FaultRates, short_ways: float | None = None
+    ) -> None:
+        super().__init__(seed, 0, minutes, faults, short_ways)
         self.report = self.consumer_report = ConsumerReport(seed, members, minutes)
         self.data = Data(self.clock, self.random, BROKERS)
         for name, partitions in (*TOPICS.items(), (LATE_TOPIC, 1)):
@@ -203,6 +214,7 @@ class ConsumerSimulation(Simulation):
         report, witnesses = self.consumer_report, self.witnesses.values()
         report.messages, report.produced = self.brokers.requests, self.data.written
         report.restarts += self.node.restarts
+        report.short_ways = self.ways.taken
         report.records = sum(w.records for w in witnesses)
         report.repeated = sum(w.repeated for w in witnesses)
         report.clean_handovers = sum(w.clean_handovers for w in witnesses)

@@ -11,7 +11,7 @@ from kohort.coordinator.history import EMPTY, LOST, RUNNING, STABLE
 from kohort.coordinator.offsets import CommitWrite
 from kohort.coordinator.records import GroupMetadata
 from kohort.coordinator.replay import Durable
-from kohort.coordinator.shard import Shard
+from kohort.coordinator.shard import Shard, ShardStatus
 
 REBALANCING = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
 
@@ -28,6 +28,10 @@ def require(condition: bool, message: str) -> None:
 def check_shard(shard: Shard) -> None:
     for group in shard.groups.values():
         check_group(shard, group)
+    if shard.status is ShardStatus.ACTIVE:
+        for group_id in (*shard.durable.groups, *shard.durable.groups_with_offsets()):
+            if group_id not in shard.groups:
+                raise Broken(f"group {group_id} is in the log but not in the shard")
 
 
 def check_group(shard: Shard, group: Group) -> None:
@@ -152,6 +156,3 @@ def check_twin(shard: Shard, twin: Durable) -> None:
         ours, theirs = getattr(shard.durable, name), getattr(twin, name)
         if ours != theirs:
             raise Broken(f"partition {shard.partition}: {name} are {ours}, a replay says {theirs}")
-    for group_id in set(twin.groups) | set(twin.offsets):
-        if group_id not in shard.groups:
-            raise Broken(f"group {group_id} is in the log but not in the shard")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets
 from kohort.coordinator.effects import (
     CommitResponse,
     HeartbeatResponse,
@@ -56,9 +58,28 @@ class Ledger:
         return self.counter
 
 
+class MemberLayouts:
+    """The layouts of one member's commits in one generation, as a broker learns them from its requests.
+
+    One layout has partitions that nobody else commits, as it should be; the others are of any member.
+    """
+
+    def __init__(self, group_id: str, number: int) -> None:
+        keys = [[number * 10 + n for n in range(3, 6)], [0, 1, 2], [1, 2]]
+        self._layouts = [
+            CommitLayout(group_id, [OffsetToCommit("t", partition, 0) for partition in partitions])
+            for partitions in keys
+        ]
+
+    def chosen(self, random: Random) -> CommitLayout:
+        return random.choice((self._layouts[0], *self._layouts))
+
+
 @dataclass(slots=True)
 class SimMember:
-    name: str
+    """One model member."""
+
+    number: int
     group_id: str
     group_instance_id: str | None
     clock: VirtualClock
@@ -83,6 +104,13 @@ class SimMember:
     subscription: bytes = b""
     life: int = 0
     """Counts attempts: an answer to an earlier one is ignored."""
+    layouts: MemberLayouts | None = None
+    layouts_of: tuple[str, int] = ("", -1)
+    """The member id and the generation that `layouts` are of."""
+
+    @property
+    def name(self) -> str:
+        return f"member{self.number}"
 
     # ---- membership
 
@@ -201,9 +229,26 @@ class SimMember:
     # ---- what it does when it is in
 
     def commit(self) -> None:
+        """Commits once, or some times in a row and then mostly in one layout."""
+        ways = self.network.node.ways
+        now = (self.member_id, self.generation_id)
+        if self.layouts is None or self.layouts_of != now:
+            self.layouts, self.layouts_of = MemberLayouts(self.group_id, self.number), now
+        layout = self.layouts.chosen(ways.random)
+        for delay_ms in ways.burst():
+            if delay_ms:
+                self.clock.after(delay_ms, partial(self._commit, layout))
+            else:
+                self._commit(layout)
+
+    def _commit(self, layout: CommitLayout) -> None:
         if not (self.alive and self.stable):
             return
-        offset = OffsetToCommit("t", self.random.randint(0, 2), self.ledger.next())
+        offsets: Sequence[OffsetToCommit]
+        if self.network.node.ways.chosen():
+            offsets = LaidOutOffsets(layout, tuple(self.ledger.next() for _ in layout.keys))
+        else:
+            offsets = (OffsetToCommit("t", self.random.randint(0, 2), self.ledger.next()),)
         generation, member_id, instance = self.generation_id, self.member_id, self.group_instance_id
         life = self.life
 
@@ -216,7 +261,7 @@ class SimMember:
                     self._start_over()
 
         self.network.send(
-            lambda token: OffsetCommit(token, self.group_id, (offset,), generation, member_id, instance),
+            lambda token: OffsetCommit(token, self.group_id, offsets, generation, member_id, instance),
             answered,
         )
 
