@@ -15,7 +15,7 @@ SEEDS = range(14)
 def test_every_record_is_processed_and_no_clean_hand_over_repeats_one_under_all_faults() -> None:
     """Spec "Rebalance callbacks", "Staying", "Committing": the checks are in sim/consumer.py and sim/witness.py."""
     callbacks: Counter[str] = Counter()
-    rebalances = records = repeated = handovers = restarts = moves = 0
+    rebalances = records = repeated = handovers = restarts = moves = short_ways = 0
     for seed in SEEDS:
         report = run_consumers(seed, members=(3, 5, 8)[seed % 3], minutes=2)
         callbacks.update(report.callbacks)
@@ -25,6 +25,7 @@ def test_every_record_is_processed_and_no_clean_hand_over_repeats_one_under_all_
         handovers += report.clean_handovers
         restarts += report.restarts
         moves += report.leader_moves
+        short_ways += report.short_ways
     # The faults did happen, and the groups did work in spite of them.
     assert rebalances > 200
     assert records > 10_000
@@ -32,6 +33,7 @@ def test_every_record_is_processed_and_no_clean_hand_over_repeats_one_under_all_
     assert handovers > 100
     assert restarts > 2
     assert moves > 20
+    assert short_ways > 1_000
     assert min(callbacks["assigned"], callbacks["revoked"], callbacks["lost"]) > 20
 
 

@@ -11,7 +11,7 @@ REBALANCES = 20_000
 
 def test_twenty_thousand_rebalances_under_all_faults_keep_the_invariants() -> None:
     done = 0
-    restarts = resignations = commits = stable = 0
+    restarts = resignations = commits = stable = short_ways = runs_without = 0
     seed = 1_000
     while done < REBALANCES:
         report = run(seed, members=(4, 12, 20)[seed % 3], minutes=20)
@@ -20,12 +20,16 @@ def test_twenty_thousand_rebalances_under_all_faults_keep_the_invariants() -> No
         resignations += report.resignations
         commits += report.commits_acknowledged
         stable += report.outcomes["Stable"]
+        short_ways += report.short_ways
+        runs_without += report.short_ways == 0
         seed += 1
     # The faults did happen, and the groups did work in spite of them.
     assert restarts > 50
     assert resignations > 100
     assert commits > 5_000
     assert stable > REBALANCES // 4
+    assert short_ways > 20_000
+    assert runs_without > 5
 
 
 def test_the_same_seed_is_the_same_run() -> None:
@@ -34,6 +38,14 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert one == other
     third = run(8, 8, 5)
     assert third.steps != one.steps
+
+
+def test_the_seed_says_which_requests_take_a_short_way_and_a_caller_may_say_it_too() -> None:
+    by_seed = {seed: run(seed, 8, 3).short_ways for seed in range(12)}
+    assert 0 in by_seed.values()
+    assert max(by_seed.values()) > 200
+    assert run(7, 8, 3, short_ways=0).short_ways == 0
+    assert run(7, 8, 3, short_ways=1).short_ways > 200
 
 
 def test_without_faults_a_group_rebalances_once_per_change_of_members() -> None:
