@@ -1,4 +1,4 @@
-"""What ends: offsets nobody needs any more, groups with nothing left, the offsets of a deleted topic."""
+"""Removes what has expired or was deleted: offsets past their retention, groups, the offsets of deleted topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def schedule(step: StepContext) -> None:
 
 
 def expire(step: StepContext) -> None:
-    """One round over all groups; the next is scheduled."""
+    """Looks at all groups once for what has expired, and schedules the next round."""
     tombstones: list[RecordToWrite] = []
     ended: list[tuple[Group, int]] = []
     for group in step.shard.groups.values():
@@ -39,7 +39,7 @@ def expire(step: StepContext) -> None:
 
 
 def _expire_offsets(step: StepContext, group: Group, tombstones: list[RecordToWrite]) -> bool:
-    """Adds a tombstone for each offset whose time is over; True if the group then has none."""
+    """Adds a tombstone for each offset that has expired; True if the group has no other offsets."""
     unstable = unstable_offsets(step, group.group_id)
     pending = group.pending_offsets
     nothing_left = not unstable and not pending
@@ -99,7 +99,7 @@ def delete_group(step: StepContext, request: DeleteGroup) -> None:
 
 @dataclass(slots=True)
 class DeletionWrite(Write):
-    """Groups that end with these tombstones: Dead until those are durable, but still shown as Empty."""
+    """Tombstones that end groups: these are Dead until the write is durable, but still shown as Empty."""
 
     ended: tuple[tuple[Group, int], ...]
 

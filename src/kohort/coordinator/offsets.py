@@ -1,4 +1,4 @@
-"""Committed offsets: commit, fetch, delete. A commit is visible once it is in the log, not before."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: a commit is visible once it is durable, not before."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def commit_offsets_in_transaction(step: StepContext, request: TxnOffsetCommit) -
 
 
 def _group_for_commit(step: StepContext, request: OffsetCommit | TxnOffsetCommit) -> Group | None:
-    """The group; a simple one without members is made for a consumer that only stores its offsets."""
+    """Returns the group; it makes one without members for a consumer that only stores its offsets."""
     assert request.group_id is not None
     group = step.shard.groups.get(request.group_id)
     if group is None and request.generation_id < 0:
@@ -207,7 +207,7 @@ class CommitWrite(Write):
 @dataclass(slots=True)
 class PlainCommitWrite(CommitWrite):
     committed: tuple[CommittedOffset, ...]
-    """What the records say, in their order: commits are the hot path, so they are not decoded again."""
+    """What the records say, in their order; commits are a hot path, so the records are not decoded again."""
 
     def replay(self, durable: Durable, base_offset: int, producer_id: int) -> None:
         durable.apply_commit(self.group.group_id, self.keys, self.committed, base_offset, producer_id)
@@ -255,7 +255,7 @@ def fetch_offsets(step: StepContext, request: OffsetFetch) -> None:
 
 
 def unstable_offsets(step: StepContext, group_id: str) -> set[TopicPartition]:
-    """Partitions with a transaction that is open, or whose commit is on its way to the log."""
+    """Returns the partitions with a commit in a transaction that is open, or on its way to the log."""
     unstable = step.shard.durable.unstable(group_id)
     for write, producer_id in step.shard.writes.values():
         if producer_id != -1 and isinstance(write, CommitWrite) and write.group.group_id == group_id:
@@ -293,7 +293,7 @@ def delete_offsets(step: StepContext, request: OffsetDelete) -> None:
 
 
 def held_offsets(step: StepContext, group: Group) -> dict[TopicPartition, None]:
-    """Every partition the group has an offset for: visible, on its way to the log, or in a transaction."""
+    """Returns every partition the group has an offset for: visible, on its way to the log, or in a transaction."""
     held: dict[TopicPartition, None] = dict.fromkeys(step.shard.durable.offsets_of(group.group_id))
     held.update(dict.fromkeys(group.pending_offsets))
     held.update(dict.fromkeys(sorted(step.shard.durable.unstable(group.group_id))))

@@ -27,7 +27,7 @@ _tuple = tuple.__new__  # a NamedTuple without its Python-level constructor
 
 
 class Positioned(NamedTuple):
-    """A committed offset and where in the log it stands: of two commits the later position wins."""
+    """A committed offset and the offset of its record: of two commits the later record wins."""
 
     committed: CommittedOffset
     log_offset: int
@@ -51,23 +51,23 @@ class MergedCommit:
 
 @dataclass(slots=True)
 class Durable:
-    """What the log says, and nothing more."""
+    """The groups and the committed offsets that the log says, and nothing more."""
 
     groups: dict[str, GroupMetadata] = field(default_factory=dict)
     _offsets: dict[str, dict[TopicPartition, Positioned | MergedCommit]] = field(default_factory=dict)
     _merged: dict[str, list[MergedCommit]] = field(default_factory=dict)
     """Group -> its commits that are not taken apart."""
     open_transactions: dict[int, dict[OffsetKey, Positioned]] = field(default_factory=dict)
-    """Producer id -> what it committed; visible only with its COMMIT marker."""
+    """Producer id -> what it has committed; its COMMIT marker makes that visible."""
     skipped: dict[int, int] = field(default_factory=dict)
-    """Key version -> how many records of kinds not served here were passed over."""
+    """Key version -> how many records of this kind, which is not served here, were passed over."""
 
     def knows(self, group_id: str) -> bool:
         return group_id in self.groups or group_id in self._offsets or bool(self.unstable(group_id))
 
     @property
     def offsets(self) -> Mapping[str, Mapping[TopicPartition, Positioned]]:
-        """Group -> its committed offsets, of all groups. For one group `offsets_of` does less."""
+        """Group -> its committed offsets, for all groups; `offsets_of` does less work for one group."""
         for group_id in list(self._merged):
             self._take_apart(group_id)
         return self._offsets  # type: ignore[return-value]
@@ -77,12 +77,12 @@ class Durable:
         return self._offsets.get(group_id, {})  # type: ignore[return-value]
 
     def groups_with_offsets(self) -> Iterable[str]:
-        """Those too whose offsets are all in open transactions: somebody may want to delete them."""
+        """Returns the groups with offsets, also with offsets in open transactions alone: users may delete these."""
         pending = {key.group_id for offsets in self.open_transactions.values() for key in offsets}
         return self._offsets.keys() | pending if pending else self._offsets
 
     def unstable(self, group_id: str) -> set[TopicPartition]:
-        """Partitions of the group with a transactional commit that is neither committed nor aborted."""
+        """Returns the partitions of a group with a commit in a transaction that has not ended."""
         return {
             (key.topic, key.partition)
             for pending in self.open_transactions.values()
@@ -163,7 +163,7 @@ class Durable:
             of_group.update(zip(merged.records.layout.keys, merged.each(), strict=True))
 
     def _of_group(self, group_id: str) -> dict[TopicPartition, Positioned | MergedCommit]:
-        """The offsets of a group, to be changed one by one."""
+        """Returns the offsets of a group, so that single partitions can be changed."""
         if group_id in self._merged:
             self._take_apart(group_id)
         of_group = self._offsets.get(group_id)

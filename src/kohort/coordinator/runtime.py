@@ -1,4 +1,4 @@
-"""Runs the shards of a node: routes events, appends what they ask for, releases replies, keeps their timers.
+"""Runs the shards of a node: routes events, appends records, releases replies, keeps timers.
 
 The same code runs in the broker and in the simulator. It does no I/O itself: a `Log` appends and calls back,
 `on_reply` sends, and whoever owns the clock calls `fire_due` no later than `next_deadline_ms`.
@@ -37,7 +37,7 @@ from kohort.coordinator.shard import Shard, WriteAtOnce
 from kohort.wire.errors import ErrorCode, KafkaError
 
 Done = Callable[[ErrorCode, int, int], None]
-"""done(error, base_offset, now_ms): called once, in the order of the appends to a partition."""
+"""done(error, base_offset, now_ms) is called once for each append, in the order of the appends to a partition."""
 
 WriteLater = Callable[[int, LaidOutRecords, int, Callable[[int, ErrorCode], None]], None]
 """write(partition, records, now_ms, done) raises KafkaError, or calls done(base_offset, error) once.
@@ -78,7 +78,7 @@ class Runtime:
         self._running = False
 
     def submit(self, request: GroupRequest, now_ms: int) -> None:
-        """A request about one group; the answer comes through `on_reply`, perhaps before this returns."""
+        """Takes a request about one group; the answer comes through `on_reply`, perhaps before this returns."""
         partition = partition_for(request.group_id or "", len(self.shards))
         self.handle(partition, request, now_ms)
 

@@ -84,7 +84,7 @@ class ShardStatus(Enum):
     ACTIVE = "active"
 
 
-_ACTIVE: Final = ShardStatus.ACTIVE  # to look up a member of an Enum takes as long as a call
+_ACTIVE: Final = ShardStatus.ACTIVE  # a member of an Enum takes as long to look up as a call
 
 _REFUSALS: Final = {
     ShardStatus.NOT_LOADED: ErrorCode.NOT_COORDINATOR,
@@ -126,7 +126,7 @@ class Shard:
         self.groups: dict[str, Group] = {}
         self.histories: dict[str, GroupHistory] = {}
         self.writes: dict[int, tuple[Write, int]] = {}
-        """Token -> what is on its way to the log, with the producer id; in order."""
+        """Token -> a write that is on its way to the log, with the producer id; in order."""
         self.next_token = 0
         self.expire_deadline_ms: int | None = None
 
@@ -150,7 +150,7 @@ class Shard:
             self._refuse(step, request, _REFUSALS[self.status])
 
     def _refuse(self, step: StepContext, request: ShardRequest, error: ErrorCode) -> None:
-        """Older clients do not expect to hear that a partition is loading in answer to these two."""
+        """Refuses a request; older clients do not expect to hear of loading in answer to Heartbeat and SyncGroup."""
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and isinstance(request, Heartbeat):
             step.reply(request.request, HeartbeatResponse(ErrorCode.NONE))
         elif error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and isinstance(request, SyncGroup):
@@ -161,7 +161,7 @@ class Shard:
             step.refuse(request, error)
 
     def _other(self, step: StepContext, event: Event) -> None:
-        if isinstance(event, DurableWritten):  # not a pattern: of what is not a request nearly all are these
+        if isinstance(event, DurableWritten):  # first, and no pattern: nearly all other events are these
             self._written(step, event.token, event.base_offset)
             return
         match event:
@@ -249,7 +249,7 @@ class Shard:
         return begin_laid_out(self, self.groups[layout.group_id], request, offsets, now_ms)
 
     def settle_commit(self, token: int, base_offset: int) -> tuple[ShardRequest, Response] | None:
-        """Makes a commit of `begin_commit` visible, and returns who is to be answered, and what.
+        """Makes a commit of `begin_commit` visible, and returns its request and the response.
 
         None if the shard has lost its partition meanwhile: then the request has been answered.
         """
@@ -341,7 +341,7 @@ class Shard:
                 self.groups[group_id] = Group(group_id)
 
     def _forget(self, step: StepContext) -> None:
-        """Everyone who waits is told to look for the new coordinator."""
+        """Tells everyone who waits to look for the new coordinator, and forgets all groups."""
         for group in self.groups.values():
             self._answer_parked(step, group, ErrorCode.NOT_COORDINATOR)
             if group.state is not GroupState.DEAD:
@@ -362,14 +362,14 @@ class Shard:
     # ---- for the request files
 
     def dissolve(self, step: StepContext, group: Group, error: ErrorCode) -> None:
-        """A group that could not be written: it never existed."""
+        """Removes a group that could not be written, as if it had never existed."""
         self._answer_parked(step, group, error)
         group.members.clear()
         del self.groups[group.group_id]
         self.histories.pop(group.group_id, None)
 
     def forget_if_unused(self, group: Group) -> None:
-        """A simple group whose only commit failed or held nothing was never there."""
+        """Removes a simple group whose only commit failed or held nothing, as if it had never existed."""
         if (
             group.state is GroupState.EMPTY
             and not group.pending_commits

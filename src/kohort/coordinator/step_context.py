@@ -1,4 +1,4 @@
-"""One step in the making: what the request files use to reply, to write and to set timers."""
+"""The context of one step: what the handlers use to reply, to write, to set timers and to keep the history."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Write:
-    """Records on their way to the log, and who is answered once they are durable."""
+    """Records on their way to the log, and the requests that are answered once they are durable."""
 
     records: Sequence[RecordToWrite]
     answers: list[tuple[ShardRequest, Response]]
 
     def replay(self, durable: Durable, base_offset: int, producer_id: int) -> None:
-        """The records are durable: now they count."""
+        """Applies the records, which are durable now."""
         for number, record in enumerate(self.records):
             durable.apply(LogRecord(base_offset + number, record.key, record.value, producer_id))
 
     def settled(self, step: StepContext, error: ErrorCode) -> None:
-        """The records are durable and replayed (NONE), or were not written."""
+        """Does what must follow: the records are durable and replayed (NONE), or were not written."""
 
     def release(self, step: StepContext, error: ErrorCode) -> None:
         self.settled(step, error)
@@ -51,6 +51,8 @@ class Write:
 
 
 class StepContext:
+    """The shard, the time and the effects of one step."""
+
     __slots__ = ("effects", "now_ms", "shard")
 
     def __init__(self, shard: Shard, now_ms: int) -> None:
@@ -73,7 +75,7 @@ class StepContext:
         self.effects.append(Append(token, write.records, producer_id, producer_epoch))
 
     def reply_when_written(self, request: ShardRequest, response: Response, *, before: int) -> None:
-        """Answers with the last write of this step if there was one since token `before`, else at once."""
+        """Answers when the last write of this step is durable; at once if there was none since token `before`."""
         if self.shard.next_token > before:
             self.shard.writes[self.shard.next_token - 1][0].answers.append((request, response))
         else:
@@ -90,7 +92,7 @@ class StepContext:
         self.effects.append(SetTimer(TimerKind.SYNC, group.group_id, "", group.sync_deadline_ms))
 
     def renew(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
-        """The member was heard of: its session starts anew."""
+        """Starts the session of a member anew, because the member was heard of."""
         self.renew_session(group, member.member_id, member.session, timeout_ms or member.session_timeout_ms)
 
     def renew_session(self, group: Group, member_id: str, session: MemberSession, timeout_ms: int) -> None:
@@ -102,10 +104,10 @@ class StepContext:
         session.timer_ms = session.deadline_ms
         self.effects.append(SetTimer(TimerKind.SESSION, group.group_id, member_id, session.deadline_ms))
 
-    # ---- who waits
+    # ---- parked requests
 
     def park_join(self, group: Group, member: Member, request: Token) -> None:
-        """A second join of the same member takes the place of the first, which is told to come again."""
+        """Parks a join; an earlier one of the same member is told to come again."""
         if member.awaiting_join is not None:
             self.answer_join(group, member, JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.awaiting_join = request
@@ -136,7 +138,7 @@ class StepContext:
         return found
 
     def tell(self, group: Group) -> None:
-        """Passes the newest version of the group's current rebalance on."""
+        """Passes on the newest version of the group's current rebalance."""
         rebalance = self.history(group).latest
         if rebalance is not None:
             self.effects.append(HistoryChanged(group.group_id, rebalance))

@@ -1,4 +1,4 @@
-"""Coordinator and client under virtual time, with a network and a disk that fail. One seed is one run."""
+"""The simulator: coordinator and client under virtual time, on a network and a disk that fail; one seed is one run."""
 
 from kohort.sim.consumers import ConsumerReport, run_consumers
 from kohort.sim.faults import FaultRates

@@ -1,4 +1,4 @@
-"""Simulated brokers: the real handlers for groups over the coordinator's runtime, and topics as data.py has them."""
+"""Simulated brokers: the real handlers for groups over the coordinator's runtime, and the topics of data.py."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Peer:
 
 
 class SimCall:
-    """What the broker's handlers use of a call."""
+    """The part of a call that the broker's handlers use."""
 
     __slots__ = ("api_key", "client_id", "connection", "reply", "request", "version")
 
@@ -54,14 +54,14 @@ class SimCall:
         self.request, self.reply = request, reply
 
     def park(self, on_close: Callable[[], None] | None = None) -> None:
-        """Nothing to do: links.py serves one request of a connection after the other."""
+        """Does nothing: links.py serves one request of a connection after the other."""
 
     def reply_encoded(self, body: bytes) -> None:
         self.reply(codec(self.api_key, self.version).decode_response(memoryview(body)))
 
 
 class SimGroups:
-    """Where the handlers of one broker bring their requests: the coordinator, if it lives here."""
+    """The `groups` of one broker: it passes requests on to the coordinator, if that is on this broker."""
 
     def __init__(self, brokers: Brokers, broker_id: int) -> None:
         self._brokers, self._broker_id = brokers, broker_id
@@ -94,7 +94,7 @@ class SimGroups:
 
 
 class SimBroker:
-    """One of the brokers, and what handlers use of the real one."""
+    """One of the brokers, with the part of the real one that handlers use."""
 
     def __init__(self, brokers: Brokers, broker_id: int, data: Data, random: Random) -> None:
         self.broker_id = broker_id
@@ -121,12 +121,12 @@ class SimBroker:
 
 
 class Brokers:
-    """The cluster. The coordinator's runtime lives on one of the brokers, and moves to another when that one dies."""
+    """The cluster; the coordinator's runtime is on one of the brokers, and moves to another one when that one dies."""
 
     def __init__(self, node: SimulatedNode, data: Data, random: Random, versions: dict[int, int]) -> None:
         self.node, self.data, self.random = node, data, random
         self.versions = versions
-        """The newest version of an API that these brokers have, where it is not the newest there is."""
+        """API key -> the newest version that these brokers have, if it is not the newest there is."""
         self.brokers = {n: SimBroker(self, n, data, random) for n in data.broker_ids}
         self.coordinator_id = data.broker_ids[0]
         self.requests = self._tokens = 0
@@ -143,7 +143,7 @@ class Brokers:
     def serve(
         self, broker_id: int, api_key: int, version: int, client_id: str, body: bytes, reply: Reply
     ) -> None:
-        """`reply` is called once, at once or later; or never, if the broker dies first."""
+        """Serves a request; `reply` is called once, now or later, or never if the broker dies first."""
         self.requests += 1
         broker = self.brokers[broker_id]
         layout = broker.codec(api_key, version)

@@ -1,4 +1,4 @@
-"""A consumer of the real client in a simulated world, and someone who looks over its shoulder."""
+"""A consumer of the real client in a simulated world, with checks of all that its user sees."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from kohort.sim.world import VirtualClock
 
 T = TypeVar("T")
 SLACK_MS = 1_500
-"""A poll looks up at least once in a second, and sees then that its time is up."""
+"""A poll looks at the time at least once in a second, and sees then that its time is up."""
 MAX_POLL_INTERVAL_MS = 20_000
 
 
 @dataclass(slots=True)
 class ConsumerProfile:
-    """What stays of a consumer when its process is replaced by another."""
+    """What stays of a consumer when another process takes its place."""
 
     name: str
     group_id: str
@@ -41,11 +41,13 @@ class ConsumerProfile:
     style: str
     topics: list[str]
     is_slow: bool = False
-    """Works longer on a record than it takes to bring the next: there is always one that was fetched already."""
+    """Whether its user works longer on a record than the next fetch takes: a fetched record always waits."""
     on_loop: bool = False
 
 
 class SimConsumer:
+    """One process with a consumer and its user."""
+
     def __init__(
         self,
         profile: ConsumerProfile,
@@ -85,9 +87,9 @@ class SimConsumer:
         assert self.core.membership is not None
         self.membership = self.core.membership
         self.owned: dict[TopicPartition, Owned] = {}
-        """As the callbacks told it."""
+        """What it owns, as the callbacks told."""
         self.generation_id = -1
-        """In which this was owned."""
+        """The generation in which `owned` was told."""
         self.revoking_now: frozenset[TopicPartition] = frozenset()
         self.left_poll_ms = clock.now_ms
         self.longest_pause_ms = 0
@@ -139,7 +141,7 @@ class SimConsumer:
         return polled
 
     def bounded(self, steps: Steps[T], timeout_ms: int, what: str) -> Program[T]:
-        """No call takes longer than it may, but for the time that the user's own callbacks take."""
+        """Runs a call and checks that it takes no longer than its timeout, without the time of the user's callbacks."""
         began_ms, before_ms = self.clock.now_ms, self.driver.in_callbacks_ms
 
         def check() -> None:
@@ -195,7 +197,7 @@ class SimConsumer:
             )
 
     def _look(self) -> None:
-        """After every round: what is about to be told to the user, and whether it is still a member by right."""
+        """Checks after every round what is about to be told to the user, and whether it may still be a member."""
         self.last_member_id = self.membership.member_id or self.last_member_id
         if (
             self.membership.generation_id != self._joined[0]
@@ -222,7 +224,7 @@ class SimConsumer:
         return {p: at.offset for p, at in known.items() if at is not None}
 
     def on_commit(self, offsets: Offsets) -> None:
-        """An interceptor: told of every commit of this consumer that succeeded."""
+        """Checks every commit of this consumer that succeeded; called as an interceptor."""
         for partition, at in offsets.items():
             self.witness.check_in_log(self, partition, at.offset)
             state = self.core.subscription.partitions.get(partition)
@@ -272,10 +274,11 @@ class SimConsumer:
         self.require(not others, f"{what}: {sorted(others)}, which it did not own")
 
     def gives(self, positions: dict[TopicPartition, int], clean: bool) -> None:
-        """The work on these is done, and committed if `clean`; if nothing fails it is, whoever commits before it goes.
+        """Notes that it gives partitions away; the work on them is done, and committed if `clean`.
 
-        A consumer that commits by itself does so before it joins. With the cooperative protocol it goes on reading
-        after that, here as in Kafka: what it reads then is read again by the next owner.
+        If nothing fails it must be committed, unless the user never commits before giving partitions away. A consumer
+        with auto-commit commits before it joins. With the cooperative protocol it goes on reading after that, here as
+        in Kafka: the next owner reads those records again.
         """
         if self.profile.style == "auto":
             eager = self.membership.protocol is RebalanceProtocol.EAGER

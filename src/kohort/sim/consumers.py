@@ -1,4 +1,4 @@
-"""One run with consumers of the real client: brokers, topics and users, some minutes of trouble, then calm."""
+"""One run with consumers of the real client: brokers, topics and users, some minutes of faults, then calm."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from kohort.sim.witness import Witness
 BROKERS = [0, 1]
 TOPICS = {"orders": 3, "payments": 2}
 LATE_TOPIC = "refunds"
-"""Nobody wants it before the calm: then the leader of a group has to look it up."""
+"""No consumer subscribes to it before the calm; then the leader of a group has to look it up."""
 MOST_PARTITIONS = 6
 CALM_MS = 120_000
 SETTLED_MS = 40_000
-"""After so much calm nothing may be lost any more, and every commit succeeds."""
+"""After this much calm nothing may be lost any more, and every commit succeeds."""
 SHAKE_MS = 65_000
-"""Then everybody rebalances once more, without any fault."""
+"""After this much calm every group rebalances once more, without any fault."""
 HURRY_MS = 85_000
-"""Then slow users hurry, so that they catch up before the end."""
+"""After this much calm slow users hurry, so that they catch up before the end."""
 CHECK_MS = 250
 ANSWERED_MS = 1_000
-"""When nothing fails the coordinator answers a request sooner, once nobody joins any more."""
+"""If nothing fails and no member joins, the coordinator answers every request within this time."""
 STRATEGIES = (
     ["range"],
     ["roundrobin"],
@@ -52,7 +52,7 @@ OLD_VERSIONS: tuple[dict[int, int], ...] = (
     {1: 12, 3: 9, 8: 9, 9: 9, 10: 3, 11: 8, 12: 3, 13: 4, 14: 4},
     {1: 6, 2: 4, 3: 7, 8: 5, 9: 5, 10: 2, 11: 3, 12: 1, 13: 2, 14: 1, 23: 3},
 )
-"""Newest versions of APIs: as they are; before topic ids; before member ids and static members."""
+"""Newest versions of APIs: the current ones; those before topic ids; those before member ids and static members."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ def run_consumers(
 
 
 class ConsumerSimulation(Simulation):
-    """The coordinator's own checks go on as in any simulation; those of the consumers come on top."""
+    """A run with real consumers: the checks of the coordinator, and those of the consumers on top."""
 
     def __init__(
         self, seed: int, members: int, minutes: float, faults: FaultRates, short_ways: float | None = None
@@ -169,7 +169,7 @@ class ConsumerSimulation(Simulation):
         consumer.start()
 
     def _again_later(self, consumer: SimConsumer) -> None:
-        """Another process takes its profile, when this one has ended."""
+        """Starts another process in its place when this one has ended."""
 
         def look() -> None:
             if consumer.alive:
@@ -180,15 +180,18 @@ class ConsumerSimulation(Simulation):
         self.clock.after(self.random.randint(100, 10_000), look)
 
     def _replace_fenced(self) -> None:
-        """Of two processes under one name the newer one may lose, if the older one joins once more."""
+        """Replaces fenced consumers: of two processes with one instance id the newer one may be fenced."""
         for consumer in self.consumers:
             if consumer.user.fenced and not consumer.user.stopping:
                 consumer.user.stopping = True
                 self._again_later(consumer)
 
     def _help_refused(self) -> None:
-        """As Kafka's, the coordinator knows only the assignor in use of members that it has read from the log. Who
-        offers only another one is refused until they have joined again, or are gone: people make them do so."""
+        """Makes members rejoin if another one is refused because of its assignors, as users would.
+
+        As in Kafka, the coordinator knows only the assignor in use of members that it has read from the log. A
+        consumer that offers only another one is refused until those members have joined again or are gone.
+        """
         for consumer in self.consumers:
             if consumer.user.refused:
                 consumer.user.refused = False
@@ -229,7 +232,7 @@ class ConsumerSimulation(Simulation):
         self.clock.after(self.random.randint(1, 1_200), lambda: self._produce(until_ms))
 
     def _trouble(self, end_ms: int) -> None:
-        """Once per virtual second."""
+        """Makes faults happen, once per virtual second."""
         if self.clock.now_ms >= end_ms:
             return
         roll, faults = self.random.random, self.faults
@@ -305,7 +308,7 @@ class ConsumerSimulation(Simulation):
         self.consumer_report.leader_moves += 1
 
     def _calm_down(self) -> None:
-        """No more faults, and users who behave: everybody is there and wants everything."""
+        """Ends all faults: from now on users behave, and every consumer is there and wants every topic."""
         self.is_calm = True
         self.disk.faults = self.network.faults = FaultRates.none()
         for partition, shard in enumerate(self.node.runtime.shards if self.node.up else []):
@@ -332,12 +335,12 @@ class ConsumerSimulation(Simulation):
             self.data.grow(name, 1)
 
     def _all_nap(self) -> None:
-        """In the calm, longer than a session and shorter than `max.poll.interval.ms`: nobody may lose anything."""
+        """Lets all users pause longer than a session, but less than `max.poll.interval.ms`: nothing may be lost."""
         for consumer in self.consumers:
             consumer.user.nap_ms = MAX_POLL_INTERVAL_MS - 6_000
 
     def _want_more(self) -> None:
-        """One of each group wants a topic that nobody has asked for yet."""
+        """Subscribes one consumer of each group to a topic that no consumer has asked for yet."""
         for witness in self.witnesses.values():
             last = [consumer for consumer in witness.consumers if consumer.alive][-1]
             last.profile.topics = last.user.topics = [*TOPICS, LATE_TOPIC]
@@ -347,7 +350,7 @@ class ConsumerSimulation(Simulation):
             consumer.profile.is_slow = consumer.user.is_slow = False
 
     def _shake(self) -> None:
-        """One of each group goes and comes back, another one wants a rebalance: nothing may be read twice."""
+        """Closes and restarts one consumer of each group, and rebalances by another one: nothing may be read twice."""
         for group_id, witness in self.witnesses.items():
             alive = [consumer for consumer in witness.consumers if consumer.alive]
             self._check_subscriptions(group_id, alive)
@@ -357,7 +360,7 @@ class ConsumerSimulation(Simulation):
             self.clock.after(CHECK_MS, partial(self._ending, first, self.clock.now_ms + 10_000))
 
     def _ending(self, gone: SimConsumer, deadline_ms: int) -> None:
-        """It closes, and is no member any more; another process takes its profile."""
+        """Checks that a closed consumer ends and is no member any more; another process takes its place."""
         if gone.alive:
             gone.require(self.clock.now_ms < deadline_ms, "did not end though it was closed")
             self.clock.after(CHECK_MS, partial(self._ending, gone, deadline_ms))
@@ -368,7 +371,7 @@ class ConsumerSimulation(Simulation):
         self.clock.after(5_000, lambda: self._come(gone.profile))
 
     def _check_subscriptions(self, group_id: str, consumers: list[SimConsumer]) -> None:
-        """What a member wants is what the group knows of it."""
+        """Checks that the group knows the topics that each consumer is subscribed to."""
         group = self._group(group_id)
         for consumer in consumers:
             member = group.members.get(consumer.membership.member_id) if group is not None else None
@@ -389,7 +392,7 @@ class ConsumerSimulation(Simulation):
             self.witnesses[key.group_id].commit_written(TopicPartition(key.topic, key.partition), offset)
 
     def _check_fetched(self, group_id: str, topics: tuple[tuple[str, tuple[Any, ...]], ...]) -> None:
-        """Consumers ask for some partitions, not for all."""
+        """Checks the fetched offsets; consumers ask for some partitions, not for all."""
         for topic, items in topics:
             for item in items:
                 expected = self.committed.get(OffsetKey(group_id, topic, item.partition), -1)
@@ -402,7 +405,7 @@ class ConsumerSimulation(Simulation):
             check_twin(shard, self.twins[partition])
         for group_id, witness in self.witnesses.items():
             self._check_group_calm(group_id, witness)
-        asked = set(self.node.open)  # somebody may commit in this very moment
+        asked = set(self.node.open)  # a consumer may commit at this very moment
         self.clock.run_until(self.clock.now_ms + ANSWERED_MS)
         never = [request for token, (request, _) in self.node.open.items() if token in asked]
         if never:

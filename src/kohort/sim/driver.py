@@ -1,8 +1,8 @@
 """Runs a user's program with a consumer in virtual time: the same engine and steps as the real fronts.
 
 A program is a generator, as the calls of a consumer are (client/core/steps.py). Besides their steps it may yield
-`Work`: the user's code is busy, nobody is in the consumer, and only what goes on in the background goes on. As in the
-real fronts a socket is read by who waits, by who looks and, of the group's lane, in the background: by nobody else.
+`Work`: the user's code is busy outside of the consumer, and only the background work goes on. As in the real fronts a
+socket is read only by a call that waits or looks, and in the background if it is on the group's lane.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ MOST_STEPS = 500
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The user is busy for so long."""
+    """The user is busy for this long."""
 
     ms: int
     awaited: bool = False
-    """On an event loop: the user's task waits for something else, and the loop goes on. Else the loop stands still."""
+    """Whether the user's task on an event loop awaits something else, so that the loop goes on; else it is blocked."""
 
 
 Program = Generator[Until | Look | Call | Work, Any, T]
 
 
 class _Time:
-    """All that is used of a reactor here."""
+    """The part of a reactor that is used here."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -52,7 +52,7 @@ class _Time:
 
 
 class SimEngine(Pump):
-    """The real engine's rounds, over links that are simulated."""
+    """The rounds of the real engine, over simulated links."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class SimEngine(Pump):
 
 
 class UserDriver:
-    """One process with one consumer: a stack of generators, and what the topmost waits for."""
+    """One process with one consumer: a stack of generators, and the step that the topmost waits for."""
 
     def __init__(
         self,
@@ -81,14 +81,14 @@ class UserDriver:
         *,
         on_loop: bool = False,
     ) -> None:
-        """`on_loop`: as the asyncio front does it, else as the blocking one with its thread in the background."""
+        """Drives as the asyncio front does if `on_loop`, else as the blocking one with its background thread."""
         self.clock, self.on_loop = clock, on_loop
         self.engine = SimEngine(config, clock, random, brokers, faults, self._arrived)
         self.alive = True
         self.on_step: Callable[[], None] = lambda: None
-        """Called after every round of the engine: whoever looks on may look now."""
+        """Called after every round of the engine, for checks."""
         self.in_callbacks_ms = 0
-        """How long the user's own callbacks have taken, in all."""
+        """How long the user's callbacks have taken in all."""
         self._stack: list[tuple[Program[Any], int | None]] = []
         self._until: Until | None = None
         self._busy_until_ms = 0
@@ -101,13 +101,13 @@ class UserDriver:
         self._go_on(None, None)
 
     def run(self, steps: Steps[T]) -> Program[T]:
-        """A call of the consumer, as a front makes it."""
+        """Makes a call of the consumer as a front does."""
         value = yield from steps
         self.engine.pump()
         return value
 
     def kill(self) -> None:
-        """Gone without a word."""
+        """Ends the process without a leave or a close."""
         self.alive = False
         self._stack = []
         self.engine.links.close()
@@ -136,7 +136,7 @@ class UserDriver:
             self._meanwhile()
 
     def _meanwhile(self) -> None:
-        """What goes on while the user works: the front's other thread, or the loop."""
+        """Does what goes on while the user works: the front's other thread, or the loop."""
         now_ms = self.clock.now_ms
         if self._is_blocked:
             due_ms = self._busy_until_ms
@@ -217,7 +217,7 @@ class UserDriver:
         self.alive = self.alive and bool(self._stack)
 
     def _count(self) -> None:
-        """A program that goes on and on while no time passes would burn a processor in the real world."""
+        """Counts steps: a program that goes on while no time passes would use up a processor in the real world."""
         if self.clock.now_ms != self._counted_ms:
             self._counted_ms, self._counted = self.clock.now_ms, 0
         self._counted += 1

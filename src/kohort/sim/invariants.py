@@ -1,4 +1,4 @@
-"""What must be true of a shard after every step, whatever happened."""
+"""The invariants of a shard: what must be true after every step."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def live_record(group: Group) -> GroupMetadata:
 
 
 def same_group(one: GroupMetadata | None, other: GroupMetadata | None) -> bool:
-    """Equal but for the order of the members and the time of the last change of state."""
+    """Whether two groups are equal but for the order of members and the time of the last change of state."""
     if one is None or other is None:
         return one is other
     return one._replace(members=(), state_timestamp_ms=0) == other._replace(
@@ -151,7 +151,7 @@ def _check_history(shard: Shard, group: Group, g: str) -> None:
 
 
 def check_twin(shard: Shard, twin: Durable) -> None:
-    """The durable state of a shard is what its log says, no more and no less."""
+    """Checks that the durable state of a shard is what a replay of its log says, no more and no less."""
     for name in ("groups", "offsets", "open_transactions"):
         ours, theirs = getattr(shard.durable, name), getattr(twin, name)
         if ours != theirs:

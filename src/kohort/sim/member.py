@@ -1,4 +1,4 @@
-"""A small model of a consumer: joins, syncs, sends heartbeats, commits; sometimes leaves, dies, restarts or hangs."""
+"""A model of a group member: it joins, syncs, sends heartbeats, commits; sometimes it leaves, dies or hangs."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ HEARTBEAT_MS = 2_000
 
 @dataclass(slots=True)
 class Ledger:
-    """What leaders gave, and counters that make every commit and subscription unlike any other."""
+    """What leaders assigned, and a counter that makes every commit and subscription unique."""
 
     given: dict[tuple[str, int], list[dict[str, bytes]]] = field(default_factory=dict)
     """(group, generation) -> what its leaders assigned to each member.
 
-    Several leaders if the generation was given twice: as in Kafka it is in the log only when somebody has assigned.
-    After a crash a late request of the first leader may be taken for that of the second, and then those who have
-    joined since are given nothing.
+    There are several leaders if a generation was begun twice: as in Kafka it is in the log only when a leader has
+    assigned. After a crash a late request of the first leader may be taken for that of the second, and then members
+    that have joined since are assigned nothing.
     """
     counter: int = 0
     stable: int = 0
@@ -90,9 +90,9 @@ class SimMember:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     stuck: str = ""
-    """It sends heartbeats, but never sends a `sync`, or never again a `join`."""
+    """What it never does, though it sends heartbeats: `sync`, or `join` again."""
     recovers: bool = False
-    """In the calm: once it was thrown out it behaves."""
+    """Whether it behaves once it was removed from the group, as in the calm."""
     alive: bool = True
     silent_until_ms: int = 0
     member_id: str = ""
@@ -184,7 +184,7 @@ class SimMember:
                 self._later(self.join)
 
     def _check_assignment(self) -> None:
-        """A static member that came back has what was given to its instance under the id before."""
+        """Checks the assignment; a static member that came back has what its instance had under the earlier id."""
         given: set[bytes] = set()
         for assigned in self.ledger.given.get((self.group_id, self.generation_id), []):
             if self.group_instance_id is None:
@@ -226,7 +226,7 @@ class SimMember:
         )
         self._heartbeat_later(life)
 
-    # ---- what it does when it is in
+    # ---- what it does as a member
 
     def commit(self) -> None:
         """Commits once, or some times in a row and then mostly in one layout."""
@@ -266,7 +266,7 @@ class SimMember:
         )
 
     def churn(self) -> None:
-        """One of the things that make groups rebalance."""
+        """Does one of the things that make groups rebalance."""
         match self.random.randrange(6):
             case 0:
                 self._leave()
@@ -297,7 +297,7 @@ class SimMember:
         self._die()
 
     def _die(self) -> None:
-        """Gone without a word; another one starts in its place after a while."""
+        """Dies without a leave; another one starts in its place after a while."""
         self.life += 1
         self.stable = False
         self.member_id = ""
@@ -322,7 +322,7 @@ class SimMember:
     def _ask(
         self, make: Callable[[Token], GroupRequest], then: Callable[[Any], None], timeout_ms: int
     ) -> None:
-        """One request at a time; no answer in time, or a broken connection, means joining again."""
+        """Sends a request; without an answer in time, or with a broken connection, the member joins again."""
         life = self.life
         waiting = True
 

@@ -1,4 +1,4 @@
-"""One run: members and groups, some minutes of trouble, then calm, in which everything must settle."""
+"""One run with model members: some minutes of faults, then calm, in which everything must settle."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ TWIN_EVERY = 200
 
 @dataclass(slots=True)
 class Report:
-    """What happened in a run; two runs with the same arguments give the same report, but for the last field."""
+    """What happened in a run; runs with the same arguments give the same report, but for the last field."""
 
     seed: int
     members: int
@@ -167,7 +167,7 @@ class Simulation:
         )  # fmt: skip
 
     def again(self) -> str:
-        """How to get the same run once more."""
+        """Returns the command that repeats the run."""
         report, rates = self.report, ",".join(f"{n}={getattr(self.faults, n)}" for n in FaultRates.__slots__)
         return (
             f"  at {self.clock.now_ms} ms; the same again: kohort sim --seed {report.seed} "
@@ -192,7 +192,7 @@ class Simulation:
         self.report.short_ways = self.ways.taken
 
     def _trouble(self, end_ms: int) -> None:
-        """Once per virtual second."""
+        """Makes faults happen, once per virtual second."""
         if self.clock.now_ms >= end_ms:
             return
         roll, faults = self.random.random, self.faults
@@ -244,7 +244,7 @@ class Simulation:
         self.network.send(lambda token: OffsetFetch(token, group_id, None), lambda _: None)
 
     def _commit_without_a_group(self) -> None:
-        """A consumer that only stores its offsets, and an administrator who deletes them meanwhile."""
+        """Commits as a consumer that only stores its offsets, and sometimes deletes the group meanwhile."""
         layout = self.simple_commits.chosen(self.ways.random)
         for delay_ms in self.ways.burst():
             offsets: Sequence[OffsetToCommit]
@@ -261,11 +261,11 @@ class Simulation:
             self.network.send(lambda token: DeleteGroup(token, "simple"), lambda _: None)
 
     def _one_dies(self) -> None:
-        """In the calm, and without a word: the others must get what it had."""
+        """Ends one member in the calm, without a leave: the others must get what it had."""
         self.random.choice(self.members).alive = False
 
     def _calm_down(self) -> None:
-        """No more faults; those who hang or are dead stay so, the coordinator must cope with that."""
+        """Ends all faults; members that hang or are dead stay so, and the coordinator must cope with that."""
         self.disk.faults = self.network.faults = FaultRates.none()
         if not self.node.up:
             self.clock.after(5_000, lambda: None if self.node.up else self.node.start())
@@ -312,7 +312,7 @@ class Simulation:
             check_twin(shard, self.twins[partition])
 
     def _check_all_answered(self, partition: int) -> None:
-        """Checks that nobody waits for a partition that has moved away."""
+        """Checks that no request waits for a partition that has moved away."""
         for request, _ in self.node.open.values():
             if self.node.partition_of(request.group_id or "") == partition:
                 raise Broken(f"partition {partition} moved away, and this was not answered: {request}")
@@ -378,7 +378,7 @@ class Simulation:
             raise Broken(f"a heartbeat of {request.member_id} is good, but the group is {group}")
 
     def _refusal_may_hide_a_stranger(self, request: GroupRequest, error: ErrorCode) -> bool:
-        """While a partition loads nobody is known, so nobody is checked."""
+        """Whether a partition is loading: then no member is known, so none is checked."""
         partition = self.node.partition_of(request.group_id or "")
         return self._shard(partition).status is not ShardStatus.ACTIVE
 
@@ -416,7 +416,7 @@ class Simulation:
             self._check_record(key.group_id, None if record.value is None else decode_group(record.value))
 
     def _check_record(self, group_id: str, record: GroupMetadata | None) -> None:
-        """Generations only grow, also across restarts, and one generation has one assignment."""
+        """Checks that generations only grow, also across restarts, and that one generation has one assignment."""
         before = self.last_record.get(group_id)
         if record is None:
             self.last_record.pop(group_id, None)
@@ -436,10 +436,10 @@ class Simulation:
     # ---- at the end
 
     def _is_forgotten_debt(self, member: SimMember) -> bool:
-        """It owes a sync that nobody remembers, and its heartbeats are good: it is left alone, in Kafka as well.
+        """Whether it owes a sync that the coordinator has forgotten: with good heartbeats it stays, in Kafka as well.
 
-        No record says who has synced, so a load forgets it; and so does a static member that comes back under a
-        new id while the group is Stable. Only a client that is broken for good is ever like this.
+        No record says which members have synced, so a load forgets it; and so does the return of a static member under
+        a new id while the group is Stable. Only a client that is broken for good gets here.
         """
         if member.stuck != "sync":
             return False

@@ -1,4 +1,4 @@
-"""Virtual time, a disk and a network that fail, and a node that runs the coordinator's own runtime."""
+"""The simulated world: virtual time, a disk and a network that fail, and a node with the coordinator's runtime."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NO_TOKEN = -1
 
 
 class VirtualClock:
-    """Things to do, in the order of their times."""
+    """Virtual time: actions that run in the order of their times."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -92,7 +92,7 @@ class _Writing:
 
 
 class Disk:
-    """One log per partition. What a crash leaves of the writes under way is a matter of luck, but never a hole."""
+    """A disk with one log per partition; a crash keeps a random number of the writes under way, but leaves no hole."""
 
     def __init__(self, clock: VirtualClock, random: Random, partitions: int) -> None:
         self.clock = clock
@@ -168,7 +168,7 @@ class Disk:
 
 @dataclass(slots=True)
 class Observer:
-    """Called around every step of a runtime; checks what must hold."""
+    """Functions that check what must hold; they are called around every step and every short way of a runtime."""
 
     before: Callable[[int, Event], None] = lambda partition, event: None
     after: Callable[[int, Event], None] = lambda partition, event: None
@@ -177,7 +177,7 @@ class Observer:
 
 
 class WatchedRuntime(Runtime):
-    """The coordinator's runtime with someone who looks on."""
+    """The coordinator's runtime, with an observer around every step."""
 
     observer: Observer
 
@@ -191,7 +191,7 @@ class WatchedRuntime(Runtime):
 
 
 Answered = Callable[[Response | None], None]
-"""None: the connection broke."""
+"""Called with the response, or with None if the connection broke."""
 
 
 @dataclass(slots=True)
@@ -227,7 +227,7 @@ class SimulatedNode:
             self.load(partition, load_ms)
 
     def load(self, partition: int, load_ms: int) -> None:
-        """The old epoch is fenced: nothing of it is under way any more when the log is read."""
+        """Loads a partition; the old epoch is fenced, so the log is read when none of its writes is under way."""
         self.epoch += 1
         epoch, runtime = self.epoch, self.runtime
         runtime.handle(partition, BeginLoad(epoch), self.clock.now_ms)
@@ -374,7 +374,7 @@ class SimulatedNode:
         raise Broken(f"partition {partition} could not be loaded: {failure.message}")
 
     def wake(self) -> None:
-        """Asks the clock for the next deadline, once per deadline."""
+        """Asks the clock to wake the node at the next deadline, once per deadline."""
         deadline_ms = self.runtime.next_deadline_ms()
         if deadline_ms is None or (self.clock.now_ms <= self._woken_for_ms <= deadline_ms):
             return
@@ -390,7 +390,7 @@ class SimulatedNode:
 
 
 class SimulatedNetwork:
-    """Carries requests there and answers back, or does not."""
+    """Carries requests to the node and answers back, or loses them."""
 
     def __init__(self, clock: VirtualClock, random: Random, node: SimulatedNode) -> None:
         self.clock = clock

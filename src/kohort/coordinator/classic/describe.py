@@ -1,4 +1,4 @@
-"""DescribeGroups and ListGroups: a group that is not yet in the log is not there."""
+"""DescribeGroups and ListGroups: they do not show a group that is not yet in the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLASSIC = "classic"
 
 
 def shown_state(group: Group) -> GroupState:
-    """A group whose tombstone is on its way to the log is not gone yet."""
+    """Returns the state that users see: a group whose tombstone is on its way to the log is still Empty."""
     return GroupState.EMPTY if group.state is GroupState.DEAD else group.state
 
 

@@ -1,4 +1,4 @@
-"""Group and Member: the state that lives between records. Data and questions about it, no replies."""
+"""Group and Member: the soft state of a group, with its questions and its changes, but no replies."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass(slots=True)
 class MemberSession:
-    """When someone is given up. A heartbeat moves `deadline_ms` only; the timer on its way sees that."""
+    """When a member is given up; a heartbeat moves only `deadline_ms`, and the timer that fires looks at it."""
 
     deadline_ms: int = 0
     timer_ms: int | None = None
-    """The deadline of the timer that is on its way, None if there is none."""
+    """The deadline of the timer that is set; None if there is none."""
     heard_ms: int = 0
 
     def moved(self, now_ms: int, timeout_ms: int) -> bool:
-        """Someone was heard of, and no timer has to be set for it; False, and nothing is changed, if one has."""
+        """Moves the deadline, because the member was heard of; False, and nothing changes, if that needs a timer."""
         deadline_ms = now_ms + timeout_ms
         if self.timer_ms is None or deadline_ms < self.timer_ms:
             return False
@@ -44,7 +44,7 @@ class Member:
     protocols: Protocols
     assignment: bytes = b""
     is_new: bool = False
-    """Has not been through a join yet."""
+    """Whether it has not been through a join yet."""
     awaiting_join: Token | None = None
     awaiting_sync: Token | None = None
     session: MemberSession = field(default_factory=MemberSession)
@@ -60,7 +60,7 @@ class Member:
         return b""
 
     def needs_no_heartbeat(self) -> bool:
-        """A parked member cannot send heartbeats; but a new one that waits is given up after a while."""
+        """Whether it is parked and cannot send heartbeats; a new member that waits is still given up after a while."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
 
@@ -76,9 +76,9 @@ class Group:
     leader_id: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    """group.instance.id -> member id"""
+    """Group instance id -> member id."""
     pending_joins: dict[str, MemberSession] = field(default_factory=dict)
-    """Ids given out with MEMBER_ID_REQUIRED that have not come back; they hold up a running join."""
+    """Ids that were given out with MEMBER_ID_REQUIRED and have not come back; a running join waits for them."""
     pending_syncs: set[str] = field(default_factory=set)
     pending_commits: list[tuple[TopicPartition, ...]] = field(default_factory=list)
     """The partitions of each commit that is on its way to the log."""
@@ -86,9 +86,9 @@ class Group:
     """Protocol -> how many members support it."""
     awaiting_joins: int = 0
     topics: frozenset[str] | None = None
-    """What the members subscribe to; None if that cannot be known."""
+    """The topics that the members subscribe to; None if they cannot be known."""
     member_added: bool = False
-    """During the initial delay: someone came, so it may be extended."""
+    """Whether a member joined during the initial delay, which may then be extended."""
     delay_ms: int = 0
     delay_left_ms: int = 0
     join_deadline_ms: int | None = None
@@ -132,7 +132,7 @@ class Group:
         return False
 
     def select_protocol(self) -> str:
-        """Among the protocols all support each member votes for its first; most votes win."""
+        """Returns the protocol with most votes; each member votes for its first one that all members support."""
         size = len(self.members)
         counts: dict[str, int] = {}
         for member in self.members.values():
@@ -212,7 +212,7 @@ class Group:
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> Member | None:
-        """Forgets a member or a pending id. Whoever waits must have been answered."""
+        """Forgets a member or a pending id; its parked requests must have been answered."""
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -235,7 +235,7 @@ class Group:
         member.session_timeout_ms = session_ms
 
     def rename(self, member: Member, new_id: str) -> None:
-        """A static member came back under another id; leadership follows the instance."""
+        """Gives another id to a static member that came back; leadership follows the instance."""
         assert member.group_instance_id is not None
         del self.members[member.member_id]
         if self.leader_id == member.member_id:
@@ -247,7 +247,7 @@ class Group:
         self.static_members[member.group_instance_id] = new_id
 
     def elect_joined_leader(self) -> bool:
-        """Keeps a leader that rejoined, else takes another who did; False if nobody did."""
+        """Keeps a leader that rejoined, else takes another member that did; False if none did."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -267,7 +267,7 @@ class Group:
 
 
 def from_record(group_id: str, record: GroupMetadata) -> Group:
-    """A group as it was when its record was written: Stable with members, else Empty."""
+    """Makes a group as it was when its record was written: Stable with members, else Empty."""
     group = Group(
         group_id,
         state=GroupState.STABLE if record.members else GroupState.EMPTY,

@@ -1,4 +1,4 @@
-"""Heartbeat and LeaveGroup."""
+"""Heartbeat and LeaveGroup: a member says that it is there, or that it goes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NONE = ErrorCode.NONE
 
 
 def in_time(group: Group, member_id: str, generation_id: int, now_ms: int) -> ErrorCode | None:
-    """The answer to a heartbeat as nearly all are: it moves a deadline and needs no other timer; else None.
+    """Answers a heartbeat of a dynamic member if it only moves a deadline; None, and nothing changes, if it does not.
 
-    Consumers send these all day long, so they are spared an event and its effects (see `Runtime.heartbeat`).
+    Nearly all heartbeats are so. This is the short way of `Shard.heartbeat_in_time`, and the event tries it first.
     """
     member = group.members.get(member_id)
     if member is None or generation_id != group.generation_id or group.state is DEAD:
@@ -40,6 +40,7 @@ def heartbeat(step: StepContext, request: Heartbeat) -> None:
 
 
 def in_full(step: StepContext, group: Group, request: Heartbeat) -> None:
+    """Answers any heartbeat."""
     if group.state is not DEAD:
         error = group.check_member(request.member_id, request.group_instance_id)
         if not error and request.generation_id != group.generation_id:
@@ -79,7 +80,7 @@ def leave_group(step: StepContext, request: LeaveGroup) -> None:
 def _leave(step: StepContext, group: Group, leaver: Leaver, gone: list[tuple[str, str]]) -> ErrorCode:
     member_id = leaver.member_id
     if not member_id:
-        # An administrator names the instance alone.
+        # An administrator names only the instance.
         member_id = group.static_members.get(leaver.group_instance_id or "", "")
         if not member_id:
             return ErrorCode.UNKNOWN_MEMBER_ID

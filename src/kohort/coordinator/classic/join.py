@@ -1,4 +1,4 @@
-"""JoinGroup: guards first, then new members, members that come back, static members that are replaced."""
+"""JoinGroup: the guards, then new members, members that come back, and static members that are replaced."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def join_group(step: StepContext, request: JoinGroup) -> None:
 
 
 def _fits_a_record(request: JoinGroup) -> bool:
-    """What is too long to be written must not get in: the group could never become Stable."""
+    """Whether the names are short enough for a record; else the group could never become Stable."""
     texts = [request.protocol_type, request.client_id, request.client_host, request.group_instance_id or ""]
     texts += [name for name, _ in request.protocols]
     return fits("".join(texts)) or all(map(fits, texts))
@@ -67,8 +67,8 @@ def _has_room(step: StepContext, group: Group, member_id: str) -> bool:
     size = step.settings.group_max_size
     member = group.members.get(member_id)
     if group.state is PREPARING:
-        # Those who wait are counted, not the members: so the last to rejoin are turned away if the limit was
-        # lowered, and those who already wait are safe.
+        # This counts the members that wait, not all members: if the limit was lowered, the last ones to rejoin are
+        # turned away, and those that already wait are safe.
         return (member is not None and member.awaiting_join is not None) or group.awaiting_joins < size
     if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
         return member is not None or len(group.members) < size
@@ -130,8 +130,8 @@ def _add(step: StepContext, group: Group, request: JoinGroup, member_id: str) ->
         group.member_added = True
     group.add(member, request.protocol_type)
     step.history(group).joined(member_id)
-    # It has no id or no generation yet, so it cannot send heartbeats; but a client that gave up and came
-    # again must not leave a dead member behind for ever.
+    # It has no id or no generation yet, so it cannot send heartbeats. Still it must expire: a client that gave up and
+    # came again would leave a dead member behind for ever.
     step.renew(group, member, step.settings.new_member_join_timeout_ms)
     cause = _because(request, f"{member_id} joined")
     begin_or_complete(step, group, Cause(member_id, cause.reason))
@@ -164,7 +164,7 @@ def _join_with_id(step: StepContext, group: Group, request: JoinGroup) -> None:
             # It did not get the answer the first time.
             step.reply(request.request, current_generation(group, member))
         case GroupState.STABLE if member_id == group.leader_id:
-            # The leader may see changes that are in nobody's metadata, such as new partitions.
+            # The leader may see changes that no member's metadata shows, such as new partitions.
             _rejoin(step, group, member, request, f"the leader {member_id} rejoined")
         case GroupState.STABLE if not changed:
             step.reply(request.request, current_generation(group, member))
@@ -225,7 +225,7 @@ def _replace(step: StepContext, group: Group, request: JoinGroup, member: Member
 
 @dataclass(slots=True)
 class ReplacementWrite(Write):
-    """The new id of a static member, without a rebalance; if it cannot be written the old one is back."""
+    """The new id of a static member, without a rebalance; if it cannot be written the old id comes back."""
 
     group: Group
     member: Member
@@ -235,7 +235,7 @@ class ReplacementWrite(Write):
     old_leader: str | None
     before: tuple[Protocols, int, int]
     earlier: list[ReplacementWrite]
-    """Failed ones whose change is in these records too: they settle with this one."""
+    """Failed replacements whose change is in these records too: they settle with this one."""
 
     def settled(self, step: StepContext, error: ErrorCode) -> None:
         if error:
@@ -260,7 +260,7 @@ class ReplacementWrite(Write):
         step.renew(group, member)
 
     def _answer(self, group: Group, error: ErrorCode, member_id: str) -> JoinResponse:
-        """Before v9 a leader cannot be told to skip the assignment: it is shown its old id as the leader."""
+        """Makes the answer; before v9 a leader cannot be told to skip the assignment, so its old id is the leader."""
         aware = self.request.can_skip_assignment and not error
         skip = aware and group.leader_id == self.new_id
         return JoinResponse(
@@ -277,7 +277,7 @@ class ReplacementWrite(Write):
 
 @dataclass(slots=True)
 class NewGroupWrite(Write):
-    """The group exists. If that cannot be written it never did, and those who joined it must come again."""
+    """The record of a new group; if it cannot be written, the group goes and its members must join again."""
 
     group: Group
 
@@ -288,7 +288,7 @@ class NewGroupWrite(Write):
 
     def settled(self, step: StepContext, error: ErrorCode) -> None:
         group = self.group
-        # A group that has gone on to a generation is written with that.
+        # A group that has begun a generation is written with that.
         is_new = group.generation_id == 0 and group.state in (
             GroupState.EMPTY,
             GroupState.PREPARING_REBALANCE,

@@ -1,4 +1,4 @@
-"""The course of a rebalance: it begins, members join or are given up, the next generation starts."""
+"""The course of a rebalance: it begins, members join or are given up, and the next generation starts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SHORTEST_WAIT_MS = 100
 
 @frozen
 class Cause:
-    """Who made the group rebalance, and why, in words."""
+    """The member that made the group rebalance, and the reason in words."""
 
     member_id: str
     reason: str
 
 
 def begin_or_complete(step: StepContext, group: Group, cause: Cause) -> None:
-    """Something changed: a group at rest starts to rebalance, one that gathers its members may be done."""
+    """Starts a rebalance after a change; if one is running, completes it when all have joined."""
     if group.state in CAN_REBALANCE:
         begin(step, group, cause)
     else:
@@ -50,7 +50,7 @@ def begin(step: StepContext, group: Group, cause: Cause) -> None:
 
 
 def _begin_initial_delay(step: StepContext, group: Group) -> None:
-    """The first members of a group seldom come alone: wait for the others, and longer while they come."""
+    """Waits for more members, and longer while they come: the first members of a group seldom come alone."""
     group.delay_ms = step.settings.group_initial_rebalance_delay_ms
     group.delay_left_ms = max(group.rebalance_timeout_ms - group.delay_ms, 0)
     group.member_added = False
@@ -61,7 +61,7 @@ def _begin_initial_delay(step: StepContext, group: Group) -> None:
 
 
 def complete_if_all_joined(step: StepContext, group: Group) -> None:
-    """Completes a running join unless someone is missing or the initial delay still runs."""
+    """Completes a running join unless a member is missing or the initial delay still runs."""
     if group.state is PREPARING and group.previous_state is not EMPTY and group.all_joined():
         complete_join(step, group)
 
@@ -80,15 +80,15 @@ def join_timer_fired(step: StepContext, group: Group, deadline_ms: int) -> None:
 
 
 def complete_join(step: StepContext, group: Group) -> None:
-    """Drops who did not come (static members stay), elects a leader, starts the next generation."""
+    """Drops the members that did not rejoin (static ones stay), elects a leader, starts the next generation."""
     group.join_deadline_ms = None
     history = step.history(group)
     for member in [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]:
         group.remove(member.member_id)
         history.gone(member.member_id, "did not rejoin in time")
     if not group.elect_joined_leader() and group.members:
-        # Only static members are left and none of them is here: wait until they come or their sessions end.
-        # A client may send a timeout of 0: that must not spin.
+        # Only static members are left and none of them has joined: wait until they do or their sessions end.
+        # A client may send a timeout of 0, which must not spin.
         step.set_join_timer(group, max(group.rebalance_timeout_ms, SHORTEST_WAIT_MS))
         return
     group.next_generation(step.now_ms)
@@ -107,7 +107,7 @@ def complete_join(step: StepContext, group: Group) -> None:
 
 
 def current_generation(group: Group, member: Member) -> JoinResponse:
-    """What a member is told about the generation; only the leader sees the others."""
+    """Makes the answer that tells a member of the generation; only the leader sees the other members."""
     return JoinResponse(
         NONE,
         member.member_id,
@@ -120,7 +120,7 @@ def current_generation(group: Group, member: Member) -> JoinResponse:
 
 
 def give_up_assignment(step: StepContext, group: Group, error: ErrorCode) -> None:
-    """The generation will not become Stable: whoever waits for its assignment is told why."""
+    """Tells the members that wait for an assignment why the generation will not become Stable."""
     group.assignment_in_flight = False
     for member in group.members.values():
         member.assignment = b""
@@ -129,7 +129,7 @@ def give_up_assignment(step: StepContext, group: Group, error: ErrorCode) -> Non
 
 
 def sync_timer_fired(step: StepContext, group: Group, deadline_ms: int) -> None:
-    """Who has not synced a rebalance timeout after the join is removed, from a Stable group too."""
+    """Removes the members that have not synced one rebalance timeout after the join, from a Stable group too."""
     if group.sync_deadline_ms != deadline_ms:
         return
     group.sync_deadline_ms = None
@@ -185,13 +185,13 @@ def _expire(step: StepContext, group: Group, member: Member) -> None:
 
 
 def complete_if_members_joined(step: StepContext, group: Group) -> None:
-    """After someone was given up: as Kafka does, this ends even the initial delay."""
+    """Completes a join after a member was given up; as in Kafka, this ends even the initial delay."""
     if group.state is GroupState.PREPARING_REBALANCE and group.all_joined():
         complete_join(step, group)
 
 
 def drop_member(step: StepContext, group: Group, member: Member, why: str) -> None:
-    """Takes a member out; its parked join or sync is answered, and it may come back as a new member."""
+    """Removes a member and answers its parked join or sync; it may come back as a new member."""
     step.answer_join(group, member, JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID))
     step.answer_sync(member, SyncResponse(ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member.member_id)

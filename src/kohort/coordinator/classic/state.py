@@ -1,4 +1,4 @@
-"""The states of a group, how it may move between them, and what each answers. The code runs on these tables.
+"""The states of a group, the transitions between them, and what each state answers, as tables that the code runs on.
 
 `python -m kohort.coordinator.classic.state` draws TRANSITIONS as a Mermaid diagram.
 """
@@ -13,7 +13,7 @@ from kohort.wire.errors import ErrorCode
 
 
 class GroupState(Enum):
-    """Named as DescribeGroups prints them."""
+    """The states of a group, named as DescribeGroups prints them."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -23,13 +23,13 @@ class GroupState(Enum):
 
 
 class SyncAnswer(Enum):
-    """What SyncGroup does where it is not simply an error."""
+    """What SyncGroup does in a state where it is not an error."""
 
     PARK = "park it; the leader's starts the write"
     GIVE = "give the member its assignment"
 
 
-# For code that every request runs: to look up a member of an Enum takes as long as a call.
+# For code that every request runs: a member of an Enum takes as long to look up as a call.
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
 TRANSITIONS: Final[dict[tuple[GroupState, GroupState], str]] = {
@@ -48,7 +48,7 @@ TRANSITIONS: Final[dict[tuple[GroupState, GroupState], str]] = {
 
 
 class StateAnswers(NamedTuple):
-    """What a state answers to a member that passed the guards."""
+    """What a state answers to the requests of a member that passed the guards."""
 
     sync: ErrorCode | SyncAnswer
     heartbeat: ErrorCode
@@ -69,7 +69,7 @@ ANSWERS: Final[dict[GroupState, StateAnswers]] = {
 
 CAN_REBALANCE: Final = frozenset(a for a, b in TRANSITIONS if b is GroupState.PREPARING_REBALANCE)
 
-# How a failed append of groups or offsets is answered, as Kafka 4.3.1 does; other errors go out as they are.
+# How a failed append is answered, as in Kafka 4.3.1; other errors are answered as they are.
 APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
     _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
     _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
@@ -87,7 +87,7 @@ def answer_for_append_error(error: ErrorCode) -> ErrorCode:
 
 
 def diagram() -> str:
-    """TRANSITIONS as a Mermaid state diagram."""
+    """Draws TRANSITIONS as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {EMPTY.value}"]
     lines += [f"    {a.value} --> {b.value}: {why}" for (a, b), why in TRANSITIONS.items()]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""The little that a coordinator must know of the consumer protocol: which topics a member subscribes to."""
+"""Reads the topics of a consumer's subscription, which is all that the coordinator must know of that protocol."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ CONSUMER = "consumer"
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all these subscriptions; None if one cannot be read.
+    """Returns the topics of all these subscriptions; None if one of them cannot be read.
 
     Only the beginning is read (version, topic names): it is the same in every version.
     """
     topics: set[str] = set()
     try:
-        for data in set(subscriptions):  # many members of a large group say the same
+        for data in set(subscriptions):  # in a large group many are equal
             version, count = struct.unpack_from(">hi", data)
             if version < 0:
                 return None

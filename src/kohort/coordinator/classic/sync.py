@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's assignment is written before anyone is told."""
+"""SyncGroup: the leader's assignment is written before any member is told."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def _park(step: StepContext, group: Group, request: SyncGroup) -> None:
         step.answer_sync(member, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
     member.awaiting_sync = request.request
     _has_synced(step, group, member)
-    # A leader that asks again while its assignment is on the way must not write another one:
-    # the log would then hold what nobody was told.
+    # A leader that asks again while its assignment is on its way must not write another one:
+    # the log would then hold an assignment that no member was told.
     if request.member_id == group.leader_id and not group.assignment_in_flight:
         group.assignment_in_flight = True
         given = dict(request.assignments)
@@ -87,7 +87,7 @@ def _assignment(group: Group, member: Member) -> SyncResponse:
 
 @dataclass(slots=True)
 class AssignmentWrite(Write):
-    """What the leader gave everyone. Ignored if the group moved on while it was written."""
+    """The assignment of the leader; it is ignored if the group moved on while it was written."""
 
     group: Group
     written: GroupMetadata
@@ -95,7 +95,8 @@ class AssignmentWrite(Write):
     assignments: dict[str, bytes]
 
     def replay(self, durable: Durable, base_offset: int, producer_id: int) -> None:
-        # To decode what was just encoded took a third of the sync of 500 members. A timeout of -1 is read as another.
+        # To decode what was just encoded took a third of the sync of 500 members. Only a timeout of -1 is not read back
+        # as it was written.
         if any(member.rebalance_timeout_ms == -1 for member in self.written.members):
             Write.replay(self, durable, base_offset, producer_id)
         else:
@@ -124,5 +125,5 @@ class AssignmentWrite(Write):
 
 
 def assignments_by_name(group: Group) -> dict[str, bytes]:
-    """By instance id where there is one: a static member that came back under another id did not move."""
+    """Returns the assignments by instance id, else by member id: a static member under another id did not move."""
     return {m.group_instance_id or m.member_id: m.assignment for m in group.members.values()}
