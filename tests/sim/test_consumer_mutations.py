@@ -20,7 +20,7 @@ from kohort.client.offsets.positions import Positions
 from kohort.client.offsets.subscription import PartitionState, SubscriptionState
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.sim import Broken, run_consumers
-from kohort.sim.faults import Faults
+from kohort.sim.faults import FaultRates
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 MUTATIONS: dict[str, Mutation] = {}
@@ -271,7 +271,7 @@ def test_the_simulator_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     found = ""
     for seed in range(40):
         try:
-            run_consumers(seed, members=4, minutes=1, faults=Faults(churn=0.1, stuck=0.15))
+            run_consumers(seed, members=4, minutes=1, faults=FaultRates(churn=0.1, stuck=0.15))
         except Broken as broken:
             found = str(broken)
             break

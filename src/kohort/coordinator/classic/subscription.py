@@ -11,13 +11,13 @@ CONSUMER = "consumer"
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all these subscriptions; None if one cannot be read.
+    """Returns the topics of all these subscriptions; None if one of them cannot be read.
 
     They are read as version 0: every version begins with its fields.
     """
     topics: set[str] = set()
     decode = data_codec("consumer_protocol_subscription", 0).decode
-    for data in set(subscriptions):  # many members of a large group say the same
+    for data in set(subscriptions):  # in a large group many are equal
         if data[:1] >= b"\x80":
             return None  # a negative version
         try:
