@@ -15,6 +15,7 @@ def send_at_once(sock: socket.socket) -> None:
     """
     if not hasattr(socket, "TCP_CONGESTION"):
         return  # not a Linux
-    with contextlib.suppress(OSError):  # the peer is gone, which the next read reports; or the system has no Reno
+    # An OSError means that the peer is gone, which the next read reports, or that the system has no Reno.
+    with contextlib.suppress(OSError):
         if sock.getsockname()[0] == sock.getpeername()[0]:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
