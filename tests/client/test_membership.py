@@ -79,6 +79,16 @@ def test_a_transition_that_is_not_in_the_table_is_our_own_mistake() -> None:
         made.become(replace(made.status, state=MemberState.SYNCING))
 
 
+def test_the_status_is_one_value_that_is_replaced_as_a_whole() -> None:
+    s = stage(*STABLE)
+    stable = s.membership.status
+    s.run("rejoin somebody asked for it")
+    assert stable.rejoin_reason is None
+    assert s.membership.status == replace(stable, rejoin_reason="somebody asked for it")
+    assert "STABLE" in repr(stable)
+    assert "generation_id=4" in repr(stable)
+
+
 # --- construction ------------------------------------------------------------------------------------------
 
 

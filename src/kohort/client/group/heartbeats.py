@@ -35,11 +35,32 @@ class Heartbeats:
         self.polled_ms = max(self.polled_ms, now_ms)
         self.in_flight, self.failures = None, 0
 
-    def coordinator_found(self, now_ms: int) -> None:
+    def coordinator_found(self, coordinators_found: int, now_ms: int) -> None:
         """Another coordinator gets a heartbeat at once, and a whole session to answer it."""
+        self.coordinators_found = coordinators_found
         self.session_deadline_ms = now_ms + self.session_timeout_ms
         self.next_ms = min(self.next_ms, now_ms)
         self.in_flight = None
+
+    def joins(self, coordinators_found: int) -> None:
+        """A join goes to the coordinator that was found last; the clocks begin with its answer."""
+        self.coordinators_found = coordinators_found
+
+    def is_for_another(self, coordinators_found: int) -> bool:
+        """Whether another coordinator was found since the clocks began."""
+        return self.coordinators_found != coordinators_found
+
+    def poll_began(self, now_ms: int) -> None:
+        self.in_poll = True
+        self.polled(now_ms)
+
+    def poll_ended(self, now_ms: int) -> None:
+        self.in_poll = False
+        self.polled(now_ms)
+
+    def user_works(self) -> None:
+        """The user is not in poll, whatever was said last."""
+        self.in_poll = False
 
     def polled(self, now_ms: int) -> None:
         """`max.poll.interval.ms` counts from now."""

@@ -247,8 +247,7 @@ class Membership:
     def poll(self, now_ms: int) -> None:
         """The user is in poll, until `poll_ended`. A join begins here; see `wants_poll`."""
         self._time(now_ms)
-        self._heartbeats.in_poll = True
-        self._heartbeats.polled(now_ms)
+        self._heartbeats.poll_began(now_ms)
         ended = self.status.ended
         if ended is not None and ended.overdue_since_ms is not None:
             reason = self.why_left(now_ms) or ended.reason
@@ -262,8 +261,7 @@ class Membership:
     def poll_ended(self, now_ms: int) -> None:
         """The user works with what poll returned: `max.poll.interval.ms` counts from now."""
         self._time(now_ms)
-        self._heartbeats.in_poll = False
-        self._heartbeats.polled(now_ms)
+        self._heartbeats.poll_ended(now_ms)
 
     def request_rejoin(self, reason: str) -> None:
         """The next poll joins again. The reason goes to the log and to the broker. Nothing if a join is under way."""
@@ -350,7 +348,7 @@ class Membership:
     def tick_background(self, now_ms: int) -> None:
         """While the user works: heartbeats, and leaving when poll is overdue. No join begins here."""
         self._time(now_ms)
-        self._heartbeats.in_poll = False
+        self._heartbeats.user_works()
         self._stay(now_ms, in_background=True)
         if self.status.state is MemberState.ASSIGNING:
             self._assign(now_ms)
@@ -456,7 +454,7 @@ class Membership:
         except BaseException as error:  # the user's assignor, or a name that fits no request
             self._fail(raised_by("subscription_user_data of an assignor", error), now_ms)
             return
-        self._heartbeats.coordinators_found = self._coordinator.changes
+        self._heartbeats.joins(self._coordinator.changes)
         reason = status.rejoin_reason or ""
         _log.info(
             "group %s: joins as %s, wants %s%s",
@@ -865,9 +863,8 @@ class Membership:
         if node_id is None:
             self._look_at_coordinator_error()
             return
-        if clocks.coordinators_found != coordinator.changes:
-            clocks.coordinators_found = coordinator.changes
-            clocks.coordinator_found(now_ms)
+        if clocks.is_for_another(coordinator.changes):
+            clocks.coordinator_found(coordinator.changes, now_ms)
         if clocks.session_is_over(now_ms):
             session = seconds(self._config.session_timeout_ms)
             coordinator.forget(f"no heartbeat was answered for {session} (session.timeout.ms)", now_ms)
@@ -892,7 +889,7 @@ class Membership:
             return None
         with_poll = in_background or not self.is_polling
         if self._coordinator.node_id is not None:
-            if self._heartbeats.coordinators_found != self._coordinator.changes:
+            if self._heartbeats.is_for_another(self._coordinator.changes):
                 return self._now_ms
             return self._heartbeats.next_deadline_ms(with_poll)
         looked_up = self._coordinator.next_deadline_ms()
