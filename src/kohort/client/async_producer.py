@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
@@ -25,7 +25,7 @@ from kohort.client.produce.fast_send import fast_send
 from kohort.client.produce.merging import most_together
 from kohort.client.produce.outgoing import K, Outgoing, ProducerRecord, Serializer, V
 from kohort.client.produce.producer_part import log_failed_callback
-from kohort.client.producer import send_slowly_after_fork
+from kohort.client.producer import send_ordinarily_after_fork
 from kohort.client.types import RecordMetadata
 
 if TYPE_CHECKING:
@@ -143,8 +143,10 @@ class AsyncProducer(Generic[K, V]):
         engine.add(self._calls.sender, "sender")
         self._is_closed = False
         self._is_turning = False
-        self._fast = fast_send(self._accumulator, outgoing, time.time_ns, _not) if outgoing.is_plain else None
-        send_slowly_after_fork(self)
+        self._send: Callable[..., AsyncDelivery | Awaitable[AsyncDelivery]] = self._send_ordinarily
+        if outgoing.is_plain:
+            self._send = fast_send(self._accumulator, outgoing, time.time_ns, self._send_ordinarily)
+        send_ordinarily_after_fork(self)
         self._turn_soon()
 
     async def __aenter__(self) -> AsyncProducer[K, V]:
@@ -171,17 +173,8 @@ class AsyncProducer(Generic[K, V]):
 
         TimedOut if the topic is not known or there is no room in buffer.memory within max.block.ms.
         """
-        if self._fast is not None:
-            placed: AsyncDelivery | None = self._fast(
-                topic, value, key, headers, partition, timestamp_ms, on_delivery
-            )
-            if placed is not None:
-                return placed
-        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-        made = await self._run(self._calls.send(record, on_delivery))
-        # A batch was begun: a chance for the loop, so that a caller who only sends does not keep it from writing.
-        await asyncio.sleep(0)
-        return made
+        sent = self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        return sent if isinstance(sent, AsyncDelivery) else await sent
 
     async def send_and_wait(
         self, topic: str, value: V | None = None, key: K | None = None, **rest: Any
@@ -214,7 +207,7 @@ class AsyncProducer(Generic[K, V]):
             return
         deadline_ms = self._deadline(timeout)  # a wrong one leaves the producer open
         self._is_closed = True
-        self._fast = None
+        self._send = self._send_ordinarily
         try:
             await self._run(self._calls.close(deadline_ms))
         except ClosedClient:
@@ -227,6 +220,23 @@ class AsyncProducer(Generic[K, V]):
     def _deadline(self, timeout: float | None) -> int:
         """Without a timeout as long as it takes: `delivery.timeout.ms` bounds every record."""
         return FAR_MS if timeout is None else deadline_after(self._engine, self._engine.config, timeout)
+
+    async def _send_ordinarily(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> AsyncDelivery:
+        """Sends any record, with all checks; what `fast_send` does not take comes here."""
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        made = await self._run(self._calls.send(record, on_delivery))
+        # A batch was begun: the loop gets a chance, so that a caller that only sends does not keep it from writing.
+        await asyncio.sleep(0)
+        return made
 
     def _wake(self) -> None:
         self._part.wake()
@@ -273,7 +283,3 @@ def _wall_ms() -> int:
 
 def _raise(error: BaseException) -> None:
     raise error
-
-
-def _not(*record: Any) -> None:
-    """The fast way does not take it."""

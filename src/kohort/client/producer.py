@@ -171,11 +171,10 @@ class Producer(Generic[K, V]):
         self._changed = threading.Condition()
         self._waiting = 0
         self._is_closed = False
-        if outgoing.is_plain and type(self).send is Producer.send:
-            # Found before the method: it saves a call for every record, and calls the method where it cannot help.
-            fast = fast_send(self._accumulator, outgoing, time.time_ns, self.send)
-            self.send = fast  # type: ignore[method-assign]
-        send_slowly_after_fork(self)
+        self._send: Callable[..., Delivery] = self._send_ordinarily
+        if outgoing.is_plain:
+            self._send = fast_send(self._accumulator, outgoing, time.time_ns, self._send_ordinarily)
+        send_ordinarily_after_fork(self)
         engine.start_background(f"kohort-producer-{config.client_id}", everything=True)
         self._thread_id = engine._thread.ident if engine._thread is not None else None
 
@@ -202,8 +201,7 @@ class Producer(Generic[K, V]):
         Waits only if the topic is not known yet or buffer.memory is used up, for at most max.block.ms: then TimedOut.
         `on_delivery(metadata, error)` is called on the producer's thread when the record is written, or will not be.
         """
-        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-        return self._run(self._calls.send(record, on_delivery))
+        return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     def send_arrow(self, topic: str | None, records: pyarrow.RecordBatch | pyarrow.Table) -> ArrowDelivery:
         """Sends all rows of a pyarrow RecordBatch or Table: no object per record, several times as fast as `send`.
@@ -241,7 +239,7 @@ class Producer(Generic[K, V]):
         on_own_thread = threading.get_ident() == self._thread_id
         deadline_ms = self._deadline(0 if on_own_thread else timeout)  # a wrong one leaves the producer open
         self._is_closed = True
-        self.__dict__.pop("send", None)
+        self._send = self._send_ordinarily
         try:
             if _is_usable(self._engine):
                 self._run(self._calls.close(deadline_ms), closing=True)
@@ -253,6 +251,20 @@ class Producer(Generic[K, V]):
     def _deadline(self, timeout: float | None) -> int:
         """Without a timeout as long as it takes: `delivery.timeout.ms` bounds every record."""
         return FAR_MS if timeout is None else deadline_after(self._engine, self._engine.config, timeout)
+
+    def _send_ordinarily(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery:
+        """Sends any record, with all checks; what `fast_send` does not take comes here."""
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        return self._run(self._calls.send(record, on_delivery))
 
     def _wake(self) -> None:
         self._part.wake()
@@ -320,15 +332,14 @@ def _wall_ms() -> int:
 _producers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def send_slowly_after_fork(producer: Any) -> None:
-    """In a child the fast way must be closed: the slow one says why the producer cannot be used."""
+def send_ordinarily_after_fork(producer: Any) -> None:
+    """Takes the fast way from the producer in a forked child: the ordinary one says why it cannot be used there."""
     _producers.add(producer)
 
 
 def _after_fork() -> None:
     for producer in list(_producers):
-        producer.__dict__.pop("send", None)
-        producer.__dict__["_fast"] = None
+        producer._send = producer._send_ordinarily
 
 
 os.register_at_fork(after_in_child=_after_fork)

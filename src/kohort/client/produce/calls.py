@@ -105,15 +105,18 @@ class ProducerCalls(Generic[P]):
             self._wall_ms() if record.timestamp_ms is None else arguments.timestamp(record.timestamp_ms)
         )
         deadline_ms = self.now_ms() + self.config.max_block_ms
+        queues = yield from self.topic(name, deadline_ms)
+        partition = outgoing.partition_for(queues, record.partition, key)
         while True:
-            queues = yield from self.topic(name, deadline_ms)
-            partition = outgoing.partition_for(queues, record.partition, key)
             placed = self.accumulator.append(
                 queues, partition, key, value, timestamp, headers, callback, self.now_ms()
             )
             if not isinstance(placed, NoRoom):
                 return placed
             yield from self.after(placed, HEADER_SIZE + record_size(key, value, headers), deadline_ms)
+            queues = yield from self.topic(name, deadline_ms)
+            if partition >= len(queues.queues):  # the topic was created anew; else the choice stands
+                partition = outgoing.partition_for(queues, record.partition, key)
 
     def after(self, refusal: NoRoom, size: int, deadline_ms: int) -> Steps[None]:
         """Waits until it is worth trying again; raises if it never will be, or not in time."""

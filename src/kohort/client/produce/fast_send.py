@@ -16,8 +16,7 @@ from kohort.client.produce.accumulator import Accumulator
 from kohort.client.produce.batch import RECORD_OVERHEAD, P
 from kohort.client.produce.outgoing import Outgoing
 from kohort.client.produce.partitioners import STICKY
-
-_SIZE_BESIDE = RECORD_OVERHEAD + 1  # a record without a key adds -1 for it
+from kohort.wire.records.batch import HEADER_SIZE
 
 
 def fast_send(
@@ -26,6 +25,7 @@ def fast_send(
     """The `send` of a producer whose records need no serializer; calls `slowly` for whatever is not simple."""
     find, lock, placed_class = accumulator.topics.get, _at_hand(accumulator.lock), accumulator.placed
     partitioner, null_keys_stick = outgoing.partitioner, outgoing.null_keys_stick
+    largest = min(outgoing.config.max_request_size, outgoing.config.buffer_memory) - HEADER_SIZE
     may_be_inside = hasattr(accumulator.lock, "_is_owned")
     """A lock that knows its owner lets the handler of a signal in, in the middle of a send; see `signals.new_lock`."""
 
@@ -56,6 +56,8 @@ def fast_send(
                 value = value.encode()
             except UnicodeEncodeError:
                 return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        value_size = len(value)
+        added = RECORD_OVERHEAD + value_size  # small numbers first: they make no new objects
         if key is None:
             key_size = -1
         else:
@@ -67,18 +69,7 @@ def fast_send(
                 except UnicodeEncodeError:
                     return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
             key_size = len(key)
-        if partition is not None:
-            if type(partition) is not int or not 0 <= partition < len(queues.queues):
-                return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-            at = partition
-        elif key is None and null_keys_stick:
-            at = queues.sticky
-        else:
-            at = partitioner(topic, key, len(queues.queues))
-            if at == STICKY:
-                at = queues.sticky
-            else:
-                partition = at  # chosen: if there is no room, it is not chosen again
+            added += key_size
         if timestamp_ms is None:
             now_ns = time_ns()
             if since_ns <= now_ns < until_ns:
@@ -91,8 +82,20 @@ def fast_send(
             return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if on_delivery is not None and not callable(on_delivery):
             return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        value_size = len(value)
-        added = key_size + value_size + _SIZE_BESIDE  # first: small numbers make no new objects
+        if partition is not None:
+            if type(partition) is not int or not 0 <= partition < len(queues.queues):
+                return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            at = partition
+        elif key is None and null_keys_stick:
+            at = queues.sticky
+        elif added > largest:  # refused, before it takes its turn in a partitioner that counts
+            return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        else:
+            at = partitioner(topic, key, len(queues.queues))
+            if at == STICKY:
+                at = queues.sticky
+            else:
+                partition = at  # chosen: if there is no room, it is not chosen again
         try:
             with lock:
                 if may_be_inside:
