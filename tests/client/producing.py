@@ -103,7 +103,7 @@ class Core:
                 topic, partition, key, value, timestamp, headers, callback, self.now_ms
             )
 
-        fast = fast_send(self.accumulator, self.outgoing, lambda: 0, slowly)
+        fast = fast_send(self.accumulator, self.outgoing, lambda: 0, lambda: self.now_ms, slowly)
         at = topic.sticky if partition == STICKY else partition
         return fast("orders", value, key, headers, at, timestamp, callback)  # type: ignore[no-any-return]
 

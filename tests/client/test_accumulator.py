@@ -349,7 +349,7 @@ def test_records_have_the_time_of_their_sending_also_when_the_clock_is_set_back(
     core = plain(linger_ms=1000)
     core.send(b"first")
     now_ns = 0
-    fast = fast_send(core.accumulator, core.outgoing, lambda: now_ns, lambda *record: None)
+    fast = fast_send(core.accumulator, core.outgoing, lambda: now_ns, lambda: 0, lambda *record: None)
     clock = [1_999_999, 2_000_000, 2_999_999, 3_000_000, 2_999_999, 2_000_000, 7_500_000_000, 0]
     for now_ns in clock:  # noqa: B007 the clock reads it
         fast("orders", b"x")

@@ -145,7 +145,8 @@ class AsyncProducer(Generic[K, V]):
         self._is_turning = False
         self._send: Callable[..., AsyncDelivery | Awaitable[AsyncDelivery]] = self._send_ordinarily
         if outgoing.is_plain:
-            self._send = fast_send(self._accumulator, outgoing, time.time_ns, self._send_ordinarily)
+            # No clock: where a batch is begun, `_send_ordinarily` lets the loop write.
+            self._send = fast_send(self._accumulator, outgoing, time.time_ns, None, self._send_ordinarily)
         send_ordinarily_after_fork(self)
         self._turn_soon()
 

@@ -173,7 +173,9 @@ class Producer(Generic[K, V]):
         self._is_closed = False
         self._send: Callable[..., Delivery] = self._send_ordinarily
         if outgoing.is_plain:
-            self._send = fast_send(self._accumulator, outgoing, time.time_ns, self._send_ordinarily)
+            self._send = fast_send(
+                self._accumulator, outgoing, time.time_ns, engine.now_ms, self._send_ordinarily
+            )
         send_ordinarily_after_fork(self)
         engine.start_background(f"kohort-producer-{config.client_id}", everything=True)
         self._thread_id = engine._thread.ident if engine._thread is not None else None

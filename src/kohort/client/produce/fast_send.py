@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from kohort.client.core.arguments import INT64
-from kohort.client.core.signals import let_go
+from kohort.client.core.signals import HeldSignals, let_go
 from kohort.client.errors import SENT_WITHIN_SEND, IllegalState
-from kohort.client.produce.accumulator import Accumulator
+from kohort.client.produce.accumulator import Accumulator, NoRoom
 from kohort.client.produce.batch import RECORD_OVERHEAD, P
 from kohort.client.produce.outgoing import Outgoing
 from kohort.client.produce.partitioners import STICKY
@@ -20,7 +20,11 @@ from kohort.wire.records.batch import HEADER_SIZE
 
 
 def fast_send(
-    accumulator: Accumulator[P], outgoing: Outgoing, time_ns: Callable[[], int], slowly: Callable[..., Any]
+    accumulator: Accumulator[P],
+    outgoing: Outgoing,
+    time_ns: Callable[[], int],
+    now_ms: Callable[[], int] | None,
+    slowly: Callable[..., Any],
 ) -> Callable[..., Any]:
     """The `send` of a producer whose records need no serializer; calls `slowly` for whatever is not simple."""
     find, lock, placed_class = accumulator.topics.get, _at_hand(accumulator.lock), accumulator.placed
@@ -143,6 +147,21 @@ def fast_send(
         except BaseException:
             let_go(accumulator.lock)  # Ctrl-C may have come between taking it and the first line
             raise
+        # The batch needs more memory, or another one is begun: all checks are made, so that the accumulator can be asked.
+        if now_ms is not None and added <= largest:
+            with HeldSignals():
+                made = accumulator.append(
+                    queues,
+                    STICKY if partition is None else at,
+                    key,
+                    value,
+                    timestamp_ms,
+                    None,
+                    on_delivery,
+                    now_ms(),
+                )
+            if not isinstance(made, NoRoom):
+                return made
         return slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     return send

@@ -371,6 +371,7 @@ class Sender:
         )
         if code in FATAL and self._idempotence is not None:
             self.fatal = error
+            self._accumulator.shut()  # also for `fast_send`, which does not look at `fatal`
         if self._idempotence is not None:
             # After so many attempts nobody knows whether one of them was written.
             self._idempotence.failed(batch, code, numbers_unused=batch.attempts < self._config.retries)
