@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kohort.client.core.cluster import Cluster, PartitionInfo, TopicInfo
 from kohort.client.core.steps import Until
 from kohort.client.produce.accumulator import record_size
-from kohort.client.produce.batch import Batch, Placed
+from kohort.client.produce.batch import Batch, RecordHandle
 from kohort.client.produce.calls import ProducerCalls
 from kohort.client.produce.fast_send import fast_send
 from kohort.client.produce.outgoing import ProducerRecord
@@ -49,7 +49,7 @@ class World(Core):
         self.seen: list[Any] = []
         self.clock_ns = 5_000_000_000
         super().__init__(jitter=random.Random(seed).random, partitioner=CHOOSERS[chooser](self.seen), **given)
-        self.calls: ProducerCalls[Placed] = ProducerCalls(
+        self.calls: ProducerCalls[RecordHandle] = ProducerCalls(
             self.outgoing, self.accumulator, self.out, self.metadata, random.Random(seed).random,
             lambda: self.now_ms, lambda: self.clock_ns // 1_000_000, lambda: "",
         )  # fmt: skip
@@ -68,7 +68,7 @@ class World(Core):
             )
         self.tick()
 
-    def send_ordinarily(self, *record: Any) -> Placed:
+    def send_ordinarily(self, *record: Any) -> RecordHandle:
         self.ordinary += 1
         *rest, on_delivery = record
         steps = self.calls.send(ProducerRecord(*rest), on_delivery)
