@@ -39,7 +39,10 @@ class Asker:
         **more: Any,
     ) -> Send:
         asked = message or HeartbeatRequest("g", 1, "m")
-        send = Send(node_id, asked.API_KEY, lambda version: asked, f"{self.name}.ask", timeout_ms, **more)
+        purpose = f"{self.name}.ask"
+        send = Send(
+            node_id, asked.API_KEY, lambda version: asked, purpose, timeout_ms, on_answer=self.answer, **more
+        )
         self.out.append(send)
         return send
 
@@ -88,7 +91,7 @@ class Driven:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.asker = Asker(engine.out)
-        engine.add(self.asker, "asker")
+        engine.add(self.asker)
 
     def run(self, until: Callable[[], bool], timeout_ms: int = PATIENCE_MS) -> bool:
         return self.engine.run(until, self.engine.now_ms() + timeout_ms)

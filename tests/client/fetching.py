@@ -137,7 +137,7 @@ class World:
         ]
         brokers = [MetadataResponseBroker(node, f"node{node}", 9092) for node in self.nodes]
         response = MetadataResponse(0, brokers, "cluster", 1, topics)
-        self.metadata.answer(Answer(send, 12, response), self.now_ms)
+        send.on_answer(Answer(send, 12, response), self.now_ms)
 
     def tick(self, after_ms: int = 0) -> dict[int, FetchRequest]:
         """The fetches that go out now, by node, as the broker decodes them."""
@@ -191,12 +191,11 @@ class World:
         response = FetchResponse(throttle_ms, error, session_id, topics, list(nodes))
         coder = codec(1, version)
         response = coder.decode_response(memoryview(b"".join(coder.encode_response(response))))  # type: ignore[assignment]
-        self.fetcher.answer(Answer(send, version, response), self.now_ms)
+        send.on_answer(Answer(send, version, response), self.now_ms)
 
     def fail(self, kind: FailureKind = FailureKind.DISCONNECTED, *, node: int = 1) -> None:
-        self.fetcher.answer(
-            Answer(self.under_way.pop(node), failure=Failure(kind, "the cable was cut")), self.now_ms
-        )
+        send = self.under_way.pop(node)
+        send.on_answer(Answer(send, failure=Failure(kind, "the cable was cut")), self.now_ms)
 
 
 def offsets_asked(request: FetchRequest) -> dict[TopicPartition, int]:

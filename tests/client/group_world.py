@@ -171,11 +171,7 @@ class Member:
         )  # fmt: skip
         self.subscription.subscribe(topics)
         self.membership.want_topics(0)
-        self.parts: dict[str, Metadata | GroupCoordinator | Membership] = {
-            "metadata": self.metadata,
-            "coordinator": self.coordinator,
-            "membership": self.membership,
-        }
+        self.parts = (self.metadata, self.coordinator, self.membership)
         self.owned: set[TopicPartition] = set()
         self.told: list[str] = []
         self.works = self.closed = False
@@ -229,12 +225,11 @@ class Member:
     def answered(self, answer: Answer) -> None:
         if self.closed and "leave" not in answer.send.purpose:
             return
-        self.parts[answer.send.purpose.partition(".")[0]].answer(answer, self.world.now_ms)
+        answer.send.on_answer(answer, self.world.now_ms)
         self.pump()
 
     def _set_timer(self) -> None:
-        parts = self.parts.values()
-        dues = [due for part in parts if (due := part.next_deadline_ms()) is not None]
+        dues = [due for part in self.parts if (due := part.next_deadline_ms()) is not None]
         due = min(dues, default=None)
         if due is None or (self._wake_ms is not None and self.world.now_ms < self._wake_ms <= due):
             return

@@ -165,7 +165,7 @@ class Stage:
         if not self.metadata_held:
             for send in [s for s in self.waiting if s.api_key == 3]:
                 self.waiting.remove(send)
-                self.metadata.answer(Answer(send, HIGHEST[3], self.metadata_response(send)), self.now_ms)
+                send.on_answer(Answer(send, HIGHEST[3], self.metadata_response(send)), self.now_ms)
         return bool(sends)
 
     def metadata_response(self, send: Send) -> Message:
@@ -229,9 +229,7 @@ class Stage:
             which = codec(send.api_key, version)
             raw = b"".join(bytes(chunk) for chunk in which.encode_response(response))
             response = which.decode_response(memoryview(raw))
-        answer = Answer(send, version, response, failure)
-        part = self.coordinator if send.purpose.startswith("coordinator.") else self.membership
-        part.answer(answer, self.now_ms)
+        send.on_answer(Answer(send, version, response, failure), self.now_ms)
         self.pump()
 
 

@@ -181,7 +181,7 @@ class World:
             answer = Answer(send, 6, FindCoordinatorResponse(coordinators=[found]))
         else:
             answer = Answer(send, failure=Failure(FailureKind.DISCONNECTED, "refused"))
-        self.coordinator.answer(answer, self.now_ms)
+        send.on_answer(answer, self.now_ms)
 
     def take(self, purpose: str) -> Question:
         """The oldest request of this purpose that was sent and not taken yet."""
@@ -215,8 +215,7 @@ class Question:
         self._give(Answer(self.send, failure=Failure(kind, "the cable was cut")))
 
     def _give(self, answer: Answer) -> None:
-        part = self.world.commits if self.send.purpose.startswith("commits.") else self.world.positions
-        part.answer(answer, self.world.now_ms)
+        self.send.on_answer(answer, self.world.now_ms)
 
     # --- OffsetCommit -----------------------------------------------------------------------------------
 

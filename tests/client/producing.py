@@ -124,11 +124,11 @@ class Core:
 
     def answer(self, send: Send, response: Any, version: int = 12) -> None:
         self.under_way.remove(send)
-        self.sender.answer(Answer(send, version, response), self.now_ms)
+        send.on_answer(Answer(send, version, response), self.now_ms)
 
     def lose(self, send: Send, kind: FailureKind = FailureKind.DISCONNECTED) -> None:
         self.under_way.remove(send)
-        self.sender.answer(Answer(send, failure=Failure(kind, "gone")), self.now_ms)
+        send.on_answer(Answer(send, failure=Failure(kind, "gone")), self.now_ms)
 
     def written(self, send: Send, offset: int = 0, **rest: Any) -> None:
         self.reply(send, ErrorCode.NONE, base_offset=offset, **rest)

@@ -79,7 +79,7 @@ def test_parts_are_ticked_at_their_deadlines(cluster: ScriptedCluster) -> None:
     with driven(cluster.bootstrap_servers) as client:
         client.know_nodes()
         ticker = GroupAsker(client.engine.out, -1, interval_ms=20)
-        client.engine.add(ticker, "beats")
+        client.engine.add(ticker)
         begun_ms, ticks = client.engine.now_ms(), client.asker.ticks
         assert client.run(lambda: len(ticker.answers) >= 8)
         took_ms = client.engine.now_ms() - begun_ms
@@ -185,7 +185,7 @@ def test_heartbeats_go_on_while_user_code_works(cluster: ScriptedCluster) -> Non
     with driven(cluster.bootstrap_servers) as client:
         client.know_nodes()
         beats = GroupAsker(client.engine.out, 1, interval_ms=10)
-        client.engine.add(beats, "beats")
+        client.engine.add(beats)
         client.engine.start_background("heartbeats")
         ticks = client.asker.ticks
         eventually(lambda: len(cluster[1].requests_of(HEARTBEAT)) >= 5)  # nobody is in run
@@ -198,7 +198,7 @@ def test_the_background_leaves_answers_of_the_data_lane_to_the_user(cluster: Scr
     with driven(cluster.bootstrap_servers) as client:
         client.know_nodes()
         beats = GroupAsker(client.engine.out, 1, interval_ms=5)
-        client.engine.add(beats, "beats")
+        client.engine.add(beats)
         client.engine.start_background("heartbeats")
         with client.engine.shielded():
             client.asker.ask(node_id=1)
@@ -214,7 +214,7 @@ def test_the_background_connects_again_on_the_group_lane(cluster: ScriptedCluste
         client.know_nodes()
         cluster[1].script(HEARTBEAT, CLOSE, OK, CLOSE)
         beats = GroupAsker(client.engine.out, 1, interval_ms=5)
-        client.engine.add(beats, "beats")
+        client.engine.add(beats)
         client.engine.start_background("heartbeats")
         eventually(lambda: len(cluster[1].requests_of(HEARTBEAT)) >= 6)
         assert cluster[1].connection_count == 4
@@ -224,7 +224,7 @@ def test_a_caller_gets_in_at_once_while_the_background_is_busy(cluster: Scripted
     with driven(cluster.bootstrap_servers) as client:
         client.know_nodes()
         beats = GroupAsker(client.engine.out, 1, interval_ms=1)
-        client.engine.add(beats, "beats")
+        client.engine.add(beats)
         client.engine.start_background("heartbeats")
         before = time.monotonic()
         for _ in range(100):
@@ -238,7 +238,7 @@ def test_a_part_that_is_due_and_does_nothing_does_not_make_the_background_spin(
     with driven(cluster.bootstrap_servers) as client:
         idle = GroupAsker(client.engine.out, 1, interval_ms=1)
         idle.stopped = True
-        client.engine.add(idle, "beats")
+        client.engine.add(idle)
         begun = time.monotonic()
         client.engine.start_background("heartbeats")
         eventually(lambda: idle.ticks >= 5)
@@ -269,7 +269,7 @@ def test_a_background_that_fails_says_so_to_the_next_caller(cluster: ScriptedClu
             raise AssertionError("a bug")
 
         broken.tick_background = fail  # type: ignore[method-assign]
-        client.engine.add(broken, "beats")
+        client.engine.add(broken)
         client.engine.start_background("heartbeats")
         assert client.engine._thread is not None
         client.engine._thread.join(60)
@@ -292,7 +292,7 @@ config = config_for(sys.argv[1])
 before, during = descriptors(), []
 engine = Engine(config)
 beats = GroupAsker(engine.out, -1, 10)
-engine.add(beats, "beats")
+engine.add(beats)
 engine.run(lambda: bool(beats.answers), engine.now_ms() + PATIENCE_MS)
 engine.start_background("heartbeats")
 during = descriptors(), threading.active_count()
@@ -348,7 +348,7 @@ def test_closing_ends_a_run_of_another_thread(cluster: ScriptedCluster, everythi
     cluster.on(HEARTBEAT, SILENCE)
     engine = Engine(config_for(cluster.bootstrap_servers))
     asker = Asker(engine.out)
-    engine.add(asker, "asker")
+    engine.add(asker)
     if everything is not None:
         engine.start_background("background", everything=everything)
     ended: list[str] = []
@@ -405,7 +405,7 @@ def test_a_forked_child_is_told_to_make_its_own_and_does_not_disturb_its_parent(
 async def test_the_asyncio_engine_waits_without_blocking_the_loop(cluster: ScriptedCluster) -> None:
     engine = AsyncEngine(config_for(cluster.bootstrap_servers))
     asker = Asker(engine.out)
-    engine.add(asker, "asker")
+    engine.add(asker)
     held = Held(OK)
     cluster[1].script(HEARTBEAT, held)
     asker.ask()
@@ -436,7 +436,7 @@ async def test_wakeup_ends_a_wait_of_the_asyncio_engine(cluster: ScriptedCluster
 async def test_heartbeats_go_on_between_the_tasks_of_the_loop(cluster: ScriptedCluster) -> None:
     engine = AsyncEngine(config_for(cluster.bootstrap_servers))
     beats = GroupAsker(engine.out, -1, interval_ms=10)
-    engine.add(beats, "beats")
+    engine.add(beats)
     engine.turn()
     async with asyncio.timeout(60):
         while len(beats.answers) < 5:
@@ -469,7 +469,7 @@ async def test_a_cancelled_wait_leaves_the_engine_usable_and_close_ends_the_othe
 ) -> None:
     engine = AsyncEngine(config_for(cluster.bootstrap_servers))
     asker = Asker(engine.out)
-    engine.add(asker, "asker")
+    engine.add(asker)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await engine.wait(never, engine.now_ms() + PATIENCE_MS)

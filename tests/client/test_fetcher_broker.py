@@ -58,12 +58,12 @@ class Driven:
         while self.out:
             send = self.out.pop(0)
             if send.purpose == "metadata.update":
-                self.metadata.answer(Answer(send, 12, self.connection.call(send.make(12), 12)), self.now_ms)
+                send.on_answer(Answer(send, 12, self.connection.call(send.make(12), 12)), self.now_ms)
                 continue
             request = send.make(self.version)
             self.full_fetches += getattr(request, "session_epoch", 0) == 0
             response = self.connection.call(request, self.version)
-            self.fetcher.answer(Answer(send, self.version, response), self.now_ms)
+            send.on_answer(Answer(send, self.version, response), self.now_ms)
 
     def read(self, max_records: int) -> dict[TopicPartition, list[int]]:
         seen: dict[TopicPartition, list[int]] = {partition: [] for partition in PARTITIONS}

@@ -28,7 +28,8 @@ class Setup:
     def reply(self, now_ms: int, code: int = 0, node_id: int = 3, version: int = 6) -> None:
         found = Coordinator("g", node_id, "b3", 9093, code, "words")
         response = FindCoordinatorResponse(0, code, "words", node_id, "b3", 9093, [found])
-        self.coordinator.answer(Answer(self.out.pop(0), version, response), now_ms)
+        send = self.out.pop(0)
+        send.on_answer(Answer(send, version, response), now_ms)
 
 
 def test_the_look_up_goes_to_whichever_node_is_least_loaded_on_the_data_lane() -> None:
@@ -104,12 +105,12 @@ def test_a_failed_look_up_asks_for_fresh_metadata() -> None:
     s = Setup()
     s.metadata.tick(0)
     known = MetadataResponse(brokers=[MetadataResponseBroker(1, "b1", 9092)])
-    s.metadata.answer(Answer(s.out.pop(), 12, known), 0)
+    send = s.out.pop()
+    send.on_answer(Answer(send, 12, known), 0)
     due_before = s.metadata.is_due
     s.coordinator.ensure(0)
-    s.coordinator.answer(
-        Answer(s.out.pop(), failure=Failure(FailureKind.DISCONNECTED, "connection refused")), 0
-    )
+    send = s.out.pop()
+    send.on_answer(Answer(send, failure=Failure(FailureKind.DISCONNECTED, "connection refused")), 0)
     assert (due_before, s.metadata.is_due) == (False, True)
     assert "connection refused" in s.coordinator.last_failure
 
@@ -134,7 +135,7 @@ def test_a_late_answer_says_nothing() -> None:
     s.coordinator.ensure(0, Lane.GROUP)  # who serves the group lane alone cannot wait for the other
     assert s.out[0].lane is Lane.GROUP
     s.reply(0)
-    s.coordinator.answer(Answer(slow, failure=Failure(FailureKind.TIMED_OUT)), 30_000)
+    slow.on_answer(Answer(slow, failure=Failure(FailureKind.TIMED_OUT)), 30_000)
     assert s.coordinator.node_id == 3
     assert s.coordinator.last_failure == ""
 
@@ -142,7 +143,8 @@ def test_a_late_answer_says_nothing() -> None:
 def test_an_answer_without_a_coordinator_is_asked_again() -> None:
     s = Setup()
     s.coordinator.ensure(0)
-    s.coordinator.answer(Answer(s.out.pop(), 6, FindCoordinatorResponse()), 0)
+    send = s.out.pop()
+    send.on_answer(Answer(send, 6, FindCoordinatorResponse()), 0)
     assert s.coordinator.next_deadline_ms() == 100
 
 

@@ -195,7 +195,7 @@ def test_a_user_that_closes_inside_of_a_callback() -> None:
 def test_an_error_code_that_is_newer_than_this_client_is_raised() -> None:
     s = stage("poll", "find 1")
     (send,) = s.waiting
-    s.membership.answer(Answer(send, 9, JoinGroupResponse(error_code=999)), 0)
+    send.on_answer(Answer(send, 9, JoinGroupResponse(error_code=999)), 0)
     assert "error 999" in str(s.membership.take_error())
     assert code_name(999) == "error 999"
 

@@ -52,12 +52,12 @@ class Told:
     ) -> None:
         brokers = [MetadataResponseBroker(i, f"host{i}", 9092) for i in nodes]
         response = MetadataResponse(brokers=brokers, topics=list(topics), cluster_id="c", **more)
-        self.metadata.answer(Answer(send, 13, response), self.now_ms)
+        send.on_answer(Answer(send, 13, response), self.now_ms)
 
     def fail(self, kind: FailureKind = FailureKind.DISCONNECTED) -> None:
         send = self.asks()
         assert send is not None, "it does not ask"
-        self.metadata.answer(Answer(send, failure=Failure(kind, "gone")), self.now_ms)
+        send.on_answer(Answer(send, failure=Failure(kind, "gone")), self.now_ms)
 
     def asks_after(self, wait_ms: int) -> bool:
         """Not a millisecond before, and then it does."""
@@ -320,7 +320,7 @@ def test_a_late_answer_to_an_older_request_changes_nothing() -> None:
     told.want("orders")
     first = told.asks()
     assert first is not None
-    told.metadata.answer(Answer(first, failure=Failure(FailureKind.TIMED_OUT)), told.now_ms)
+    first.on_answer(Answer(first, failure=Failure(FailureKind.TIMED_OUT)), told.now_ms)
     told.answer(topic(leader=2))
     told.give(first, topic(leader=1))
     assert told.metadata.cluster.leader_of(P0) == 2

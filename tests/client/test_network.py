@@ -208,7 +208,10 @@ def test_a_sender_that_cannot_use_the_version_says_so() -> None:
         raise ValueError(f"version {version} has no room for it")
 
     with cluster_with_heartbeats() as cluster, driven(cluster.bootstrap_servers) as client:
-        client.asker.out.append(Send(ANY_NODE, HEARTBEAT, refuse, "asker.ask", 1000, max_version=3))
+        on_answer = client.asker.answer
+        client.asker.out.append(
+            Send(ANY_NODE, HEARTBEAT, refuse, "asker.ask", 1000, max_version=3, on_answer=on_answer)
+        )
         assert client.run(lambda: bool(client.asker.answers))
         failure = client.asker.last.failure
         assert failure is not None

@@ -34,7 +34,7 @@ from kohort import (
     WrongArgument,
 )
 from kohort.client.config import PRODUCER, read_config
-from kohort.client.core.effects import FailureKind, Send
+from kohort.client.core.effects import FailureKind, Send, ignore_answer
 from kohort.client.io.sasl import oauthbearer
 from kohort.client.io.transport import Rejected
 from kohort.settings import SettingError
@@ -355,7 +355,8 @@ def test_a_request_that_cannot_be_encoded_leaves_the_connection_to_the_others() 
         answers: list[Any] = []
 
         def ask(group_id: Any) -> None:
-            send = Send(-1, HEARTBEAT, lambda version: HeartbeatRequest(group_id), "asker.hello", 60_000)
+            make = lambda version: HeartbeatRequest(group_id)  # noqa: E731
+            send = Send(-1, HEARTBEAT, make, "asker.hello", 60_000, on_answer=ignore_answer)
             client.engine.network.submit(send, answers.append)
 
         with client.engine.shielded():

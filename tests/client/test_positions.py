@@ -440,5 +440,5 @@ def answer_metadata(world: World, topic: MetadataResponseTopic) -> None:
     send = next(send for send in world.sent if send.purpose == "metadata.look_up")
     world.sent.clear()
     brokers = [MetadataResponseBroker(node, f"node{node}", 9092) for node in (1, 2)]
-    world.metadata.answer(Answer(send, 12, MetadataResponse(0, brokers, "c", 1, [topic])), world.now_ms)
+    send.on_answer(Answer(send, 12, MetadataResponse(0, brokers, "c", 1, [topic])), world.now_ms)
     world.tick()

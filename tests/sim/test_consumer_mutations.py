@@ -1,7 +1,6 @@
 """The simulator can fail: bugs planted in the client, one by one, are each found, with the seed in the message."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -218,9 +217,8 @@ def the_leader_does_not_watch_partition_counts(patch: pytest.MonkeyPatch) -> Non
 def a_late_answer_to_a_join_is_believed(patch: pytest.MonkeyPatch) -> None:
     joined = membership_join.joined
 
-    def believe(m: Membership, answer: Answer, now_ms: int) -> None:
-        _, member_id = answer.send.about
-        joined(m, replace(answer, send=replace(answer.send, about=(m.attempt, member_id))), now_ms)
+    def believe(m: Membership, attempt: int, member_id: str, answer: Answer, now_ms: int) -> None:
+        joined(m, m.attempt, member_id, answer, now_ms)
 
     patch.setattr(membership_join, "joined", believe)
 

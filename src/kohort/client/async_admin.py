@@ -43,7 +43,7 @@ class AsyncAdmin:
         self._config, objects = read_config(ADMIN, settings, keywords, SECURITY_OBJECTS)
         self._engine = engine = AsyncEngine(self._config, security=security_for(self._config, objects))
         requests = Requests(engine.out, self._config, engine.metadata, engine.jitter)
-        engine.add(requests, "requests")
+        engine.add(requests)
         self._calls = AdminCalls(requests, engine.metadata, engine.now_ms, lambda: engine.network.last_error)
         self._closed = False
 

@@ -139,8 +139,8 @@ class AsyncProducer(Generic[K, V]):
         )  # fmt: skip
         self._part = self._calls.add_part(lambda: None, self._turn_soon, self._callback_failed)
         engine.on_failure = self._calls.fail_everything
-        engine.add(self._part, "producer")
-        engine.add(self._calls.sender, "sender")
+        engine.add(self._part)
+        engine.add(self._calls.sender)
         self._is_closed = False
         self._is_turning = False
         self._fast = fast_send(self._accumulator, outgoing, time.time_ns, _not) if outgoing.is_plain else None

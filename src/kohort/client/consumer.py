@@ -68,7 +68,7 @@ def build_core(
     except BaseException:
         engine.close()
         raise
-    engine.add(core, *core.prefixes)
+    engine.add(core)
     return core
 
 

@@ -166,8 +166,8 @@ class Producer(Generic[K, V]):
         )  # fmt: skip
         self._part = self._calls.add_part(self._on_change, engine.reactor.wakeup)
         engine.on_failure = self._calls.fail_everything
-        engine.add(self._part, "producer")
-        engine.add(self._calls.sender, "sender")
+        engine.add(self._part)
+        engine.add(self._calls.sender)
         self._changed = threading.Condition()
         self._waiting = 0
         self._is_closed = False

@@ -80,7 +80,7 @@ class SimConsumer:
         engine = self.driver.engine
         assignors = load_assignors(place.strategy)
         self.core = ConsumerCore(config, random.random, assignors, engine.out, engine.metadata)
-        engine.add(self.core, *self.core.prefixes)
+        engine.add(self.core)
         self.calls = ConsumerCalls(self.core, lambda: clock.now_ms, Interceptors((self,)))
         self.user = User(self, random, place.style, list(place.topics), bad_callbacks, place.is_slow)
         assert self.core.membership is not None

@@ -1,7 +1,7 @@
 """Puts the parts of a consumer together, without I/O; the fronts and the simulator drive it.
 
-Events go in as commands, `tick` and `answer`. What must follow is in `out`, in `has_news`, in the callback of the
-membership and in the operations that commands return.
+Events go in as commands, `tick` and the answers to what was sent. What must follow is in `out`, in `has_news`, in the
+callback of the membership and in the operations that commands return.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.consume.fetcher import Fetcher
 from kohort.client.core.backoff import Jitter
 from kohort.client.core.cluster import Cluster
-from kohort.client.core.effects import Answer, Outbox, Part
+from kohort.client.core.effects import Outbox, Part
 from kohort.client.core.metadata import Metadata
 from kohort.client.errors import DeserializationFailed, error_for
 from kohort.client.group.assignors import Assignor, load_assignors
@@ -81,15 +81,9 @@ class ConsumerCore:
         self._deserializers: tuple[Deserializer[Any] | None, Deserializer[Any] | None] = (None, None)
         self._seen = -1  # the version of the cluster that was looked at last
         self._topic_error: KafkaError | None = None
-        self._parts: dict[str, Part] = {
-            "coordinator": self.coordinator,
-            "commits": self.commits,
-            "positions": self.positions,
-            "fetcher": self.fetcher,
-        }
+        self._parts: list[Part] = [self.coordinator, self.commits, self.positions, self.fetcher]
         if self.membership is not None:
-            self._parts["membership"] = self.membership
-        self.prefixes = tuple(self._parts)
+            self._parts.append(self.membership)
 
     def _warn_of_coordinator(self, now_ms: int, text: str) -> None:
         node_id = self.coordinator.node_id
@@ -115,12 +109,8 @@ class ConsumerCore:
         if self.membership is not None:
             self.membership.tick_background(now_ms)
 
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        part, _, _ = answer.send.purpose.partition(".")
-        self._parts[part].answer(answer, now_ms)
-
     def next_deadline_ms(self) -> int | None:
-        deadlines = [part.next_deadline_ms() for part in self._parts.values()]
+        deadlines = [part.next_deadline_ms() for part in self._parts]
         return min((ms for ms in deadlines if ms is not None), default=None)
 
     def background_deadline_ms(self) -> int | None:

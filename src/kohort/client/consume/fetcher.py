@@ -38,7 +38,7 @@ from kohort.client.consume.fetch_session import (
 )
 from kohort.client.core.backoff import Backoff, Jitter
 from kohort.client.core.cluster import NO_NODE, Node, PartitionInfo
-from kohort.client.core.effects import Answer, Failure, FailureKind, Outbox, Send
+from kohort.client.core.effects import Answer, Failure, FailureKind, Outbox, Send, ignore_answer
 from kohort.client.core.metadata import Metadata
 from kohort.client.errors import error_for_failure
 from kohort.client.offsets.subscription import PartitionState, SubscriptionState
@@ -81,7 +81,7 @@ class _Round:
 
 
 class Fetcher:
-    """A part with the purpose "fetcher."."""
+    """The part that fetches; see the module's docstring."""
 
     def __init__(
         self,
@@ -205,8 +205,8 @@ class Fetcher:
                 "fetcher.fetch",
                 # The broker may keep it for fetch.max.wait.ms before it has to hurry.
                 self._config.request_timeout_ms + self._config.fetch_max_wait_ms,
-                about=node.under_way,
                 max_version=plan.max_version,
+                on_answer=partial(self._fetched, node.under_way),
             )
         )
 
@@ -227,13 +227,12 @@ class Fetcher:
 
     # --- answered -----------------------------------------------------------------------------------------
 
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        send = answer.send
-        node = self._nodes.get(send.node_id)
-        if node is None or node.under_way is not send.about or self._closed:
+    def _fetched(self, fetch: Fetch, answer: Answer, now_ms: int) -> None:
+        node_id = answer.send.node_id
+        node = self._nodes.get(node_id)
+        if node is None or node.under_way is not fetch or self._closed:
             return
-        fetch, node.under_way = node.under_way, None
-        assert fetch is not None
+        node.under_way = None
         if answer.failure is not None:
             self._failed(node, fetch, answer.failure, now_ms)
             return
@@ -245,7 +244,7 @@ class Fetcher:
             node.failures = node.retry_at_ms = 0
             leaders = tuple(Node(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints)
             for partition, data in found.items():
-                self._arrived(send.node_id, partition, data, fetch.questions[partition], leaders, now_ms)
+                self._arrived(node_id, partition, data, fetch.questions[partition], leaders, now_ms)
         if response.throttle_time_ms > 0:
             node.retry_at_ms = max(node.retry_at_ms, now_ms + response.throttle_time_ms)
 
@@ -451,5 +450,6 @@ class Fetcher:
                     partial(fetch_request, plan, self._config),
                     "fetcher.close",
                     self._config.request_timeout_ms,
+                    on_answer=ignore_answer,
                 )
             )

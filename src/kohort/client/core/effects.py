@@ -1,13 +1,14 @@
 """What the sans-IO parts of the client ask for, and what they are told.
 
-A part never waits: it puts `Send`s into its `Outbox`, and later gets one `Answer` for each, with the response or
-with the reason why there is none. Whoever drives it (a front with real sockets, or the simulator) carries them.
+A part never waits: it puts `Send`s into its `Outbox`. Later the `on_answer` of each is called once, with an `Answer`
+that holds the response or the reason why there is none. Whoever drives the part (a front with real sockets, or the
+simulator) carries them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Protocol
 
@@ -56,14 +57,14 @@ class Send:
     make: Callable[[int], Message]
     """The request in the version that is negotiated with the node."""
     purpose: str
-    """Who gets the answer, and for what: "membership.join"."""
+    """For people: who asks, and for what, as in "membership.join". The tests and the errors print it."""
     timeout_ms: int
     lane: Lane = Lane.DATA
-    about: Any = None
-    """What the part wants to be reminded of: the attempt, the partitions."""
     max_version: int | None = None
     answered: bool = True
     """False: the broker sends no response (Produce with acks=0); the Answer comes when the bytes are handed over."""
+    on_answer: Callable[[Answer, int], None] = field(kw_only=True)
+    """Takes the Answer and the time. The part binds to it what it must know then: the attempt, the partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +79,15 @@ class Answer:
 Outbox = list[Send]
 
 
+def ignore_answer(answer: Answer, now_ms: int) -> None:
+    """The `on_answer` of a Send whose outcome changes nothing."""
+
+
 class Part(Protocol):
     """What drives a part needs to know of it."""
 
     def tick(self, now_ms: int) -> None:
         """Does what is due; calling it again at once does nothing more."""
-
-    def answer(self, answer: Answer, now_ms: int) -> None: ...
 
     def next_deadline_ms(self) -> int | None:
         """When to tick again at the latest; None: only after an answer or a command."""

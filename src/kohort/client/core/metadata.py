@@ -60,7 +60,7 @@ class _LookUp:
 
 
 class Metadata:
-    """A part with the purpose "metadata."; see the module's docstring."""
+    """A part; see the module's docstring."""
 
     def __init__(self, out: Outbox, config: ClientConfig, jitter: Jitter) -> None:
         self.cluster = Cluster()
@@ -195,7 +195,7 @@ class Metadata:
                 lambda version: _request(version, wanted, create),
                 "metadata.update",
                 self._config.request_timeout_ms,
-                about=(self._attempt, wanted),
+                on_answer=partial(self._updated, self._attempt, wanted),
             )
         )
 
@@ -207,11 +207,7 @@ class Metadata:
             dues.append(self._not_before_ms if self._due else max(expires_ms, self._not_before_ms))
         return min(dues, default=None)
 
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        if answer.send.purpose == "metadata.look_up":
-            self._looked_up(answer.send.about, answer, now_ms)
-            return
-        attempt, wanted = answer.send.about
+    def _updated(self, attempt: int, wanted: Topics, answer: Answer, now_ms: int) -> None:
         if attempt != self._asked:
             return
         self._asked = None
@@ -259,7 +255,7 @@ class Metadata:
                         "metadata.look_up",
                         self._config.request_timeout_ms,
                         self.lane_of_look_ups(),
-                        question,
+                        on_answer=partial(self._looked_up, question),
                     )
                 )
 

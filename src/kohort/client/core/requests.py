@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kohort.client.config import ClientConfig
@@ -80,7 +81,7 @@ class _Question:
 
 
 class Requests:
-    """A part with the purpose "requests."."""
+    """The part that asks single questions; see the module's docstring."""
 
     def __init__(self, out: Outbox, config: ClientConfig, metadata: Metadata, jitter: Jitter) -> None:
         self._out, self._config, self._metadata = out, config, metadata
@@ -135,20 +136,29 @@ class Requests:
         times += [q.at_ms for q in self._open if not q.waiting]
         return min(times, default=None)
 
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        question: _Question = answer.send.about
+    def _answered(self, question: _Question, answer: Answer, now_ms: int) -> None:
+        if not self._is_usable(question, answer, now_ms):
+            return
+        if code := question.verdict(answer.response):
+            self._again(question, code, ErrorCode(code).name, now_ms)
+        else:
+            self._close(question)
+            question.operation.finish(answer.response)
+
+    def _coordinator_answered(self, question: _Question, answer: Answer, now_ms: int) -> None:
+        if self._is_usable(question, answer, now_ms):
+            self._found_coordinator(question, answer.response, now_ms)
+
+    def _is_usable(self, question: _Question, answer: Answer, now_ms: int) -> bool:
+        """Whether there is a response and somebody still waits for it. A failure is dealt with here."""
         question.waiting = False
         if question.operation.done:
             self._close(question)
         elif answer.failure is not None:
             self._failed(question, answer, now_ms)
-        elif answer.send.purpose == "requests.coordinator":
-            self._found_coordinator(question, answer.response, now_ms)
-        elif code := question.verdict(answer.response):
-            self._again(question, code, ErrorCode(code).name, now_ms)
         else:
-            self._close(question)
-            question.operation.finish(answer.response)
+            return True
+        return False
 
     # --- inside ---------------------------------------------------------------------------------------
 
@@ -164,17 +174,24 @@ class Requests:
         timeout_ms = self._config.request_timeout_ms
         if node_id == _LOOK_UP:
             assert isinstance(question.target, GroupOf)
-            make, key, purpose = (
-                _find(question.target.group_id),
+            send = Send(
+                ANY_NODE,
                 FindCoordinatorRequest.API_KEY,
-                "coordinator",
+                _find(question.target.group_id),
+                "requests.coordinator",
+                timeout_ms,
+                on_answer=partial(self._coordinator_answered, question),
             )
-            node_id, max_version = ANY_NODE, None
         else:
-            make, key, purpose, max_version = question.make, question.api_key, "ask", question.max_version
-        send = Send(
-            node_id, key, make, f"requests.{purpose}", timeout_ms, about=question, max_version=max_version
-        )
+            send = Send(
+                node_id,
+                question.api_key,
+                question.make,
+                "requests.ask",
+                timeout_ms,
+                max_version=question.max_version,
+                on_answer=partial(self._answered, question),
+            )
         self._out.append(send)
 
     def _node_for(self, question: _Question) -> int | None:

@@ -7,6 +7,7 @@ waits longer after each failure.
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from kohort.client.config import ConsumerConfig
 from kohort.client.core.backoff import Backoff, Jitter
@@ -39,7 +40,7 @@ _ASK_AGAIN = (
 
 
 class GroupCoordinator:
-    """A part with the purpose "coordinator."."""
+    """The part that finds the coordinator of the group."""
 
     def __init__(self, out: Outbox, config: ConsumerConfig, metadata: Metadata, jitter: Jitter) -> None:
         self.node_id: int | None = None
@@ -102,8 +103,8 @@ class GroupCoordinator:
     def next_deadline_ms(self) -> int | None:
         return self._not_before_ms if self._wanted and self._asked is None else None
 
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        if answer.send.about != self._attempt:
+    def _answered(self, attempt: int, answer: Answer, now_ms: int) -> None:
+        if attempt != self._attempt:
             return
         self._asked = None
         if answer.failure is not None:
@@ -147,7 +148,7 @@ class GroupCoordinator:
                 "coordinator.find",
                 self._config.request_timeout_ms,
                 lane,
-                about=self._attempt,
+                on_answer=partial(self._answered, self._attempt),
             )
         )
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from kohort.client.config import ConsumerConfig
 from kohort.client.core.backoff import Backoff, Jitter
-from kohort.client.core.effects import Answer, Outbox
+from kohort.client.core.effects import Outbox
 from kohort.client.core.metadata import Metadata
 from kohort.client.core.operation import Operation
 from kohort.client.group import membership_join, membership_prepare, membership_stay
@@ -41,7 +41,7 @@ _log = logging.getLogger("kohort.client.membership")
 
 
 class Membership:
-    """A part with the purpose "membership.". See the module's docstring; attributes are shared by its files."""
+    """A part. See the module's docstring; attributes are shared by its files."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class Membership:
 
     def poll(self, now_ms: int) -> None:
         """The user is in poll, until `poll_ended`. A join begins here; see `wants_poll`."""
-        self._time(now_ms)
+        self.time(now_ms)
         self.in_poll = True
         self.heartbeats.polled(now_ms)
         if self.overdue_since_ms is not None:
@@ -209,7 +209,7 @@ class Membership:
 
     def poll_ended(self, now_ms: int) -> None:
         """The user works with what poll returned: `max.poll.interval.ms` counts from now."""
-        self._time(now_ms)
+        self.time(now_ms)
         self.in_poll = False
         self.heartbeats.polled(now_ms)
 
@@ -250,7 +250,7 @@ class Membership:
 
     def called_back(self, error: BaseException | None, now_ms: int) -> None:
         """The user's function for `callback` has run (or there is none)."""
-        self._time(now_ms)
+        self.time(now_ms)
         if self.callback is None:  # the user closed the consumer inside of its callback
             return
         if self.callbacks.done(error):
@@ -262,13 +262,13 @@ class Membership:
 
     def leave(self, reason: str, now_ms: int) -> Operation[None]:
         """Gives the partitions back, then leaves. Done when the coordinator answered; the caller bounds the wait."""
-        self._time(now_ms)
+        self.time(now_ms)
         return membership_stay.leave(self, reason, now_ms)
 
     # --- the part --------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        self._time(now_ms)
+        self.time(now_ms)
         if self.is_polling:
             self.heartbeats.polled(now_ms)
         membership_stay.stay(self, now_ms)
@@ -277,7 +277,7 @@ class Membership:
 
     def tick_background(self, now_ms: int) -> None:
         """While the user works: heartbeats, and leaving when poll is overdue. No join begins here."""
-        self._time(now_ms)
+        self.time(now_ms)
         self.in_poll = False
         membership_stay.stay(self, now_ms, in_background=True)
         if self.state is State.ASSIGNING:
@@ -292,18 +292,6 @@ class Membership:
     def next_background_deadline_ms(self) -> int | None:
         """When `tick_background` must be called; None while there is nothing to keep alive."""
         return membership_stay.next_deadline_ms(self, in_background=True)
-
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        self._time(now_ms)
-        match answer.send.purpose:
-            case "membership.join":
-                membership_join.joined(self, answer, now_ms)
-            case "membership.sync":
-                membership_join.synced(self, answer, now_ms)
-            case "membership.heartbeat":
-                membership_stay.heartbeat_answered(self, answer, now_ms)
-            case "membership.leave":
-                membership_stay.left(self, answer)
 
     # --- shared by the files of this part --------------------------------------------------------
 
@@ -398,5 +386,5 @@ class Membership:
             if now != self.assigned_from:
                 self.request_rejoin(f"cached metadata has changed: {difference(self.assigned_from, now)}")
 
-    def _time(self, now_ms: int) -> None:
+    def time(self, now_ms: int) -> None:
         self.now_ms = max(self.now_ms, now_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kohort.client.core.arguments import raised_by
@@ -27,7 +28,7 @@ from kohort.client.types import TopicPartition
 from kohort.settings import INT_MAX
 from kohort.wire.errors import ErrorCode, KohortError
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kohort.wire.messages.leave_group import LeaveGroupRequest
+from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
@@ -71,13 +72,13 @@ def send_join(m: Membership, now_ms: int) -> None:
             "membership.join",
             max(waits_ms, config.request_timeout_ms),
             Lane.GROUP,
-            about=(m.attempt, m.member_id),
+            on_answer=partial(joined, m, m.attempt, m.member_id),
         )
     )
 
 
-def joined(m: Membership, answer: Answer, now_ms: int) -> None:
-    attempt, member_id = answer.send.about
+def joined(m: Membership, attempt: int, member_id: str, answer: Answer, now_ms: int) -> None:
+    m.time(now_ms)
     if attempt != m.attempt:
         _leave_unused(m, answer, member_id)
         return
@@ -220,13 +221,14 @@ def _send_sync(m: Membership, given: list[tuple[str, bytes]], now_ms: int) -> No
             "membership.sync",
             m.config.request_timeout_ms,
             Lane.GROUP,
-            about=m.attempt,
+            on_answer=partial(synced, m, m.attempt),
         )
     )
 
 
-def synced(m: Membership, answer: Answer, now_ms: int) -> None:
-    if answer.send.about != m.attempt:
+def synced(m: Membership, attempt: int, answer: Answer, now_ms: int) -> None:
+    m.time(now_ms)
+    if attempt != m.attempt:
         return
     if answer.failure is not None:
         _not_answered(m, answer.failure, "SyncGroup", now_ms)
@@ -391,6 +393,23 @@ def _leave_unused(m: Membership, answer: Answer, asked_as: str) -> None:
                 "membership.leave",
                 m.config.request_timeout_ms,
                 Lane.GROUP,
-                about=Operation[None](),
+                on_answer=partial(left, m, Operation[None]()),
             )
         )
+
+
+def left(m: Membership, operation: Operation[None], answer: Answer, now_ms: int) -> None:
+    """Whatever the answer: the session ends by itself if the coordinator did not hear of it."""
+    m.time(now_ms)
+    response: LeaveGroupResponse | None = answer.response
+    if answer.failure is not None:
+        said = f"no answer ({answer.failure.kind.value})"
+    else:
+        assert response is not None
+        codes = [response.error_code, *(member.error_code for member in response.members)]
+        said = next((code_name(code) for code in codes if code), "")
+    if said:
+        _log.info("group %s: LeaveGroup: %s", m.config.group_id, said)
+    if m.state is State.LEAVING:
+        m.become(State.UNJOINED)
+    operation.finish(None)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kohort.client.core.effects import Answer, Failure, Lane, Send
 from kohort.client.core.operation import Operation
 from kohort.client.group.callbacks import CallbackKind
 from kohort.client.group.coordinator import COORDINATOR_GONE
-from kohort.client.group.membership_join import fence
+from kohort.client.group.membership_join import fence, left
 from kohort.client.group.membership_requests import heartbeat_request, leave_request
 from kohort.client.group.membership_state import NO_GENERATION, State
 from kohort.client.group.membership_words import code_name, no_answer, refusal, seconds
+from kohort.client.types import GroupMetadata
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kohort.wire.messages.leave_group import LeaveGroupRequest
 
 if TYPE_CHECKING:
     from kohort.client.group.membership import Membership
@@ -59,7 +61,7 @@ def stay(m: Membership, now_ms: int, in_background: bool = False) -> None:
                 "membership.heartbeat",
                 m.config.request_timeout_ms,
                 Lane.GROUP,
-                about=(m.heartbeats.send(now_ms), m.generation_id, m.member_id),
+                on_answer=partial(heartbeat_answered, m, m.heartbeats.send(now_ms), m.group_metadata()),
             )
         )
 
@@ -77,11 +79,13 @@ def next_deadline_ms(m: Membership, in_background: bool = False) -> int | None:
     return min(due, default=None)
 
 
-def heartbeat_answered(m: Membership, answer: Answer, now_ms: int) -> None:
-    number, generation_id, member_id = answer.send.about
+def heartbeat_answered(
+    m: Membership, number: int, sent_as: GroupMetadata, answer: Answer, now_ms: int
+) -> None:
+    m.time(now_ms)
     clocks = m.heartbeats
     is_last = number == clocks.in_flight
-    is_current = (generation_id, member_id) == (m.generation_id, m.member_id)
+    is_current = sent_as == m.group_metadata()
     if answer.failure is not None:
         if is_last and is_current:
             _not_answered(m, answer.failure, now_ms)
@@ -213,24 +217,7 @@ def _send_leave(m: Membership, reason: str, operation: Operation[None], was_join
             m.config.request_timeout_ms,
             # The answer to a join that is under way may be minutes away, and answers come in order.
             Lane.DATA if was_joining else Lane.GROUP,
-            about=operation,
+            on_answer=partial(left, m, operation),
         )
     )
     return True
-
-
-def left(m: Membership, answer: Answer) -> None:
-    """Whatever the answer: the session ends by itself if the coordinator did not hear of it."""
-    response: LeaveGroupResponse | None = answer.response
-    if answer.failure is not None:
-        said = f"no answer ({answer.failure.kind.value})"
-    else:
-        assert response is not None
-        codes = [response.error_code, *(member.error_code for member in response.members)]
-        said = next((code_name(code) for code in codes if code), "")
-    if said:
-        _log.info("group %s: LeaveGroup: %s", m.config.group_id, said)
-    if m.state is State.LEAVING:
-        m.become(State.UNJOINED)
-    operation: Operation[None] = answer.send.about
-    operation.finish(None)

@@ -65,19 +65,15 @@ class Pump:
         """Called when driving has failed for good: fails what waits elsewhere than in `run` (a producer's records)."""
         self._reactor = reactor
         self._parts: list[Part] = []
-        self._routes: dict[str, Part] = {}
         self._background_parts: list[BackgroundPart] = []
         self._answers: deque[Answer] = deque()
-        self.add(self.metadata, "metadata")
+        self.add(self.metadata)
         if kernel := os.environ.get("KOHORT_KERNEL"):
             columns.prefer(kernel)  # python or numba: how record batches are read and written
 
-    def add(self, part: Part, *prefixes: str) -> None:
-        """From now on the part is ticked and gets the Answers whose purpose starts with a prefix of these and a dot."""
+    def add(self, part: Part) -> None:
+        """From now on the part is ticked."""
         self._parts.append(part)
-        for prefix in prefixes:
-            assert prefix not in self._routes, prefix
-            self._routes[prefix] = part
         if isinstance(part, BackgroundPart):
             self._background_parts.append(part)
 
@@ -133,8 +129,7 @@ class Pump:
         answers = self._answers
         while answers:
             answer = answers.popleft()
-            prefix, _, _ = answer.send.purpose.partition(".")
-            self._routes[prefix].answer(answer, now_ms)
+            answer.send.on_answer(answer, now_ms)
 
     def next_deadline_ms(self) -> int:
         nearest = self.network.next_deadline_ms()

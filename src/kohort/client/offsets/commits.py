@@ -105,7 +105,7 @@ def _log_warning(now_ms: int, text: str) -> None:
 
 
 class Commits:
-    """A part with the purpose "commits."."""
+    """The part that commits offsets and looks up what is committed; see the module's docstring."""
 
     def __init__(
         self,
@@ -403,8 +403,8 @@ class Commits:
                 "commits.commit",
                 self._config.request_timeout_ms,
                 lane=Lane.GROUP,
-                about=(commit, member, names_by_id(ids)),
                 max_version=None if ids is not None else BY_NAME,
+                on_answer=partial(self._answered, commit, member, names_by_id(ids)),
             )
         )
         return True
@@ -443,8 +443,14 @@ class Commits:
 
     # --- answers --------------------------------------------------------------------------------------
 
-    def _commit_answered(self, answer: Answer, now_ms: int) -> None:
-        commit, member, topics = answer.send.about
+    def _answered(
+        self,
+        commit: PendingCommit,
+        member: GroupMetadata,
+        topics: dict[bytes, str],
+        answer: Answer,
+        now_ms: int,
+    ) -> None:
         commit.in_flight = False
         if answer.failure is not None:
             size = how_large(commit.offsets) if answer.failure.kind is FailureKind.DISCONNECTED else ""
@@ -530,12 +536,6 @@ class Commits:
     def tick(self, now_ms: int) -> None:
         self._tick_queue(now_ms)
         self._committed.tick(now_ms)
-
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        if answer.send.purpose == "commits.committed":
-            self._committed.answer(answer, now_ms)
-        else:
-            self._commit_answered(answer, now_ms)
 
     def next_deadline_ms(self) -> int | None:
         times = (self._committed.next_deadline_ms(), self._next_queue_deadline_ms())

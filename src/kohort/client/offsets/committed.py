@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from kohort.client.config import ConsumerConfig
@@ -89,7 +90,7 @@ class _LookUp:
 
 
 class CommittedOffsets:
-    """The look-ups that are under way; a part of commits.py with the purpose "commits.committed"."""
+    """The look-ups that are under way; a part of commits.py."""
 
     def __init__(
         self,
@@ -148,13 +149,12 @@ class CommittedOffsets:
                 "commits.committed",
                 self._config.request_timeout_ms,
                 lane=self._lane(),
-                about=(look_up, names_by_id(ids)),
                 max_version=None if ids is not None else BY_NAME,
+                on_answer=partial(self._answered, look_up, names_by_id(ids)),
             )
         )
 
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        look_up, topics = answer.send.about
+    def _answered(self, look_up: _LookUp, topics: dict[bytes, str], answer: Answer, now_ms: int) -> None:
         look_up.in_flight = False
         if answer.failure is not None:
             error = error_for_failure(
@@ -176,12 +176,16 @@ class CommittedOffsets:
             self._coordinator.worked()
             look_up.operation.finish({p: found[p][1] for p in look_up.partitions})
         else:
-            self._refused(answer, code, codes, now_ms)
+            self._refused(answer, look_up, code, codes, now_ms)
 
     def _refused(
-        self, answer: Answer, code: ErrorCode, codes: dict[TopicPartition, ErrorCode], now_ms: int
+        self,
+        answer: Answer,
+        look_up: _LookUp,
+        code: ErrorCode,
+        codes: dict[TopicPartition, ErrorCode],
+        now_ms: int,
     ) -> None:
-        look_up: _LookUp = answer.send.about[0]
         code = code or next(
             (c for c in codes.values() if c not in _RETRIED), next(iter(codes.values()), code)
         )

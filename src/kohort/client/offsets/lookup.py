@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from kohort.client.config import ConsumerConfig
@@ -48,7 +49,7 @@ def list_offsets_send(
     leaders: Mapping[TopicPartition, PartitionInfo],
     config: ConsumerConfig,
     purpose: str,
-    about: object,
+    on_answer: Callable[[Answer, int], None],
     lane: Lane = Lane.DATA,
 ) -> Send:
     make = list_offsets(
@@ -57,7 +58,15 @@ def list_offsets_send(
         read_committed=config.isolation_level == "read_committed",
         timeout_ms=config.request_timeout_ms,
     )
-    return Send(node_id, ListOffsetsRequest.API_KEY, make, purpose, config.request_timeout_ms, lane, about)
+    return Send(
+        node_id,
+        ListOffsetsRequest.API_KEY,
+        make,
+        purpose,
+        config.request_timeout_ms,
+        lane,
+        on_answer=on_answer,
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +91,7 @@ class _LookUp:
 
 
 class OffsetLookup:
-    """The look-ups that are under way; a part of positions.py with the purpose "positions.list"."""
+    """The look-ups that are under way; a part of positions.py."""
 
     def __init__(
         self,
@@ -138,9 +147,9 @@ class OffsetLookup:
             by_node.setdefault(info.leader_id, {})[partition] = one.times[partition]
         for node_id, times in by_node.items():
             one.asked.update(times)
-            purpose, about = "positions.list", (one, times)
+            on_answer, lane = partial(self._answered, one, times), self._lane()
             self._out.append(
-                list_offsets_send(node_id, times, leaders, self._config, purpose, about, self._lane())
+                list_offsets_send(node_id, times, leaders, self._config, "positions.list", on_answer, lane)
             )
         return unknown
 
@@ -167,8 +176,7 @@ class OffsetLookup:
         else:
             self._again(one, f"no leader of {names(partitions)} is known: do these partitions exist?", now_ms)
 
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        one, times = answer.send.about
+    def _answered(self, one: _LookUp, times: dict[TopicPartition, int], answer: Answer, now_ms: int) -> None:
         one.asked -= times.keys()
         if answer.failure is not None:
             error = error_for_failure(answer.failure, f"looking up the offsets of {names(times)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from kohort.client.config import ConsumerConfig
@@ -58,7 +59,7 @@ class _Asked:
 
 
 class Positions:
-    """A part with the purpose "positions."."""
+    """The part that gives each assigned partition its position; see the module's docstring."""
 
     def __init__(
         self,
@@ -131,15 +132,6 @@ class Positions:
             self._ask_committed(now_ms)
             self._ask_resets(now_ms)
             self._validation.tick(now_ms)
-
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        match answer.send.purpose:
-            case "positions.list":
-                self._lookup.answer(answer, now_ms)
-            case "positions.reset":
-                self._reset_answered(answer, now_ms)
-            case "positions.validate":
-                self._validation.answer(answer, now_ms)
 
     def next_deadline_ms(self) -> int | None:
         times = [self._lookup.next_deadline_ms()]
@@ -266,8 +258,9 @@ class Positions:
             # A first reset uses the connection of the fetches that follow; a later one would wait behind a fetch.
             is_first = all(asked.seeks == 1 for asked in about.values())
             lane = Lane.DATA if is_first else self._commits.lane_of_look_ups()
+            on_answer = partial(self._reset_answered, about)
             self._out.append(
-                list_offsets_send(node_id, times, leaders, self._config, "positions.reset", about, lane)
+                list_offsets_send(node_id, times, leaders, self._config, "positions.reset", on_answer, lane)
             )
 
     def _time(self, partition: TopicPartition, state: PartitionState, now_ms: int) -> int:
@@ -283,8 +276,7 @@ class Positions:
         known = self._fallbacks.get(partition)
         return known.fallback if known is not None and self._is_current(partition, known) else None
 
-    def _reset_answered(self, answer: Answer, now_ms: int) -> None:
-        about: dict[TopicPartition, _Asked] = answer.send.about
+    def _reset_answered(self, about: dict[TopicPartition, _Asked], answer: Answer, now_ms: int) -> None:
         current = {p: asked for p, asked in about.items() if self._is_current(p, asked)}
         if answer.failure is not None:
             error = error_for_failure(answer.failure, f"looking up where {names(about)} begins or ends")

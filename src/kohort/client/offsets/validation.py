@@ -1,7 +1,6 @@
 """Validates positions against the log of a new leader (KIP-320), which may have been cut back behind them.
 
-Such a log holds other records at the position now than those that were read. A part of positions.py; its purpose is
-"positions.validate".
+Such a log holds other records at the position now than those that were read. A part of positions.py.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from kohort.client.config import ConsumerConfig
 from kohort.client.core.backoff import Backoff
@@ -75,11 +75,11 @@ class Validation:
                 if self._leader_is_known(partition, state, now_ms) and state.validating:
                     by_node.setdefault(state.position.leader_id, {})[partition] = state.position
         for node_id, positions in by_node.items():
-            about: _Asked = {}
+            asked: _Asked = {}
             for partition, position in positions.items():
                 state = self._subscription.partitions[partition]
                 state.wait_until(now_ms + self._config.request_timeout_ms + self._backoff.after(1))
-                about[partition] = (state, state.seeks, position)
+                asked[partition] = (state, state.seeks, position)
             self._out.append(
                 Send(
                     node_id,
@@ -87,7 +87,7 @@ class Validation:
                     offset_for_leader_epoch(positions),
                     "positions.validate",
                     self._config.request_timeout_ms,
-                    about=about,
+                    on_answer=partial(self._answered, asked),
                 )
             )
 
@@ -114,8 +114,7 @@ class Validation:
         state.update_leader(leader.leader_id, leader.leader_epoch)
         return True
 
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        asked: _Asked = answer.send.about
+    def _answered(self, asked: _Asked, answer: Answer, now_ms: int) -> None:
         current = {
             partition: position
             for partition, (state, seeks, position) in asked.items()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from kohort.client.config import ProducerConfig
 from kohort.client.core.backoff import Backoff
 from kohort.client.core.effects import ANY_NODE, Answer, FailureKind, Outbox, Send
@@ -11,16 +14,21 @@ from kohort.client.produce.produce_errors import RETRIABLE, code_of, outcome_of
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-PURPOSE = "sender.init_producer_id"
-
 
 class ProducerId:
     """One question at a time; its answer goes to the idempotence."""
 
     def __init__(
-        self, out: Outbox, config: ProducerConfig, idempotence: Idempotence, backoff: Backoff
+        self,
+        out: Outbox,
+        config: ProducerConfig,
+        idempotence: Idempotence,
+        backoff: Backoff,
+        fail: Callable[[Exception], None],
     ) -> None:
+        """`fail` ends all records that wait for an id, when there will be none."""
         self._out, self._config, self._idempotence, self._backoff = out, config, idempotence, backoff
+        self._fail = fail
         self._asking: int | None = None  # the attempt that is under way
         self._attempts = 0
         self._failures = 0
@@ -41,18 +49,23 @@ class ProducerId:
                 lambda version: InitProducerIdRequest(
                     transactional_id=None, transaction_timeout_ms=0x7FFF_FFFF
                 ),
-                PURPOSE,
+                "sender.init_producer_id",
                 self._config.request_timeout_ms,
-                about=self._attempts,
+                on_answer=partial(self._answered, self._attempts),
             )
         )
         return None
 
-    def answer(self, answer: Answer, now_ms: int) -> Exception | None:
-        """What ends all records that wait for an id; None if it is there, or is asked for again."""
-        if answer.send.about != self._asking:
-            return None
+    def _answered(self, attempt: int, answer: Answer, now_ms: int) -> None:
+        if attempt != self._asking:
+            return
         self._asking = None
+        error = self._take(answer, now_ms)
+        if error is not None:
+            self._fail(error)
+
+    def _take(self, answer: Answer, now_ms: int) -> Exception | None:
+        """What ends all records that wait for an id; None if it is there, or is asked for again."""
         if answer.failure is None:
             response: InitProducerIdResponse = answer.response
             code = code_of(response.error_code)

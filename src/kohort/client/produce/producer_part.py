@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable
 
 from kohort.client.core.arguments import shown
-from kohort.client.core.effects import Answer
 from kohort.client.produce.sender import Sender
 
 _log = logging.getLogger("kohort.client.producer")
@@ -67,9 +66,6 @@ class ProducerPart:
     def is_quiet(self) -> bool:
         """No batch is done whose callbacks have not returned."""
         return not self._telling and not self._sender.completed
-
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        raise AssertionError(f"nothing was asked here: {answer.send.purpose}")
 
     def next_deadline_ms(self) -> int | None:
         # First this, then a look: who comes between them either is seen or rings.

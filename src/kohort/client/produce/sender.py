@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kohort.client.config import ProducerConfig
@@ -34,7 +35,7 @@ from kohort.client.produce.produce_errors import (
     words_for,
     words_for_retry,
 )
-from kohort.client.produce.producer_id import PURPOSE, ProducerId
+from kohort.client.produce.producer_id import ProducerId
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import (
     PartitionProduceData,
@@ -61,7 +62,7 @@ class InFlight:
 
 
 class Sender:
-    """A part with the purpose "sender."; see the module's docstring."""
+    """A part; see the module's docstring."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class Sender:
         self._most_in_flight = config.max_in_flight_requests_per_connection
         self._idempotence = Idempotence() if config.enable_idempotence else None
         self._id = (
-            ProducerId(out, config, self._idempotence, self._backoff)
+            ProducerId(out, config, self._idempotence, self._backoff, self.abort_all)
             if self._idempotence is not None
             else None
         )
@@ -147,14 +148,6 @@ class Sender:
         if oldest is not None:
             times.append(oldest.created_ms + self._config.delivery_timeout_ms)
         return min(times, default=None)
-
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        if answer.send.purpose != PURPOSE:
-            self._take_produced(answer, now_ms)
-        elif self._id is not None:
-            error = self._id.answer(answer, now_ms)
-            if error is not None:
-                self.abort_all(error)
 
     @property
     def is_idle(self) -> bool:
@@ -224,9 +217,9 @@ class Sender:
                 lambda version: self._request(version, batches),
                 "sender.produce",
                 self._config.request_timeout_ms,
-                about=InFlight(node_id, batches),
                 max_version=None if _all_have_ids(batches) else LAST_VERSION_WITH_NAMES,
                 answered=self._acks != 0,
+                on_answer=partial(self._produced, InFlight(node_id, batches)),
             )
         )
 
@@ -279,8 +272,7 @@ class Sender:
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def _take_produced(self, answer: Answer, now_ms: int) -> None:
-        flight: InFlight = answer.send.about
+    def _produced(self, flight: InFlight, answer: Answer, now_ms: int) -> None:
         left = self._in_flight.get(flight.node_id, 0) - 1
         if left > 0:
             self._in_flight[flight.node_id] = left

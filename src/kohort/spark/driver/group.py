@@ -95,7 +95,7 @@ class CommittingGroup(Group):
         self._done: Offsets = {}
         engine = self.cluster.engine
         requests = Requests(engine.out, self.cluster.config, engine.metadata, engine.jitter)
-        engine.add(requests, "requests")
+        engine.add(requests)
         self.calls = GroupCalls(requests, engine.metadata, engine.now_ms)
         engine.start_background(f"kohort-spark-{self.group_id}", everything=True)
 

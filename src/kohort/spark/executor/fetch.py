@@ -12,6 +12,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from kohort.client.consume.fetch_buffer import end_of
@@ -19,7 +20,7 @@ from kohort.client.consume.fetch_errors import STALE_LEADER, STALE_TOPIC
 from kohort.client.consume.fetch_session import FIRST_VERSION, FIRST_VERSION_WITH_TOPIC_IDS
 from kohort.client.core.backoff import Backoff
 from kohort.client.core.cluster import Node
-from kohort.client.core.effects import Answer, Failure, Outbox, Send
+from kohort.client.core.effects import Answer, Failure, Send
 from kohort.client.core.operation import Operation
 from kohort.client.errors import CorruptRecord, TimedOut, error_for, error_for_failure
 from kohort.spark.driver.cluster import Cluster, settings_without_group
@@ -63,23 +64,8 @@ class Reply(NamedTuple):
     failure: Failure | None = None
 
 
-class Fetches:
-    """The part of the engine that carries the requests of tasks."""
-
-    def __init__(self, out: Outbox) -> None:
-        self._out = out
-
-    def ask(self, send: Send) -> None:
-        self._out.append(send)
-
-    def tick(self, now_ms: int) -> None:
-        pass
-
-    def next_deadline_ms(self) -> int | None:
-        return None
-
-    def answer(self, answer: Answer, now_ms: int) -> None:
-        answer.send.about.finish(Reply(answer.response, answer.failure))
+def _answered(operation: Operation[Reply], answer: Answer, now_ms: int) -> None:
+    operation.finish(Reply(answer.response, answer.failure))
 
 
 class Worker:
@@ -90,13 +76,11 @@ class Worker:
         self.cluster = Cluster({**DEFAULTS, **settings}, options)
         self.config = self.cluster.config
         self.engine = self.cluster.engine
-        self.fetches = Fetches(self.engine.out)
-        self.engine.add(self.fetches, "fetch")
 
     def send(self, node: Node, send: Send) -> None:
         with self.engine.shielded():
             self.engine.metadata.learn(node)
-            self.fetches.ask(send)
+            self.engine.out.append(send)
             self.engine.pump()
 
     def wait(self, operation: Operation[Reply]) -> Reply:
@@ -222,8 +206,8 @@ class RangeReader:
                 make,
                 "fetch.range",
                 config.request_timeout_ms,
-                about=operation,
                 max_version=by_name,
+                on_answer=partial(_answered, operation),
             ),
         )
         return operation
