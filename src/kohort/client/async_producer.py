@@ -244,7 +244,7 @@ class AsyncProducer(Generic[K, V]):
 
     def _turn(self) -> None:
         self._is_turning = False
-        self._engine.turn()
+        self._engine.drive()
 
     async def _run(self, steps: Steps[T]) -> T:
         self._engine.check_usable()

@@ -331,4 +331,5 @@ def _after_fork() -> None:
         producer.__dict__["_fast"] = None
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_after_fork)

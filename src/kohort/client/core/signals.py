@@ -18,7 +18,9 @@ from typing import Any
 
 _get_ident = threading.get_ident
 _main_ident = threading.main_thread().ident
-_HELD = tuple(int(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+_HELD = tuple(  # Windows has no SIGHUP
+    int(getattr(signal, name)) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 # Every call of a client passes here, and what `signal` does around these, making enums of numbers, takes 20 µs.
 _signal: Any = importlib.import_module("_signal" if sys.implementation.name == "cpython" else "signal")
 
