@@ -6,9 +6,10 @@ STAMP := $(VENV)/.ready
 CYCLES ?= 200
 REBALANCES ?= 1000000
 ONLY ?=
+MINUTES ?= 60
 PYTHONS ?= 3.11 3.12 3.13 3.14
 
-.PHONY: help setup run test test-anywhere lint format messages supported lock interop bench chaos clean
+.PHONY: help setup run test test-anywhere lint format messages supported map lock interop bench chaos soak coverage changes hooks clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s'|'
@@ -47,6 +48,9 @@ supported: setup ## SUPPORTED.md and the settings in docs/ from the tables that 
 	$(BIN)/python -m kohort.cli.supported > SUPPORTED.md
 	$(BIN)/python -m kohort.cli.client_settings docs/consumer.md docs/producer.md docs/admin.md
 
+map: setup ## the map of files in ARCHITECTURE.md, from the first docstring line of each module
+	$(BIN)/python -m tests.architecture_map
+
 interop: setup ## Apache Kafka's client and tools, kafkajs, kcat (Maven Central, npm, Debian)
 	$(BIN)/python -m pytest -m interop tests/interop
 
@@ -57,6 +61,18 @@ bench: setup ## side by side with Apache Kafka, other clients and Spark's connec
 
 chaos: setup ## long runs: SIGKILL (CYCLES=200) and the simulator (REBALANCES=1000000)
 	KOHORT_CHAOS_CYCLES=$(CYCLES) KOHORT_CHAOS_REBALANCES=$(REBALANCES) $(BIN)/python -m pytest -m chaos -s tests
+
+soak: setup ## simulator, property tests and SIGKILL with new seeds, for MINUTES=60; says how to repeat what failed
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES)
+
+coverage: setup ## the tests of `make test` with their coverage: a table, and pages in .cache/coverage/html
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not interop and not chaos" --cov --cov-report=term --cov-report=html $(ONLY)
+
+changes: setup ## the release notes that the fragments in changes/ make
+	@$(BIN)/towncrier build --draft
+
+hooks: setup ## run `make lint` and a look at the subject line before each commit of this clone
+	$(BIN)/pre-commit install
 
 lock: $(STAMP) ## pin requirements/dev.lock again
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml requirements/dev.in -o requirements/dev.lock

@@ -137,7 +137,8 @@ def consume_ceiling(address: str, topic: str, count: int) -> Meter:
         while meter.records < count:
             frame = broker.receive_into(room)
             _, body = read_response_header(layout, frame)
-            records = layout.decode_response(frame, body).responses[0].partitions[0].records
+            answer: Any = layout.decode_response(frame, body)
+            records = answer.responses[0].partitions[0].records
             batches = list(iter_batches(records))
             ask(batches[-1][1].last_offset + 1)  # as ours: the next answer is on its way meanwhile
             for pos, header in batches:

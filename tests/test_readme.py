@@ -89,8 +89,13 @@ def test_a_wheel_is_made_and_installed_as_the_readme_says(tmp_path: Path) -> Non
         "PIP_NO_CACHE_DIR": "1",
     }
 
+    def as_the_shell_reads(word: str) -> list[str]:
+        if "*" in word:
+            return [str(path) for path in tmp_path.glob(word)]
+        return [str(tmp_path / word) if word.startswith("dist") else word]
+
     def pip(command: str, *more: str) -> None:
-        words = [str(tmp_path / word) if word.startswith("dist") else word for word in command.split()]
+        words = [word for typed in command.split() for word in as_the_shell_reads(typed)]
         ran = subprocess.run(
             [sys.executable, "-m", *words, *more],
             capture_output=True,
@@ -115,6 +120,7 @@ def test_a_wheel_is_made_and_installed_as_the_readme_says(tmp_path: Path) -> Non
         env={**os.environ, "PYTHONPATH": str(place)},
     )
     assert ran.stdout.split() == [str(place / "kohort" / "__init__.py"), kohort.__version__], ran.stderr
+    assert (place / f"kohort-{kohort.__version__}.dist-info").exists()
     assert (place / "kohort" / "py.typed").exists()
     assert (place / "pyspark_kohort" / "__init__.py").exists()
     requirement = Requirement(from_git.partition('"')[2].rstrip('"'))

@@ -10,8 +10,8 @@
         for record in consumer:
             print(record)
 
-Consumer, Producer and Admin block; AsyncConsumer, AsyncProducer and AsyncAdmin are for asyncio. Everything else here is
-what they take, give or raise. Names are loaded when they are first used.
+Consumer, Producer and Admin block; AsyncConsumer, AsyncProducer and AsyncAdmin are for asyncio. All other names here
+are classes that these take, return or raise. Names are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from kohort.wire.errors import KafkaError as KafkaError
     from kohort.wire.errors import KohortError as KohortError
 
-# The same again, for when they are used: a module of ours and what it has for everybody.
+# The same names at run time: each module and the public names that it defines.
 _NAMES: dict[str, tuple[str, ...]] = {
     "client.admin": ("Admin",),
     "client.admin_types": (

@@ -1,7 +1,7 @@
-"""The root of whatever Kohort raises on purpose. It imports nothing, so that every room can have it."""
+"""KohortError, the root of all exceptions of Kohort; the module imports nothing, so any package can import it."""
 
 from __future__ import annotations
 
 
 class KohortError(Exception):
-    """Whatever Kohort raises on purpose."""
+    """The base class of all exceptions that Kohort raises on purpose."""

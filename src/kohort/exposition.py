@@ -1,6 +1,6 @@
-"""Metrics as Prometheus reads them: the text, and the small HTTP server that has it at /metrics.
+"""Metrics in the text format of Prometheus, and the small HTTP server that serves them at /metrics.
 
-Brokers (`kohort serve --metrics`) and pipelines (`kohort pipeline run --metrics`) serve theirs with it.
+Brokers (`kohort serve --metrics`) and pipelines (`kohort pipeline run --metrics`) use it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Family:
 
 
 def exposition(families: Iterable[Family]) -> str:
-    """The text of all of them. A family without a sample is left out."""
+    """Returns the text of all families; a family without a sample is left out."""
     return "".join(_text(family) for family in families if family.samples)
 
 
@@ -46,7 +46,7 @@ def _text(family: Family) -> str:
 
 
 def _number(value: float) -> str:
-    """Whole numbers in full: an offset must not become 1.23457e+06."""
+    """Writes whole numbers in full: an offset must not become 1.23457e+06."""
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
@@ -55,7 +55,7 @@ def _escaped(value: str) -> str:
 
 
 def metrics_address(text: str) -> tuple[str, int]:
-    """`9464` (on loopback) or `HOST:9464`; port 0 takes a free one."""
+    """Reads `9464` (on loopback) or `HOST:9464`; port 0 takes a free one."""
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise SettingError(f"--metrics {text}: give a port, or HOST:PORT, for example --metrics 9464")
@@ -63,7 +63,7 @@ def metrics_address(text: str) -> tuple[str, int]:
 
 
 class MetricsServer:
-    """Serves as soon as it is made. `text` is asked in a thread of the server's at each request."""
+    """Serves from its creation on; a thread of the server calls `text` for each request."""
 
     def __init__(self, where: tuple[str, int], text: Callable[[], str]) -> None:
         class Handler(BaseHTTPRequestHandler):
@@ -79,7 +79,7 @@ class MetricsServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """The terminal belongs to others."""
+                """Writes nothing: the terminal belongs to the program."""
 
         host, port = where
         try:

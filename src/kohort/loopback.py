@@ -1,4 +1,4 @@
-"""TCP between two ends on one machine, with no network between them to be careful of."""
+"""Sets up TCP connections between two ends on one machine, where pacing only costs time."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def send_at_once(sock: socket.socket) -> None:
     """
     if not hasattr(socket, "TCP_CONGESTION"):
         return  # not a Linux
-    with contextlib.suppress(OSError):  # gone already, which others will tell; or a system without it
+    with contextlib.suppress(OSError):  # the peer is gone, which the next read reports; or the system has no Reno
         if sock.getsockname()[0] == sock.getpeername()[0]:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")

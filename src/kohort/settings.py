@@ -1,7 +1,7 @@
-"""How a setting by Kafka's name is parsed, checked and explained.
+"""Parses, checks and explains settings by Kafka's names.
 
-A table of settings is a frozen dataclass whose fields are made by `setting(...)`: name, kind, default, what
-is allowed and one line of documentation stand in one place. `Table` reads them from there:
+A table of settings is a frozen dataclass whose fields are made by `setting(...)`: name, kind, default, check and one
+line of documentation stand in one place. `Table` reads them from there:
 
     @dataclass(frozen=True, slots=True)
     class Example:
@@ -24,7 +24,7 @@ from kohort.errors import KohortError
 
 Value = int | float | bool | str | tuple[str, ...] | None
 Check = Callable[[Any], str | None]
-"""What is wrong with a parsed value, in Kafka's words, or None."""
+"""Returns what is wrong with a parsed value, in Kafka's words, or None."""
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -43,7 +43,7 @@ class Kind(IntEnum):
     LIST = 7
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Where a value comes from; the numbers are those of DescribeConfigs."""
 
     DYNAMIC_TOPIC_CONFIG = 1
@@ -54,12 +54,12 @@ class Source(IntEnum):
 
 
 class SettingError(KohortError, ValueError):
-    """A setting that is unknown, wrong or contradicts another one; the text says what is allowed."""
+    """A setting is unknown, has a wrong value or contradicts another one; the text says what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A broker setting that gives a topic setting its default: its value times `factor`."""
+    """A broker setting whose value, times `factor`, is the default of a topic setting."""
 
     name: str
     factor: int = 1
@@ -67,6 +67,8 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
+    """One setting: its name, its type, its default, its check and its documentation."""
+
     name: str
     kind: Kind
     default: Value
@@ -82,7 +84,7 @@ class Setting:
         return self.name.replace(".", "_")
 
     def parse(self, text: str) -> Value:
-        """The value that `text` stands for; SettingError if it is not one or not allowed."""
+        """Returns the value that `text` stands for; raises SettingError if it cannot be read or is not allowed."""
         value = _read(self.kind, text.strip())
         wrong = _NOT_READ[self.kind] if value is None else self.check(value) if self.check else None
         if wrong is not None:
@@ -102,7 +104,7 @@ def setting(
     sensitive: bool = False,
     internal: bool = False,
 ) -> Any:
-    """A dataclass field that is a setting."""
+    """Returns a dataclass field that is a setting."""
     row = Setting(name, kind, default, check, doc, synonyms, read_only, sensitive, internal)
     return setting_field(row)
 
@@ -112,7 +114,7 @@ def setting_field(row: Setting) -> Any:
 
 
 def as_text(value: Value) -> str | None:
-    """A value as Kafka writes it."""
+    """Returns a value as Kafka writes it."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -123,7 +125,7 @@ def as_text(value: Value) -> str | None:
 
 
 def _read(kind: Kind, text: str) -> Value:
-    """None if `text` is not of this kind."""
+    """Returns the value of `text`, or None if it is not of this kind."""
     if kind is Kind.STRING:
         return text
     if kind is Kind.LIST:
@@ -178,7 +180,7 @@ def one_of(*allowed: str) -> Check:
 
 
 def list_of(*allowed: str) -> Check:
-    """A list without doubles, of `allowed` words only (of any if none are given)."""
+    """Checks that a list has no duplicates, and only `allowed` words if there are any."""
 
     def check(values: tuple[str, ...]) -> str | None:
         if len(set(values)) != len(values):
@@ -193,7 +195,7 @@ def list_of(*allowed: str) -> Check:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence that says a name is unknown."""
+    """Returns the end of a sentence that says a name is unknown: a suggestion, or nothing."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
 
@@ -211,11 +213,11 @@ class Table(Generic[T]):
         self.settings: dict[str, Setting] = {row.name: row for row in rows}
 
     def __iter__(self) -> Iterator[Setting]:
-        """Those that are listed, in the order of their names."""
+        """Yields the settings that are listed, in the order of their names."""
         return (row for _, row in sorted(self.settings.items()) if not row.internal)
 
     def __getitem__(self, name: str) -> Setting:
-        """SettingError with the nearest right name if there is none of this name."""
+        """Returns the setting of this name; SettingError suggests the nearest name if there is none."""
         try:
             return self.settings[name]
         except KeyError:
@@ -223,11 +225,11 @@ class Table(Generic[T]):
             raise SettingError(f"Unknown {self.what} config name: {name}{nearest(name, known)}") from None
 
     def read(self, values: Mapping[str, str]) -> dict[str, Value]:
-        """Field name -> parsed value, of what is given."""
+        """Returns the parsed values by the names of their fields."""
         return {self[name].field: self[name].parse(text) for name, text in values.items()}
 
     def parse(self, values: Mapping[str, str], onto: T | None = None) -> T:
-        """The dataclass with these values, the rest as in `onto` (or the defaults)."""
+        """Returns the dataclass with these values; the others are those of `onto`, or the defaults."""
         parsed: Any = self.read(values)
         return self._cls(**parsed) if onto is None else replace(onto, **parsed)  # type: ignore[type-var]
 
@@ -236,16 +238,16 @@ class Table(Generic[T]):
 class DescribedSynonym:
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One setting as DescribeConfigs answers it."""
+    """One setting as DescribeConfigs returns it."""
 
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
     read_only: bool
     sensitive: bool
     synonyms: tuple[DescribedSynonym, ...]
@@ -254,13 +256,13 @@ class Described:
 
     @property
     def is_default(self) -> bool:
-        return self.source is Source.DEFAULT_CONFIG
+        return self.source is ConfigSource.DEFAULT_CONFIG
 
 
 def described(
     row: Setting, value: Value, synonyms: tuple[DescribedSynonym, ...], *, read_only: bool
 ) -> Described:
-    """`synonyms` in order of precedence; the first one is where the value comes from."""
-    source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
+    """Describes a setting; `synonyms` are in order of precedence, and the value comes from the first one."""
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
     text = None if row.sensitive else as_text(value)
     return Described(row.name, text, source, read_only, row.sensitive, synonyms, row.kind, row.doc)

@@ -1,4 +1,4 @@
-"""Where Spark looks for `format("kohort")`: it imports every package named pyspark_* and takes its DefaultSource."""
+"""Makes `format("kohort")` known: Spark imports every package named pyspark_* and registers its DefaultSource."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ else:
         words = str(unsupported)
 
         class DefaultSource(DataSource):
-            """Stands in for the source: an import that failed would take all other sources in Python down with it."""
+            """Stands in for the source: an import that fails would take all other Python sources down with it."""
 
             @classmethod
             def name(cls):

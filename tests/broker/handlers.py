@@ -15,6 +15,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.config import BrokerConfig
 from kohort.broker.net.call import Call, Encoded
 from kohort.broker.net.outbox import release
+from kohort.log.partition import Durability
 from kohort.log.storage.files import Slice
 from kohort.log.store import Store
 from kohort.wire.frame import read_response_header
@@ -32,7 +33,7 @@ class Node:
         self, directory: Path | None = None, settings: dict[str, str] | None = None, **more: object
     ) -> None:
         given = {name.replace("_", "."): str(value).lower() for name, value in more.items()}
-        durability = "memory" if directory is None else "os"
+        durability: Durability = "memory" if directory is None else "os"
         config = BrokerConfig.parse({"durability": durability, **given, **(settings or {})})
         self.loop = asyncio.new_event_loop()
         self.store = Store.open(

@@ -5,7 +5,7 @@ import pytest
 from kohort.broker.config import BROKER_SETTINGS, BrokerConfig
 from kohort.broker.kafka_settings import INERT
 from kohort.log.config import TOPIC_SETTINGS, TopicConfig
-from kohort.settings import Described, Kind, SettingError, Source
+from kohort.settings import ConfigSource, Described, Kind, SettingError
 
 
 def named(rows: list[Described], name: str) -> Described:
@@ -155,10 +155,10 @@ def test_dynamic_changes_beat_static_ones_and_can_be_taken_back() -> None:
     assert for_one.topic_defaults.max_message_bytes == 30
     row = named(for_one.describe(), "message.max.bytes")
     assert [(s.value, s.source) for s in row.synonyms] == [
-        ("30", Source.DYNAMIC_BROKER_CONFIG),
-        ("20", Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
-        ("10", Source.STATIC_BROKER_CONFIG),
-        ("1048588", Source.DEFAULT_CONFIG),
+        ("30", ConfigSource.DYNAMIC_BROKER_CONFIG),
+        ("20", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("10", ConfigSource.STATIC_BROKER_CONFIG),
+        ("1048588", ConfigSource.DEFAULT_CONFIG),
     ]
     assert [(r.name, r.value) for r in for_one.describe_defaults()] == [
         ("message.max.bytes", "20"),
@@ -179,8 +179,8 @@ def test_a_broker_is_described() -> None:
     ms, hours, idle = (
         named(rows, n) for n in ("log.retention.ms", "log.retention.hours", "connections.max.idle.ms")
     )
-    assert (ms.value, ms.source, ms.is_default) == ("5", Source.STATIC_BROKER_CONFIG, False)
-    assert (hours.value, hours.source, hours.is_default) == ("168", Source.DEFAULT_CONFIG, True)
+    assert (ms.value, ms.source, ms.is_default) == ("5", ConfigSource.STATIC_BROKER_CONFIG, False)
+    assert (hours.value, hours.source, hours.is_default) == ("168", ConfigSource.DEFAULT_CONFIG, True)
     assert [s.name for s in hours.synonyms] == ["log.retention.hours"]
     assert (idle.config_type, idle.read_only, idle.sensitive) == (Kind.LONG, True, False)
     assert not ms.read_only
@@ -192,8 +192,8 @@ def test_a_topic_is_described_with_where_each_value_comes_from() -> None:
     broker = BrokerConfig.parse({"log.segment.bytes": "2000000"})
     rows = broker.describe_topic({"retention.ms": "99"})
     retention, segment = named(rows, "retention.ms"), named(rows, "segment.bytes")
-    assert (retention.value, retention.source) == ("99", Source.DYNAMIC_TOPIC_CONFIG)
-    assert (segment.value, segment.source) == ("2000000", Source.STATIC_BROKER_CONFIG)
+    assert (retention.value, retention.source) == ("99", ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    assert (segment.value, segment.source) == ("2000000", ConfigSource.STATIC_BROKER_CONFIG)
     assert [(s.name, s.value) for s in segment.synonyms] == [
         ("log.segment.bytes", "2000000"),
         ("log.segment.bytes", "1073741824"),
@@ -205,12 +205,12 @@ def test_a_topic_is_described_with_where_each_value_comes_from() -> None:
 def test_the_hours_of_the_broker_do_not_explain_a_topics_milliseconds() -> None:
     """Kafka names log.retention.ms as the synonym of retention.ms, and nothing before it."""
     hours = named(BrokerConfig.parse({"log.retention.hours": "2"}).describe_topic({}), "retention.ms")
-    assert (hours.value, hours.source, hours.synonyms) == ("7200000", Source.DEFAULT_CONFIG, ())
+    assert (hours.value, hours.source, hours.synonyms) == ("7200000", ConfigSource.DEFAULT_CONFIG, ())
     both = BrokerConfig.parse({"log.retention.ms": "5", "log.retention.hours": "2"}).describe_topic({})
     assert [(s.name, s.source) for s in named(both, "retention.ms").synonyms] == [
-        ("log.retention.ms", Source.STATIC_BROKER_CONFIG),
-        ("log.retention.hours", Source.STATIC_BROKER_CONFIG),
-        ("log.retention.hours", Source.DEFAULT_CONFIG),
+        ("log.retention.ms", ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.retention.hours", ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.retention.hours", ConfigSource.DEFAULT_CONFIG),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.broker.apis.configs import Operation, ResourceType
-from kohort.settings import Kind, Source
+from kohort.settings import ConfigSource, Kind
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import alter_configs as legacy
 from kohort.wire.messages import incremental_alter_configs as incremental
@@ -52,21 +52,21 @@ def test_the_settings_of_a_topic(node, version):
     configs = {config.name: config for config in describe(node, TOPIC, "t", version=version).configs}
     assert {"cleanup.policy", "retention.ms", "segment.bytes", "max.message.bytes"} <= set(configs)
     retention = configs["retention.ms"]
-    assert (retention.value, retention.config_source) == ("1000", Source.DYNAMIC_TOPIC_CONFIG)
+    assert (retention.value, retention.config_source) == ("1000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
     assert (retention.read_only, retention.is_sensitive) == (False, False)
     assert [(synonym.name, synonym.value, synonym.source) for synonym in retention.synonyms] == [
-        ("retention.ms", "1000", Source.DYNAMIC_TOPIC_CONFIG),
+        ("retention.ms", "1000", ConfigSource.DYNAMIC_TOPIC_CONFIG),
     ]
     segment = configs["segment.bytes"]
     assert [(synonym.name, synonym.source) for synonym in segment.synonyms] == [
-        ("log.segment.bytes", Source.DEFAULT_CONFIG)
+        ("log.segment.bytes", ConfigSource.DEFAULT_CONFIG)
     ]
     if version >= 3:
         assert retention.config_type == Kind.LONG
         assert retention.documentation
-    assert configs["cleanup.policy"].config_source == Source.DEFAULT_CONFIG
+    assert configs["cleanup.policy"].config_source == ConfigSource.DEFAULT_CONFIG
     replicas = configs["min.insync.replicas"]
-    assert (replicas.value, replicas.config_source) == ("1", Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    assert (replicas.value, replicas.config_source) == ("1", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
 
 
 def test_success_has_an_empty_message_as_in_kafka(node):
@@ -78,7 +78,7 @@ def test_synonyms_and_documentation_only_for_those_who_ask(node):
     result = describe(node, TOPIC, "t", "retention.ms", synonyms=False, docs=False)
     (retention,) = result.configs
     assert (retention.synonyms, retention.documentation) == ([], None)
-    assert retention.config_source == Source.DYNAMIC_TOPIC_CONFIG
+    assert retention.config_source == ConfigSource.DYNAMIC_TOPIC_CONFIG
 
 
 def test_only_the_keys_that_are_asked_for(node):
@@ -99,7 +99,7 @@ def test_a_default_of_the_broker_shows_on_its_topics():
     with Node(settings={"log.retention.ms": "77"}) as node:
         node.create("t")
         (retention,) = describe(node, TOPIC, "t", "retention.ms").configs
-        assert (retention.value, retention.config_source) == ("77", Source.STATIC_BROKER_CONFIG)
+        assert (retention.value, retention.config_source) == ("77", ConfigSource.STATIC_BROKER_CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_settings_of_this_broker(node):
     assert (configs["node.id"].value, configs["node.id"].read_only) == ("1", True)
     assert (configs["log.retention.bytes"].value, configs["log.retention.bytes"].read_only) == ("-1", False)
     durability = configs["durability"]
-    assert (durability.value, durability.config_source) == ("memory", Source.STATIC_BROKER_CONFIG)
+    assert (durability.value, durability.config_source) == ("memory", ConfigSource.STATIC_BROKER_CONFIG)
 
 
 def test_the_settings_of_all_brokers_are_those_that_were_set_there(node):
@@ -136,7 +136,7 @@ def test_the_settings_of_all_brokers_are_those_that_were_set_there(node):
     assert values(node, BROKER, "") == {"log.retention.ms": "5", "min.insync.replicas": "2"}
     retention, _ = describe(node, BROKER, "").configs
     assert (retention.name, retention.value) == ("log.retention.ms", "5")
-    assert retention.config_source == Source.DYNAMIC_DEFAULT_BROKER_CONFIG
+    assert retention.config_source == ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
 
 
 def test_kinds_without_settings_here(node):
@@ -304,7 +304,7 @@ def test_this_brokers_setting_beats_that_of_all_brokers(node):
     assert alter(node, BROKER, "", ("log.retention.ms", SET, "1")) == OK
     assert alter(node, BROKER, "1", ("log.retention.ms", SET, "2")) == OK
     (retention,) = describe(node, BROKER, "1", "log.retention.ms").configs
-    assert (retention.value, retention.config_source) == ("2", Source.DYNAMIC_BROKER_CONFIG)
+    assert (retention.value, retention.config_source) == ("2", ConfigSource.DYNAMIC_BROKER_CONFIG)
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def poll_until(consumer: Consumer, condition: Callable[[], object], what: str) -
     return records
 
 
-def read(consumer: Consumer, count: int) -> list[bytes]:
+def read(consumer: Consumer, count: int) -> list[bytes | None]:
     """The values of the next records."""
-    values: list[bytes] = []
+    values: list[bytes | None] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(values) < count:
         assert time.monotonic() < deadline, f"{len(values)} of {count} records came: {values}"

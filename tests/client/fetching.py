@@ -102,7 +102,7 @@ class World:
         """The offsets of what is handed out; the values must be theirs."""
         taken = self.fetcher.take(max_records, self.now_ms)
         for records in taken.values():
-            assert [int(record.value) for record in records] == [record.offset for record in records]
+            assert [int(record.value or b"") for record in records] == [record.offset for record in records]
         return {partition: [record.offset for record in records] for partition, records in taken.items()}
 
     def has_data(self) -> bool:

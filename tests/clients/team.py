@@ -176,6 +176,6 @@ def leader_of(bootstrap_servers: str, group: str) -> str:
         (end,) = consumer.end_offsets(at).values()
         while consumer.position(at) < end:
             for record in consumer.poll(5.0).get(at, ()):
-                if record.value is not None and decode_key(record.key) == GroupKey(group):
+                if record.value is not None and decode_key(record.key or b"") == GroupKey(group):
                     leader = decode_group(record.value).leader or ""
     return leader

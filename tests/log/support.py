@@ -7,6 +7,7 @@ import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -91,7 +92,8 @@ class Node:
     def __init__(self, directory: Directory, durability: Durability = "os", **config: int) -> None:
         self.directory = directory
         self.durability: Durability = durability
-        self.config = replace(TopicConfig(), **config)
+        given: dict[str, Any] = {**config}
+        self.config = replace(TopicConfig(), **given)
         self.inbox = Inbox()
         self.fatal: list[str] = []
         self.syncer = Syncer(self.inbox, self.fatal.append)

@@ -61,8 +61,8 @@ def main(master: str, bootstrap: str, topic: str, copy: str, group: str, folder:
 
     batch = options(spark.read).option("minPartitions", 8).load()
     print("batch", batch.count(), batch.rdd.getNumPartitions())
-    name = udf(killed_once(folder), "string", useArrow=False)(expr("concat(partition, '-', offset)"))
-    written = batch.select(name.alias("value")).write.format("kohort").mode("append")
+    key = udf(killed_once(folder), "string", useArrow=False)(expr("concat(partition, '-', offset)"))
+    written = batch.select(key.alias("value")).write.format("kohort").mode("append")
     written.option("kafka.bootstrap.servers", bootstrap).option("topic", copy).save()
     print("copy", options(spark.read, copy).load().select("value").distinct().count())
     stream = (

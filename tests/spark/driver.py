@@ -42,7 +42,7 @@ def main(bootstrap: str, topic: str, group: str, folder: str) -> None:
         .start()
     )
     while query.lastProgress is None and query.isActive:
-        query.awaitTermination(0.05)
+        query.awaitTermination(0.05)  # type: ignore[arg-type]  # PySpark takes seconds with a fraction
     print("ready", flush=True)
     query.awaitTermination()
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from kohort import Producer, TopicPartition
-from kohort.spark.driver.cluster import Cluster, settings_without_group
-from kohort.spark.driver.planning import OffsetRange
-from kohort.spark.executor.fetch import read_range
-from kohort.spark.options import SourceOptions, read_source_options
+from kohort.client.embedding import ClusterSession, PartitionLeader
+from kohort.spark.driver.offset_resolver import OffsetResolver
+from kohort.spark.executor.range_reader import read_range
+from kohort.spark.options import FIXED_SETTINGS, SourceOptions, read_source_options, settings_without_group
+from kohort.spark.ranges import OffsetRange
 from kohort.spark.source import TYPES
 
 PLAIN = tuple(name for name in TYPES if name != "headers")
@@ -37,12 +38,14 @@ def rows_of(
     options: SourceOptions, wanted: OffsetRange, names: tuple[str, ...] = PLAIN
 ) -> list[dict[str, Any]]:
     """What an executor gives for a range."""
-    cluster = Cluster(settings_without_group(options.kafka), options)
-    try:
-        leader = cluster.partitions(options.strategy)[wanted.partition]
-    finally:
-        cluster.close()
+    leader = leader_of(options, wanted.partition)
     return [row for batch in read_range(wanted, leader, options, names) for row in batch.to_pylist()]
+
+
+def leader_of(options: SourceOptions, partition: TopicPartition) -> PartitionLeader:
+    """What the driver tells an executor of a partition."""
+    with ClusterSession({**settings_without_group(options.kafka), **FIXED_SETTINGS}) as session:
+        return OffsetResolver(session, options).partitions()[partition]
 
 
 def range_of(topic: str, start: int, end: int, partition: int = 0) -> OffsetRange:

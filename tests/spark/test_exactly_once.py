@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kohort import Admin
-from kohort.spark.driver.offsets import Offsets, from_json
+from kohort.spark.offsets import Offsets, from_json
 from tests.clients.process import BrokerProcess, eventually
 from tests.spark.reading import fill
 

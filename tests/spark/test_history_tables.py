@@ -18,8 +18,8 @@ from kohort.spark.history.tables import (
     GROUP_DELETED,
     UNKNOWN,
     Generation,
+    GroupMember,
     LagRow,
-    Member,
     as_fields,
     commits_by_partition,
     decode_event,
@@ -155,8 +155,8 @@ def test_an_event_becomes_plain_fields() -> None:
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def member(member_id: str, *assigned: TopicPartition) -> Member:
-    return Member(member_id, None, "client", "host", 1, 1, assigned)
+def member(member_id: str, *assigned: TopicPartition) -> GroupMember:
+    return GroupMember(member_id, None, "client", "host", 1, 1, assigned)
 
 
 ONE = Generation(1_000, 1, "range", "one", 990, (member("one", A, B),))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort import TopicPartition
-from kohort.spark.driver.offsets import Offsets, from_json, from_spark, to_json
+from kohort.spark.offsets import Offsets, from_json, from_spark, to_json
 
 PARTITIONS = st.builds(TopicPartition, st.sampled_from(["a", "b", "orders.eu"]), st.integers(0, 40))
 OFFSETS = st.dictionaries(PARTITIONS, st.integers(0, 1 << 62), max_size=12)

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from kohort import Admin, Consumer, Producer, TopicPartition
-from kohort.spark.driver.identity import is_below
 from kohort.spark.driver.member import process_of
+from kohort.spark.driver.process_identity import is_below
 from kohort.spark.pipelines.definition import Pipeline, PipelineError, from_sql, load_file
 from kohort.spark.pipelines.progress import Terminal
 from kohort.spark.pipelines.run import GroupWatch, Run, run_pipeline, stream_options
-from kohort.spark.pipelines.state import FAILED, RUNNING, STOPPED, PipelineState, Status
+from kohort.spark.pipelines.state import FAILED, RUNNING, STOPPED, PipelineState, PipelineStatus
 from tests.clients.process import KOHORT, BrokerProcess, eventually
 from tests.web import visit
 
@@ -81,7 +81,7 @@ class Command:
             self.arguments(*words), capture_output=True, text=True, timeout=120, check=False
         )
 
-    def status(self, name: str) -> Status:
+    def status(self, name: str) -> PipelineStatus:
         status = PipelineState(self.state, name).read()
         assert status is not None, (self.folder / "run.log").read_text()
         return status
@@ -155,10 +155,12 @@ def test_a_pipeline_runs_is_looked_at_stopped_and_goes_on_from_its_checkpoint(
 
 
 @pytest.fixture
-def run_here(spark: Any, broker: BrokerProcess, tmp_path: Path) -> Callable[..., tuple[int, Status, str]]:
+def run_here(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> Callable[..., tuple[int, PipelineStatus, str]]:
     """Runs a pipeline in the session of the tests; returns the exit code, the last status and what was shown."""
 
-    def run(pipeline: Pipeline, **keywords: Any) -> tuple[int, Status, str]:
+    def run(pipeline: Pipeline, **keywords: Any) -> tuple[int, PipelineStatus, str]:
         state, shown = PipelineState(tmp_path / "state", "here"), io.StringIO()
         code = run_pipeline(pipeline, Run(state, broker.bootstrap_servers, **keywords), Terminal(shown))
         status = state.read()
@@ -178,7 +180,7 @@ def pipeline_of(topic: str, group: str | None, make: Callable[[Any], Any]) -> Pi
 
 def test_sigterm_ends_a_pipeline_in_order_and_metrics_tell_meanwhile(
     new_topic: NewTopic, new_name: Callable[[str], str], produce: Callable[..., None], admin: Admin, tmp_path: Path,
-    run_here: Callable[..., tuple[int, Status, str]],
+    run_here: Callable[..., tuple[int, PipelineStatus, str]],
 ) -> None:  # fmt: skip
     topic, group, seen = new_topic(), new_name("group"), []
     produce(topic, range(25))
@@ -226,7 +228,7 @@ def test_sigterm_ends_a_pipeline_in_order_and_metrics_tell_meanwhile(
 _SLOW_TO_LEAVE = """
 import sys
 from kohort import Consumer
-from kohort.spark.driver.identity import this_process
+from kohort.spark.driver.process_identity import this_process
 
 bootstrap, topic, group = sys.argv[1:]
 with Consumer(bootstrap_servers=bootstrap, group_id=group, client_id=f"query@{this_process()}") as consumer:
@@ -246,7 +248,9 @@ def test_the_end_waits_for_the_farewell_of_its_own_members_only(
     """Spark says that a query has ended before the process of its source has left the group. That process may also
     leave, and end, between the answer of the cluster and the look at the processes."""
     topic, group = new_topic(), new_name("group")
-    status = Status("here", "a test", pid=os.getpid(), master="local", bootstrap=broker.bootstrap_servers)
+    status = PipelineStatus(
+        "here", "a test", pid=os.getpid(), master="local", bootstrap=broker.bootstrap_servers
+    )
     run = Run(PipelineState(tmp_path / "state", "here"), broker.bootstrap_servers)
     stranger = Consumer(
         bootstrap_servers=broker.bootstrap_servers, group_id=new_name("other"), client_id="b@1.1.1"
@@ -284,7 +288,9 @@ def test_the_end_waits_for_the_farewell_of_its_own_members_only(
 
 
 def test_a_query_that_fails_is_told_with_its_reason(
-    new_topic: NewTopic, produce: Callable[..., None], run_here: Callable[..., tuple[int, Status, str]]
+    new_topic: NewTopic,
+    produce: Callable[..., None],
+    run_here: Callable[..., tuple[int, PipelineStatus, str]],
 ) -> None:
     topic = new_topic()
     produce(topic, range(3))
@@ -300,7 +306,7 @@ def test_a_query_that_fails_is_told_with_its_reason(
 
 
 def test_an_error_in_the_function_is_told_with_its_line(
-    new_topic: NewTopic, run_here: Callable[..., tuple[int, Status, str]], tmp_path: Path
+    new_topic: NewTopic, run_here: Callable[..., tuple[int, PipelineStatus, str]], tmp_path: Path
 ) -> None:
     file = tmp_path / "wrong.py"
     file.write_text(
@@ -311,7 +317,7 @@ def test_an_error_in_the_function_is_told_with_its_line(
 
 
 def test_a_function_that_returns_no_writer_is_told_what_to_return(
-    new_topic: NewTopic, run_here: Callable[..., tuple[int, Status, str]], tmp_path: Path
+    new_topic: NewTopic, run_here: Callable[..., tuple[int, PipelineStatus, str]], tmp_path: Path
 ) -> None:
     with pytest.raises(PipelineError, match="the function returned DataFrame; it must return a writer"):
         run_here(pipeline_of(new_topic(), None, lambda stream: stream))
@@ -452,7 +458,7 @@ def test_example_sql(
 
 def test_sql_to_another_topic(
     new_topic: NewTopic, produce: Callable[..., None], read: Callable[..., Any],
-    run_here: Callable[..., tuple[int, Status, str]],
+    run_here: Callable[..., tuple[int, PipelineStatus, str]],
 ) -> None:  # fmt: skip
     topic, other = new_topic(), new_topic()
     produce(topic, range(5), key=b"k")
@@ -483,7 +489,7 @@ def test_sql_to_another_topic(
     ],
 )
 def test_a_sink_that_is_wrong_in_sql_is_told_before_the_query_is_started(
-    header: str, said: str, new_topic: NewTopic, run_here: Callable[..., tuple[int, Status, str]]
+    header: str, said: str, new_topic: NewTopic, run_here: Callable[..., tuple[int, PipelineStatus, str]]
 ) -> None:
     pipeline = from_sql("here", "here.sql", f"-- topics: t\n{header}\nSELECT value FROM stream")
     with pytest.raises(PipelineError, match=re.escape(said)):

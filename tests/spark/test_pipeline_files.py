@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from kohort.cli.main import main
 from kohort.cli.properties import read_properties
+from kohort.spark.built_in import find_pipeline
 from kohort.spark.options import OptionError
 from kohort.spark.pipelines.definition import Pipeline, PipelineError, filled_in, from_sql, load_file
 from kohort.spark.pipelines.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
-from kohort.spark.pipelines.run import Run, find_pipeline, short_reason, sort_settings, stream_options
+from kohort.spark.pipelines.run import Run, short_reason, sort_settings, stream_options
 from kohort.spark.pipelines.state import (
     DIED,
     FAILED,
     RUNNING,
     STOPPED,
     PipelineState,
-    Status,
+    PipelineStatus,
     known_pipelines,
     state_directory,
 )
@@ -185,7 +187,7 @@ def test_settings_are_read_as_kafka_reads_them(tmp_path: Path) -> None:
 def test_a_second_start_is_refused_with_the_process_that_runs_it(tmp_path: Path) -> None:
     state = PipelineState(tmp_path, "one")
     state.acquire()
-    state.write(Status("one", "one.py", RUNNING, os.getpid(), started_ms=1_700_000_000_000))
+    state.write(PipelineStatus("one", "one.py", RUNNING, os.getpid(), started_ms=1_700_000_000_000))
     with pytest.raises(
         PipelineError, match=rf"one runs already, in process {os.getpid()} since 2023"
     ) as refused:
@@ -198,7 +200,7 @@ def test_a_second_start_is_refused_with_the_process_that_runs_it(tmp_path: Path)
 def test_a_killed_pipeline_has_died_and_can_be_started_again(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from kohort.spark.pipelines.state import *\n"
-        "s = PipelineState(Path(sys.argv[1]), 'one'); s.acquire(); s.write(Status('one', 'f', RUNNING))\n"
+        "s = PipelineState(Path(sys.argv[1]), 'one'); s.acquire(); s.write(PipelineStatus('one', 'f', RUNNING))\n"
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=120)
@@ -211,7 +213,7 @@ def test_a_status_is_written_and_read_whatever_the_encoding_of_the_terminal(tmp_
     said = "no such topic: café → 注文 \udc80"
     program = (
         "import sys; from pathlib import Path; from kohort.spark.pipelines.state import *\n"
-        "state = PipelineState(Path(sys.argv[1]), 'one'); status = Status('one', 'f', FAILED)\n"
+        "state = PipelineState(Path(sys.argv[1]), 'one'); status = PipelineStatus('one', 'f', FAILED)\n"
         f"status.error = {said!a}\n"
         "state.write(status); assert state.read().error == status.error"
     )
@@ -223,11 +225,12 @@ def test_a_status_is_written_and_read_whatever_the_encoding_of_the_terminal(tmp_
 
 
 def test_without_a_home_the_state_needs_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
+    def unknown(uid: int) -> NoReturn:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
 
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", no_home)  # as for a user whom the system does not know
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)  # as for a user whom the system does not know
     with pytest.raises(PipelineError, match="name one with --state"):
         state_directory()
 
@@ -251,10 +254,10 @@ def test_a_pipeline_that_ends_while_it_is_looked_at_has_not_died(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = PipelineState(tmp_path, "one")
-    state.write(Status("one", "one.py", RUNNING, os.getpid()))
+    state.write(PipelineStatus("one", "one.py", RUNNING, os.getpid()))
 
     def ends() -> bool:
-        state.write(Status("one", "one.py", STOPPED, os.getpid()))
+        state.write(PipelineStatus("one", "one.py", STOPPED, os.getpid()))
         return False
 
     monkeypatch.setattr(state, "is_running", ends)
@@ -275,7 +278,9 @@ def test_list_status_and_stop_say_what_is_known(tmp_path: Path, capsys: pytest.C
     assert "group-history" in capsys.readouterr().out
     assert main(["pipeline", "status", "one", *at]) == 1
     assert "no pipeline one was started" in capsys.readouterr().err
-    failed = Status("one", "one.py", FAILED, 7, stopped_ms=5, error="it broke", lag={"orders-0": 1200})
+    failed = PipelineStatus(
+        "one", "one.py", FAILED, 7, stopped_ms=5, error="it broke", lag={"orders-0": 1200}
+    )
     PipelineState(tmp_path, "one").write(failed)
     assert main(["pipeline", "status", "one", *at]) == 1
     out = capsys.readouterr().out
@@ -314,7 +319,7 @@ REPORT = {
 
 
 def test_a_batch_is_one_line() -> None:
-    status = Status("one", "one.py", groups={"orders-etl": {"state": "Stable", "members": 1}})
+    status = PipelineStatus("one", "one.py", groups={"orders-etl": {"state": "Stable", "members": 1}})
     batch = read_progress(REPORT)
     assert note(status, batch)
     assert batch_line(batch, status) == (
@@ -324,7 +329,7 @@ def test_a_batch_is_one_line() -> None:
 
 
 def test_a_trigger_without_rows_is_not_counted() -> None:
-    status = Status("one", "one.py")
+    status = PipelineStatus("one", "one.py")
     assert not note(status, read_progress({**REPORT, "numInputRows": 0}))
     assert (status.batches, status.rows, status.total_lag) == (0, 0, 230)
 
@@ -346,7 +351,7 @@ def test_the_last_line_changes_on_a_terminal_only() -> None:
 
 
 def test_metrics_have_the_names_that_dashboards_know() -> None:
-    status = Status(
+    status = PipelineStatus(
         "one", "one.py", RUNNING, started_ms=1000, groups={"g": {"state": "Stable", "members": 1}}
     )
     note(status, read_progress(REPORT))

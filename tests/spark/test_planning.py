@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort import TopicPartition
-from kohort.spark.driver.offsets import Offsets
 from kohort.spark.driver.planning import (
     Delay,
-    OffsetRange,
     batch_ranges,
     check_named,
     divide,
@@ -18,6 +16,8 @@ from kohort.spark.driver.planning import (
     split,
     step_ranges,
 )
+from kohort.spark.offsets import Offsets
+from kohort.spark.ranges import OffsetRange
 
 
 def p(number: int) -> TopicPartition:

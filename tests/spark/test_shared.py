@@ -12,10 +12,10 @@ import pytest
 
 from kohort import Admin, Consumer, TopicPartition
 from kohort.broker.running import running
-from kohort.spark.driver.member import SharedGroup
-from kohort.spark.driver.offsets import Offsets, from_json, to_json
-from kohort.spark.driver.stream import Driver
-from kohort.spark.source import RangePartition
+from kohort.spark.driver.member import SharedMember
+from kohort.spark.driver.stream import StreamDriver
+from kohort.spark.executor.tasks import RangePartition
+from kohort.spark.offsets import Offsets, from_json, to_json
 from tests.clients.process import eventually
 from tests.spark.reading import fill, options_for
 
@@ -51,7 +51,7 @@ class Query:
         options = {"kafka__group__id": topic, "groupMode": "shared", "startingOffsets": "earliest"}
         # Only who is meant to be taken for dead has a short session: a machine may stand still for a while.
         options |= {"kafka__session__timeout__ms": "300000", "kafka__heartbeat__interval__ms": "100", **given}
-        self.driver = Driver(options_for(bootstrap, topic, **options))
+        self.driver = StreamDriver(options_for(bootstrap, topic, **options))
         self.checkpoint = checkpoint
         self._seen: list[tuple[int, int]] = []
         self._end = threading.Event()
@@ -68,8 +68,8 @@ class Query:
     @property
     def owned(self) -> set[int]:
         group = self.driver.group
-        assert isinstance(group, SharedGroup)
-        return {partition.partition for partition in group.owned() or ()}
+        assert isinstance(group, SharedMember)
+        return {partition.partition for partition in group.owned()}
 
     def _run(self) -> None:
         try:
@@ -94,7 +94,7 @@ class Query:
         self._end.set()
         self._thread.join(30)
         self.driver.group._stopping = True  # type: ignore[attr-defined]
-        self.driver.cluster.engine.close()
+        self.driver.group.session.close()
 
     def stop(self) -> None:
         self._end.set()

@@ -16,12 +16,12 @@ import pytest
 from kohort import Admin, Consumer, TopicPartition
 from kohort.broker.running import running
 from kohort.client.errors import FencedInstanceId
-from kohort.spark.driver.group import GroupTaken
-from kohort.spark.driver.member import MemberGroup
-from kohort.spark.driver.offsets import Offsets
-from kohort.spark.driver.planning import DataLoss, OffsetRange
-from kohort.spark.driver.stream import Driver, Guard
-from kohort.spark.source import RangePartition
+from kohort.spark.driver.commit_only import GroupTaken
+from kohort.spark.driver.member import SoleMember
+from kohort.spark.driver.stream import Guard, StreamDriver
+from kohort.spark.executor.tasks import RangePartition
+from kohort.spark.offsets import Offsets
+from kohort.spark.ranges import DataLoss, OffsetRange
 from kohort.wire.errors import KafkaError
 from tests.clients.process import eventually
 from tests.spark.reading import fill, options_for
@@ -55,12 +55,12 @@ def group() -> str:
 
 
 @pytest.fixture
-def drive(bootstrap: str, topic: str) -> Iterator[Callable[..., Driver]]:
+def drive(bootstrap: str, topic: str) -> Iterator[Callable[..., StreamDriver]]:
     """`drive(startingOffsets="earliest", …)`: a driver that is closed at the end of the test."""
-    drivers: list[Driver] = []
+    drivers: list[StreamDriver] = []
 
-    def make(**given: Any) -> Driver:
-        drivers.append(Driver(options_for(bootstrap, topic, **given)))
+    def make(**given: Any) -> StreamDriver:
+        drivers.append(StreamDriver(options_for(bootstrap, topic, **given)))
         return drivers[-1]
 
     yield make
@@ -77,7 +77,7 @@ def offsets(topic: str, *at: int) -> Offsets:
     return {TopicPartition(topic, number): offset for number, offset in enumerate(at)}
 
 
-def ranges(driver: Driver, start: Offsets, end: Offsets) -> list[OffsetRange]:
+def ranges(driver: StreamDriver, start: Offsets, end: Offsets) -> list[OffsetRange]:
     return [task.wanted for task in driver.tasks(start, end) if isinstance(task, RangePartition)]
 
 
@@ -149,7 +149,7 @@ def test_spark_asks_twice_and_gets_the_same(drive: Any, topic: str, write: Any, 
 
 
 def test_an_unknown_topic_is_named(bootstrap: str) -> None:
-    driver = Driver(options_for(bootstrap, "no-such-topic"))
+    driver = StreamDriver(options_for(bootstrap, "no-such-topic"))
     with pytest.raises(KafkaError, match=r"This server does not host this topic-partition.*'no-such-topic'"):
         driver.initial()
     driver.close()
@@ -160,7 +160,7 @@ def test_a_pattern_is_searched_in_names(bootstrap: str, admin: Admin) -> None:
         admin.create_topic(name, 1)
 
     def found(pattern: str) -> set[str]:
-        driver = Driver(options_for(bootstrap, "", subscribePattern=pattern))
+        driver = StreamDriver(options_for(bootstrap, "", subscribePattern=pattern))
         try:
             return {partition.topic for partition in driver.initial()}
         finally:
@@ -173,7 +173,7 @@ def test_a_pattern_is_searched_in_names(bootstrap: str, admin: Admin) -> None:
 
 
 def test_assign_leaves_out_partitions_that_are_not_there(bootstrap: str, topic: str) -> None:
-    driver = Driver(options_for(bootstrap, "", assign=f'{{"{topic}":[1,7]}}'))
+    driver = StreamDriver(options_for(bootstrap, "", assign=f'{{"{topic}":[1,7]}}'))
     assert driver.initial() == {TopicPartition(topic, 1): 0}
     driver.close()
 
@@ -465,7 +465,7 @@ def test_a_killed_driver_is_replaced_at_once_and_its_commits_are_fenced(
     new = drive(kafka__group__id=group, **session)
     assert new.initial() == start
     assert time.monotonic() - began < 150  # and not session.timeout.ms
-    assert isinstance(old.group, MemberGroup)
+    assert isinstance(old.group, SoleMember)
     eventually(lambda: isinstance(old.group._error, FencedInstanceId), "the old one knows")
     with pytest.raises(GroupTaken, match="another query has taken over the group"):
         old.next(start, limited=True)
@@ -476,7 +476,7 @@ def test_a_killed_driver_is_replaced_at_once_and_its_commits_are_fenced(
 
 def test_new_topics_of_a_pattern_join_the_subscription(bootstrap: str, admin: Admin, group: str) -> None:
     admin.create_topic(f"{group}-a", 1)
-    driver = Driver(options_for(bootstrap, "", subscribePattern=f"{group}-", kafka__group__id=group))
+    driver = StreamDriver(options_for(bootstrap, "", subscribePattern=f"{group}-", kafka__group__id=group))
     start = driver.initial()
     admin.create_topic(f"{group}-b", 1)
     fill(bootstrap, f"{group}-b", range(2))

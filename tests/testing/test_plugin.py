@@ -134,7 +134,7 @@ def test_nothing_of_ours_is_loaded():
     assert "1 passed" in output, output
 
 
-@pytest.mark.parametrize("name", ["Fault", "Group", "Kafka", "Member", "Record", "Request"])
+@pytest.mark.parametrize("name", ["Fault", "GroupView", "Kafka", "MemberView", "SeenRequest", "StoredRecord"])
 def test_the_package_names_what_it_has(name: str) -> None:
     import kohort.testing
 

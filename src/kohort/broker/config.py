@@ -16,12 +16,12 @@ from kohort.broker import kafka_settings
 from kohort.log.config import DAY_MS, HOUR_MS, MIB, MINUTE_MS, TOPIC_SETTINGS, TopicConfig, broker_row
 from kohort.settings import (
     INT_MAX,
+    ConfigSource,
     Described,
     DescribedSynonym,
     Kind,
     Setting,
     SettingError,
-    Source,
     Table,
     Value,
     as_text,
@@ -308,7 +308,7 @@ class BrokerConfig:
         rows = []
         for name, text in sorted(self._of_all_brokers().items()):
             row = BROKER_SETTINGS[name]
-            source = DescribedSynonym(name, text, Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
+            source = DescribedSynonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
             rows.append(described(row, row.parse(text), (source,), read_only=row.read_only))
         return rows
 
@@ -321,7 +321,7 @@ class BrokerConfig:
             names = tuple(synonym.name for synonym in row.synonyms)
             found = self._explained_by(names[0], names) if names else []
             if row.name in overrides:
-                found.insert(0, DescribedSynonym(row.name, as_text(value), Source.DYNAMIC_TOPIC_CONFIG))
+                found.insert(0, DescribedSynonym(row.name, as_text(value), ConfigSource.DYNAMIC_TOPIC_CONFIG))
             rows.append(described(row, value, tuple(found), read_only=False))
         return rows
 
@@ -337,9 +337,9 @@ class BrokerConfig:
 
     def _synonyms(self, names: tuple[str, ...]) -> Iterator[DescribedSynonym]:
         for values, source in (
-            (self.dynamic_values, Source.DYNAMIC_BROKER_CONFIG),
-            (self._of_all_brokers(), Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
-            (self.static_values, Source.STATIC_BROKER_CONFIG),
+            (self.dynamic_values, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self._of_all_brokers(), ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static_values, ConfigSource.STATIC_BROKER_CONFIG),
         ):
             for name in names:
                 if name in values:
@@ -347,7 +347,7 @@ class BrokerConfig:
         for name in names:
             default = BROKER_SETTINGS[name].default
             if default is not None:
-                yield DescribedSynonym(name, as_text(default), Source.DEFAULT_CONFIG)
+                yield DescribedSynonym(name, as_text(default), ConfigSource.DEFAULT_CONFIG)
 
     def _check(self) -> None:
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:

@@ -1,6 +1,6 @@
-"""Writes the tables of settings in docs/ from the tables that the clients run on:
-`python -m kohort.cli.client_settings docs/consumer.md docs/producer.md`.
+"""Writes the tables of settings in docs/ from the tables that the clients run on.
 
+Call it as `python -m kohort.cli.client_settings docs/consumer.md docs/producer.md`.
 A table stands between `<!-- settings: consumer -->` and `<!-- end of settings -->`; `consumer but client` leaves out
 what all clients have in common.
 """
@@ -26,7 +26,7 @@ _PLACE = re.compile(r"(<!-- settings: (\w+)( but client)? -->\n).*?(<!-- end of 
 
 
 def table(name: str, but_common: bool = False) -> str:
-    """Markdown; one row per setting, in the order of config.py."""
+    """A table in Markdown, one row per setting, in the order of config.py."""
     lines = ["| name | default | meaning |", "|---|---|---|"]
     for setting in _TABLES[name].settings.values():
         if but_common and setting.name in _COMMON.settings:
@@ -38,7 +38,7 @@ def table(name: str, but_common: bool = False) -> str:
 
 
 def filled(page: str) -> str:
-    """The page with its tables as they should be."""
+    """The page with its tables brought up to date."""
     return _PLACE.sub(lambda found: found[1] + table(found[2], bool(found[3])) + found[4], page)
 
 

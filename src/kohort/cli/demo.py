@@ -1,7 +1,6 @@
-"""`kohort demo`: a broker, orders, a group whose members come and go, one of them a pipeline on Spark; and what became
-of them.
+"""`kohort demo`: runs a broker, a producer, and a group whose members come and go, one of them a pipeline on Spark.
 
-Everything runs on this machine and ends by itself. Exit code 0: every order was worked on by somebody of the group,
+Everything runs on this machine and ends by itself. Exit code 0: every order was processed by a member of the group,
 and Spark's sums are right.
 """
 
@@ -18,17 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kohort.broker import running
-from kohort.cli.demo_cast import (
+from kohort.cli.demo_processes import (
     GROUP,
     PARTITIONS,
     PIPELINE,
     TOPIC,
-    Member,
-    Orders,
+    DemoMember,
+    OrderProducer,
     PipelineProcess,
     why_no_spark,
 )
-from kohort.cli.demo_report import Sample, Worker, draw, print_report
+from kohort.cli.demo_report import DemoWorker, Sample, draw, print_report
 from kohort.cli.demo_sums import read_orders, read_sums
 from kohort.cli.group_history import rebalances_of
 from kohort.client.admin import Admin
@@ -38,27 +37,27 @@ from kohort.client.types import TopicPartition
 SECONDS = 40.0
 PER_SECOND = 3000
 LONGEST_S = 120.0
-"""How long all may take to catch up when there are no more orders."""
+"""How long the group may take to catch up when there are no more orders."""
 PATIENCE_S = 60.0
-"""How long the next thing waits for the group to settle."""
+"""How long the next event waits for the group to settle."""
 SPARK_START_S = 300.0
 """How long to wait for Spark before the orders begin."""
 LEAST_SESSION_MS = 2000
 SUMS = "revenue"
-"""The folder of what Spark sums up."""
+"""The folder of Spark's sums."""
 _LOOK_S = 0.5
 _BAR = 20
 
 
 @dataclass(slots=True)
-class Story:
-    """What has happened so far."""
+class Timeline:
+    """What has happened in the demo so far."""
 
     seconds: float
     began: float = field(default_factory=time.monotonic)
     samples: list[Sample] = field(default_factory=list)
     events: list[tuple[float, str]] = field(default_factory=list)
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, DemoMember] = field(default_factory=dict)
 
     def now_s(self) -> float:
         return time.monotonic() - self.began
@@ -70,7 +69,7 @@ class Story:
 
 
 class DemoFailed(Exception):
-    """Something did not go as it should; the text says what."""
+    """The demo did not go as it should; the text says why."""
 
 
 def demo(options: argparse.Namespace) -> int:
@@ -84,14 +83,14 @@ def demo(options: argparse.Namespace) -> int:
                 f"broker on {broker.bootstrap_servers}, ready in {took_ms:.0f} ms, every record synced to disk"
             )
             try:
-                return _Stage(broker.bootstrap_servers, folder, out, options.seconds).play()
+                return _Demo(broker.bootstrap_servers, folder, out, options.seconds).run()
             except DemoFailed as failure:
                 print(f"\nkohort: the demo failed: {failure}", file=sys.stderr)
                 return 1
 
 
 def writable(wanted: Path) -> Path:
-    """The folder, or another one where that cannot be."""
+    """The folder, or a temporary one if it cannot be written to."""
     try:
         wanted.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=wanted):
@@ -102,13 +101,13 @@ def writable(wanted: Path) -> Path:
         return other
 
 
-class _Stage:
+class _Demo:
     def __init__(self, bootstrap: str, folder: Path, out: Path, seconds: float) -> None:
         self._bootstrap, self._folder, self._out = bootstrap, folder, out
-        self._story = Story(seconds)
+        self._timeline = Timeline(seconds)
         self._pipeline: PipelineProcess | None = None
         self._missing: list[str] = []
-        # Short ones, so that what is lost is noticed within the demo; longer than a busy machine stands still.
+        # Short timeouts, so that a lost member is noticed within the demo, but longer than a busy machine stalls.
         session_ms = max(int(seconds * 75), LEAST_SESSION_MS)
         self._stuck_s = session_ms * 2 / 1000
         self._settings = {
@@ -118,8 +117,8 @@ class _Stage:
             "partition.assignment.strategy": "cooperative-sticky",
         }
 
-    def play(self) -> int:
-        story = self._story
+    def run(self) -> int:
+        timeline = self._timeline
         with contextlib.ExitStack() as closing:
             self._admin = closing.enter_context(Admin(bootstrap_servers=self._bootstrap))
             self._looker = closing.enter_context(Consumer(bootstrap_servers=self._bootstrap))
@@ -127,22 +126,22 @@ class _Stage:
             print(f"topic {TOPIC} with {PARTITIONS} partitions; about {PER_SECOND:,} orders a second, lz4")
             closing.callback(self._close_members)
             self._start_spark(closing)
-            self._orders = Orders(self._bootstrap, story.seconds, PER_SECOND)
+            self._orders = OrderProducer(self._bootstrap, timeline.seconds, PER_SECOND)
             closing.callback(self._orders.stop)
             self._wait_for_spark()
-            story.began = time.monotonic()
+            timeline.began = time.monotonic()
             self._orders.start()
-            self._scenes()
+            self._run_events()
             self._catch_up()
-            for member in story.members.values():
+            for member in timeline.members.values():
                 member.leave()
             if self._pipeline is not None:
-                story.tell("the pipeline is told to stop")
+                timeline.tell("the pipeline is told to stop")
                 self._wait_for_pipeline_end()
             return self._report()
 
     def _close_members(self) -> None:
-        for member in self._story.members.values():
+        for member in self._timeline.members.values():
             member.close()
 
     def _start_spark(self, closing: contextlib.ExitStack) -> None:
@@ -152,13 +151,13 @@ class _Stage:
             print(f"no pipeline: {missing}; the rest goes on without")
             return
         self._pipeline = PipelineProcess(
-            self._bootstrap, self._folder, self._folder / SUMS, self._story.now_s
+            self._bootstrap, self._folder, self._folder / SUMS, self._timeline.now_s
         )
         closing.callback(self._pipeline.stop)
         print(f"kohort pipeline run {PIPELINE.name}: a member of the group {GROUP}, as any other")
 
     def _wait_for_spark(self) -> None:
-        """Until its first batch is done, so that there is something to see from the beginning; but not for ever."""
+        """Waits for the first batch of Spark, so that there is something to see from the beginning; not for ever."""
         if self._pipeline is None:
             return
         self._orders.first()
@@ -174,9 +173,9 @@ class _Stage:
 
     # --- what happens -----------------------------------------------------------------------------
 
-    def _scenes(self) -> None:
-        story = self._story
-        scenes: list[tuple[float, Callable[[], None]]] = [
+    def _run_events(self) -> None:
+        timeline = self._timeline
+        events: list[tuple[float, Callable[[], None]]] = [
             (0.0, lambda: self._join("anna")),
             (0.1, lambda: self._join("bert")),
             (0.2, lambda: self._join("cleo")),
@@ -185,17 +184,17 @@ class _Stage:
             (0.7, lambda: self._join("dora")),
             (0.85, lambda: self._leave("anna")),
         ]
-        for share, scene in scenes:
-            at_s = share * story.seconds
-            self._watch(lambda at_s=at_s: story.now_s() >= at_s and self._is_settled(), at_s + PATIENCE_S)  # type: ignore[misc]
-            scene()
-        self._watch(lambda: not self._orders.is_alive(), story.seconds + 60)
-        story.tell(f"no more orders: {self._orders.sent:,} were written")
+        for share, event in events:
+            at_s = share * timeline.seconds
+            self._watch(lambda at_s=at_s: timeline.now_s() >= at_s and self._is_settled(), at_s + PATIENCE_S)  # type: ignore[misc]
+            event()
+        self._watch(lambda: not self._orders.is_alive(), timeline.seconds + 60)
+        timeline.tell(f"no more orders: {self._orders.sent:,} were written")
 
     def _is_settled(self) -> bool:
-        """Whether what happened last is over: then the next thing is a rebalance of its own."""
-        alive = [member for member in self._story.members.values() if member.is_alive]
-        last = self._story.samples[-1]
+        """Whether the last event is over, so that the next one is a rebalance of its own."""
+        alive = [member for member in self._timeline.members.values() if member.is_alive]
+        last = self._timeline.samples[-1]
         spark = 0 if self._pipeline is None else 1
         return not alive or (
             last.state == "Stable"
@@ -204,29 +203,29 @@ class _Stage:
         )
 
     def _join(self, name: str) -> None:
-        self._story.tell(f"{name} joins the group {GROUP}")
-        self._story.members[name] = Member(name, self._bootstrap, self._settings, self._story.now_s)
+        self._timeline.tell(f"{name} joins the group {GROUP}")
+        self._timeline.members[name] = DemoMember(name, self._bootstrap, self._settings, self._timeline.now_s)
 
     def _stuck(self, name: str, seconds: float) -> None:
-        self._story.tell(f"{name} is stuck in its work for {seconds:.1f} s and does not poll")
-        self._story.members[name].tell(f"stuck {seconds}")
+        self._timeline.tell(f"{name} is stuck in its work for {seconds:.1f} s and does not poll")
+        self._timeline.members[name].tell(f"stuck {seconds}")
 
     def _kill(self, name: str) -> None:
-        member = self._story.members[name]
-        self._story.tell(
+        member = self._timeline.members[name]
+        self._timeline.tell(
             f"{name} is killed (SIGKILL to process {member.pid}): the group has to notice by itself"
         )
         member.kill()
 
     def _leave(self, name: str) -> None:
-        self._story.tell(f"{name} leaves")
-        self._story.members[name].leave()
+        self._timeline.tell(f"{name} leaves")
+        self._timeline.members[name].leave()
 
     def _catch_up(self) -> None:
-        """Until the group has committed everything."""
-        if not self._watch(lambda: self._story.samples[-1].lag == 0, self._story.now_s() + LONGEST_S):
+        """Waits until the group has committed everything."""
+        if not self._watch(lambda: self._timeline.samples[-1].lag == 0, self._timeline.now_s() + LONGEST_S):
             raise DemoFailed(f"not everything was worked on {LONGEST_S:.0f} s after the last order")
-        self._story.tell("everything is worked on and committed")
+        self._timeline.tell("everything is worked on and committed")
 
     def _wait_for_pipeline_end(self) -> None:
         assert self._pipeline is not None
@@ -237,20 +236,20 @@ class _Stage:
     # --- watching ---------------------------------------------------------------------------------
 
     def _watch(self, until: Callable[[], bool], deadline_s: float) -> bool:
-        """Looks at everything twice a second until something holds; False if that is not so in time."""
-        story = self._story
+        """Takes a sample twice a second until a condition holds; False if it does not in time."""
+        timeline = self._timeline
         while True:
-            if not story.samples or story.now_s() >= story.samples[-1].at_s + _LOOK_S:
-                story.samples.append(self._look())
-                self._show(story.samples[-1])
+            if not timeline.samples or timeline.now_s() >= timeline.samples[-1].at_s + _LOOK_S:
+                timeline.samples.append(self._look())
+                self._show(timeline.samples[-1])
             if until():
                 return True
-            if story.now_s() > deadline_s:
+            if timeline.now_s() > deadline_s:
                 return False
             time.sleep(0.05)
 
     def _look(self) -> Sample:
-        failures = [member.failure for member in self._story.members.values()]
+        failures = [member.failure for member in self._timeline.members.values()]
         failures.append(self._pipeline.failure if self._pipeline is not None else None)
         if self._orders.failure is not None:
             failures.append(f"the producer: {self._orders.failure!r}")
@@ -273,9 +272,9 @@ class _Stage:
                 )
             )
         return Sample(
-            at_s=self._story.now_s(),
+            at_s=self._timeline.now_s(),
             written=end,
-            worked=sum(member.records for member in self._story.members.values()),
+            worked=sum(member.records for member in self._timeline.members.values()),
             lag=end - sum(at.offset for at in committed.values() if at is not None),
             state=group.state,
             members=len(group.members),
@@ -285,10 +284,10 @@ class _Stage:
         )
 
     def _show(self, now: Sample) -> None:
-        story = self._story
-        if not sys.stdout.isatty() and len(story.samples) % 2 == 0:
+        timeline = self._timeline
+        if not sys.stdout.isatty() and len(timeline.samples) % 2 == 0:
             return
-        done = round(min(1.0, now.at_s / story.seconds) * _BAR)
+        done = round(min(1.0, now.at_s / timeline.seconds) * _BAR)
         line = (
             f"{now.at_s:5.1f} s  {'█' * done}{'·' * (_BAR - done)} {now.written:>7,} orders | "
             f"{GROUP}: {now.state}, {now.members} members, {now.lag:,} behind"
@@ -301,38 +300,38 @@ class _Stage:
     # --- the end ----------------------------------------------------------------------------------
 
     def _report(self) -> int:
-        story = self._story
+        timeline = self._timeline
         if sys.stdout.isatty():
             print("\r\x1b[K", end="")
         rebalances = rebalances_of(self._bootstrap, GROUP)
-        workers: dict[str, Worker] = dict(story.members)
+        workers: dict[str, DemoWorker] = dict(timeline.members)
         if self._pipeline is None:
-            good = print_report(story.samples, workers, self._orders.sent, rebalances)
+            good = print_report(timeline.samples, workers, self._orders.sent, rebalances)
         else:
             sums = read_sums(self._folder / SUMS)
             self._pipeline.worked = [(each.partition, each.first, each.after) for each in sums]
             self._pipeline.records = sum(each.after - each.first for each in sums)
             workers = {"spark": self._pipeline, **workers}
             orders = read_orders(self._bootstrap)
-            good = print_report(story.samples, workers, self._orders.sent, rebalances, sums, orders)
+            good = print_report(timeline.samples, workers, self._orders.sent, rebalances, sums, orders)
             shutil.rmtree(self._out / SUMS, ignore_errors=True)
             shutil.copytree(self._folder / SUMS, self._out / SUMS)
             print(f"Parquet: {self._out / SUMS}")
         picture = self._out / "demo.png"
-        began_ms = time.time() * 1000 - story.now_s() * 1000
-        why_not = draw(story.samples, workers, rebalances, began_ms, picture)
+        began_ms = time.time() * 1000 - timeline.now_s() * 1000
+        why_not = draw(timeline.samples, workers, rebalances, began_ms, picture)
         if why_not is None:
             print(f"picture: {picture}")
         else:
             self._missing.append(why_not)
         for missing in self._missing:
             print(f"left out: {missing}")
-        print(f"{'all is well' if good else 'SOMETHING IS WRONG'}, {story.now_s():.0f} s")
+        print(f"{'all is well' if good else 'SOMETHING IS WRONG'}, {timeline.now_s():.0f} s")
         return 0 if good else 1
 
 
 def _progress(line: str) -> None:
-    """On a terminal each replaces the one before."""
+    """Shows a line of progress; on a terminal it replaces the one before."""
     if sys.stdout.isatty():
         print(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}", end="", flush=True)
     else:

@@ -1,7 +1,7 @@
 """One member of the demo's group, in a process of its own, so that it can be killed.
 
-Tells on standard output, as lines of JSON, which partitions it owns and which offsets it has worked on; does what it is
-told on standard input: `stuck SECONDS` and `leave`. Leaves when the other end is gone.
+It reports on standard output, as lines of JSON, which partitions it owns and which offsets it has processed, and takes
+commands on standard input: `stuck SECONDS` and `leave`. It leaves when the other end is gone.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def main() -> int:
     ) as consumer:
         consumer.subscribe([topic])
         while True:
-            order = _told()
-            if order == "leave":
+            command = _next_command()
+            if command == "leave":
                 return 0
-            if order.startswith("stuck"):
-                time.sleep(float(order.split()[1]))
+            if command.startswith("stuck"):
+                time.sleep(float(command.split()[1]))
             polled = consumer.poll(POLL_S, max_records=2000)
             _tell("worked", {str(tp.partition): [r[0].offset, r[-1].offset + 1] for tp, r in polled.items()})
             now = sorted(partition.partition for partition in consumer.assignment())
@@ -40,15 +40,15 @@ def main() -> int:
                 print(json.dumps({"owned": owned}), flush=True)
 
 
-def _told() -> str:
-    """The next order; empty if there is none."""
+def _next_command() -> str:
+    """The next command; empty if there is none."""
     if not select.select([0], [], [], 0)[0]:
         return ""
     return os.read(0, 100).decode().strip() or "leave"
 
 
 def _tell(what: str, value: Any) -> None:
-    """Before the next poll, which may commit it: what is not told here was never committed either."""
+    """Reports what was processed, before the next poll may commit it: so nothing is committed that was not reported."""
     if value:
         print(json.dumps({what: value}), flush=True)
 

@@ -1,7 +1,7 @@
-"""What the demo runs on Spark: orders as JSON -> number and revenue of each item -> Parquet. A pipeline as any other.
+"""The demo's pipeline on Spark: sums up orders in JSON, number and revenue of each item, and writes Parquet.
 
-It shares the group with plain consumers (groupMode=shared), so it sums up the orders of those partitions that the group
-gives it, and keeps with them from which offset to which that was.
+It shares the group with plain consumers (groupMode=shared), so it sums up the orders of the partitions that it is
+assigned, and writes the first and last offset beside each sum.
 
 kohort pipeline run demo_pipeline.py --bootstrap 127.0.0.1:9092 --set out=./revenue
 """
@@ -16,7 +16,7 @@ options = {
     "startingOffsets": "earliest",
     "groupMode": "shared",
     "kafka.client.id": "spark",
-    # The others work on while a batch is finished whose partition goes to one of them.
+    # The other members go on while Spark finishes a batch whose partition goes to one of them.
     "kafka.partition.assignment.strategy": "cooperative-sticky",
 }
 parameters = {"out": "./revenue"}

@@ -1,4 +1,4 @@
-"""What the demo shows at its end: tables on the terminal, and a picture."""
+"""Writes the report at the end of the demo: tables on the terminal, and a picture."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from kohort.cli.demo_cast import GROUP, PARTITIONS
-from kohort.cli.demo_sums import Orders, Sums, wrong
+from kohort.cli.demo_processes import GROUP, PARTITIONS
+from kohort.cli.demo_sums import OrdersByOffset, Sums, wrong
 from kohort.cli.groups import print_table, short_ids
 from kohort.coordinator.history import Rebalance
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How things were at one moment."""
+    """The state of the demo at one moment."""
 
     at_s: float
     written: int
     worked: int
-    """By the members that are plain consumers."""
+    """Orders processed by the members that are plain consumers."""
     lag: int
     state: str
     members: int
     summed: int | None
-    """By Spark, if it is there."""
+    """Orders summed up by Spark; None without Spark."""
     batch: int | None
     batch_rows_per_s: float
 
 
-class Worker(Protocol):
-    """A member of the group, a plain one or Spark."""
+class DemoWorker(Protocol):
+    """A member of the group as the report needs it: a plain consumer or Spark."""
 
     began_s: float
     ended_s: float
@@ -47,13 +47,13 @@ class Worker(Protocol):
 
 def print_report(
     samples: Sequence[Sample],
-    workers: Mapping[str, Worker],
+    workers: Mapping[str, DemoWorker],
     sent: int,
     rebalances: Sequence[Rebalance],
     sums: Sequence[Sums] = (),
-    orders: Orders | None = None,
+    orders: OrdersByOffset | None = None,
 ) -> bool:
-    """Prints what happened, and says whether it is what should have happened."""
+    """Prints what happened; returns whether it is what should have happened."""
     print(f"\nThe group, and why it rebalanced (kohort groups why {GROUP}):")
     print_table(("REBALANCE", "TOOK", "MEMBERS", "WHY"), [_rebalance_row(each) for each in rebalances])
     print("\nIts members:")
@@ -118,8 +118,8 @@ def _rebalance_row(each: Rebalance) -> tuple[Any, ...]:
     return f"{each.generation_before} → {after}", took, each.size, why
 
 
-def worked_on(workers: Iterable[Worker]) -> tuple[int, int]:
-    """How many offsets were worked on at all, and how often together."""
+def worked_on(workers: Iterable[DemoWorker]) -> tuple[int, int]:
+    """How many different offsets were processed, and how many in total, with repetitions."""
     pieces = [piece for worker in workers for piece in worker.worked]
     distinct = total = 0
     for partition in range(PARTITIONS):
@@ -152,12 +152,12 @@ def _speeds(samples: Sequence[Sample]) -> list[tuple[Any, ...]]:
 
 def draw(
     samples: Sequence[Sample],
-    workers: Mapping[str, Worker],
+    workers: Mapping[str, DemoWorker],
     rebalances: Sequence[Rebalance],
     began_ms: float,
     path: Path,
 ) -> str | None:
-    """Draws it, or says why not."""
+    """Draws the picture; returns why not if it cannot be drawn."""
     try:
         import matplotlib
     except ImportError:
@@ -192,7 +192,7 @@ def draw(
 
 
 def _draw_rates(panel: Any, samples: Sequence[Sample]) -> None:
-    """Over about two seconds each, so that one poll more or less does not make a peak."""
+    """Draws rates over about two seconds each, so that one poll more or less does not make a peak."""
     pairs = [(a, b) for a, b in zip(samples, samples[4:], strict=False) if b.at_s > a.at_s]
     lines: list[tuple[str, str, list[int]]] = [
         ("written", "#8a94a0", [b.written - a.written for a, b in pairs]),
@@ -217,8 +217,8 @@ def _draw_lag(panel: Any, samples: Sequence[Sample]) -> None:
     panel.legend(fontsize=8, frameon=False, loc="upper right")
 
 
-def _draw_members(panel: Any, workers: Mapping[str, Worker]) -> None:
-    """Who had which partitions when, one line for each partition; a cross where a member was killed."""
+def _draw_members(panel: Any, workers: Mapping[str, DemoWorker]) -> None:
+    """Draws which member had which partition when, and a cross where a member was killed."""
     colours = ("#3b6fb5", "#2a7f62", "#d08c2e", "#7a4fa3", "#c1443c")
     for number, (name, member) in enumerate(workers.items()):
         colour = colours[number % len(colours)]

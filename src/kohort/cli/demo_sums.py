@@ -1,4 +1,4 @@
-"""What the demo's pipeline has written, and whether it is right: its sums beside those of the topic itself."""
+"""Reads what the demo's pipeline has written, and checks its sums against those of the topic itself."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kohort.cli.demo_cast import PARTITIONS, TOPIC
+from kohort.cli.demo_processes import PARTITIONS, TOPIC
 from kohort.client.consumer import Consumer
 from kohort.client.types import TopicPartition
 
-Orders = Mapping[tuple[int, int], tuple[str, int]]
-"""Partition and offset -> item and cents."""
+OrdersByOffset = Mapping[tuple[int, int], tuple[str, int]]
+"""From partition and offset to item and cents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What one batch has of one partition."""
+    """The sums of one batch for one partition."""
 
     batch: int
     partition: int
@@ -30,7 +30,7 @@ class Sums:
 
 
 def read_sums(folder: Path) -> list[Sums]:
-    """From the Parquet files of all batches."""
+    """Reads the sums from the Parquet files of all batches."""
     from pyarrow import parquet
 
     found = []
@@ -55,7 +55,7 @@ def read_sums(folder: Path) -> list[Sums]:
 
 
 def read_orders(bootstrap: str) -> dict[tuple[int, int], tuple[str, int]]:
-    """All orders of the topic, by a consumer without a group."""
+    """Reads all orders of the topic with a consumer that has no group."""
     orders: dict[tuple[int, int], tuple[str, int]] = {}
     partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
     with Consumer(bootstrap_servers=bootstrap) as consumer:
@@ -71,8 +71,8 @@ def read_orders(bootstrap: str) -> dict[tuple[int, int], tuple[str, int]]:
     return orders
 
 
-def wrong(sums: Sequence[Sums], orders: Orders) -> list[Sums]:
-    """Those that are not the sums of the orders from their first to their last offset, each once."""
+def wrong(sums: Sequence[Sums], orders: OrdersByOffset) -> list[Sums]:
+    """Those sums that are not the sums of the orders from their first to their last offset, each counted once."""
     found = []
     for each in sums:
         counted: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""`kohort groups why` and `watch`: the rebalances of a group, from the topic where Kohort's coordinator keeps them."""
+"""`kohort groups why` and `watch`: show the rebalances of a group, from the topic that Kohort's coordinator writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POLL_S = 1.0
 
 
 def rebalances_of(bootstrap: str, group_id: str) -> list[Rebalance]:
-    """What `kohort groups why` tells, oldest first."""
+    """The rebalances that `kohort groups why` shows, oldest first."""
     settings = client_settings(bootstrap, None)
     with Admin(settings) as admin:
         partition = _history_partition(admin, group_id)
@@ -88,7 +88,7 @@ def _no_history() -> KafkaError:
 
 
 def _history_partition(admin: Admin, group_id: str) -> TopicPartition | None:
-    """None: the topic is not there."""
+    """The partition with the history of a group; None if the topic does not exist."""
     try:
         topic = admin.describe_topics(HISTORY_TOPIC)[HISTORY_TOPIC]
     except KafkaError as error:
@@ -124,7 +124,7 @@ def _rebalances(
 
 
 def _of_group(group_id: str, records: Iterable[Record]) -> Iterator[Rebalance]:
-    """What is not ours, or written by another version, is passed over: it is for people only."""
+    """The rebalances of a group. Records of other groups, and those that another version wrote, are skipped."""
     for record in records:
         if record.key is None or record.value is None or group_of(record.key) != group_id:
             continue

@@ -1,4 +1,4 @@
-"""`kohort groups`: list and describe, on any Kafka cluster. Why a group rebalanced is told in `group_history`."""
+"""`kohort groups`: lists and describes groups, on any Kafka cluster. `why` and `watch` are in `group_history`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from kohort.settings import Table
 from kohort.wire.errors import ErrorCode, KafkaError
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-SILENCE_S = 2.0  # after which we say what we wait for
-MEETING_S = 10.0  # so long a broker may take to answer at all
+SILENCE_S = 2.0  # after this time a message says what is waited for
+FIRST_ANSWER_S = 10.0  # how long a broker may take to answer at all
 PATIENCE_MS = 30_000  # `default.api.timeout.ms` if the file of settings does not have it: a person waits
 _UUID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _COMMON = Table(ClientConfig, "client").settings
@@ -33,7 +33,7 @@ _OF_OTHER_CLIENTS = {
 def groups(options: argparse.Namespace) -> int:
     settings = client_settings(options.bootstrap, options.config)
     with Admin(settings) as admin:
-        _meet(admin, settings)
+        _wait_for_broker(admin, settings)
         if options.action == "list":
             return _list(admin, options.json)
         if options.action == "describe":
@@ -46,7 +46,7 @@ def groups(options: argparse.Namespace) -> int:
 
 
 def client_settings(bootstrap: str | None, file: str | None) -> dict[str, str]:
-    """`--config` is the file of any Kafka client: what only a consumer or a producer needs has no meaning here."""
+    """The settings of `--config`, the file of any Kafka client, without those of consumers and producers alone."""
     given = read_properties(Path(file)) if file else {}
     settings = {
         name: value for name, value in given.items() if name in _COMMON or name not in _OF_OTHER_CLIENTS
@@ -60,11 +60,11 @@ def client_settings(bootstrap: str | None, file: str | None) -> dict[str, str]:
     }
 
 
-def _meet(admin: Admin, settings: dict[str, str]) -> None:
-    """A broker may be starting, so nobody gives up at once; but who waits is told what for."""
+def _wait_for_broker(admin: Admin, settings: dict[str, str]) -> None:
+    """Waits for a broker to answer, because it may be starting, and says what is waited for."""
     where = settings["bootstrap.servers"]
     try:
-        patience_s = min(int(settings["default.api.timeout.ms"]) / 1000, MEETING_S)
+        patience_s = min(int(settings["default.api.timeout.ms"]) / 1000, FIRST_ANSWER_S)
         try:
             admin.describe_cluster(timeout=min(SILENCE_S, patience_s))
         except TimedOut as late:
@@ -165,13 +165,13 @@ def _as_json(described: GroupDescription, partitions: list[dict[str, Any]]) -> d
 
 
 def _partitions(admin: Admin, described: GroupDescription) -> list[dict[str, Any]]:
-    """What is owned or committed: its owners, the committed offset, the end of the log; None where there is none."""
+    """Partitions that are owned or committed: owners, committed offset, end of the log; None where there is none."""
     owners: dict[TopicPartition, list[str]] = {}
     for member in described.members:
         for partition in member.assignment:
             owners.setdefault(partition, []).append(member.member_id)
     committed: dict[TopicPartition, OffsetAndMetadata] = {}
-    if described.group_type != "share":  # these keep another kind of progress
+    if described.group_type != "share":  # share groups keep no committed offsets
         committed = admin.group_offsets(described.group_id, require_stable=False)
     wanted = sorted({*owners, *committed})
     ends = _ends(admin, wanted)
@@ -193,7 +193,7 @@ def _partitions(admin: Admin, described: GroupDescription) -> list[dict[str, Any
 
 
 def _ends(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Without those that cannot be had (a topic is deleted, a leader is away), which are told."""
+    """The ends of the logs. Those that are not known (deleted topic, no leader) are left out and reported on stderr."""
     if not partitions:
         return {}
     try:
@@ -208,7 +208,7 @@ def _ends(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition
 
 
 def print_table(titles: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-    """A cell that is None or empty is shown as -, as Kafka's tools show it."""
+    """Prints a table. A cell that is None or empty is shown as -, as Kafka's tools show it."""
     texts = [titles, *(tuple("-" if cell in (None, "") else str(cell) for cell in row) for row in rows)]
     widths = [max(len(row[column]) for row in texts) for column in range(len(titles))]
     for row in texts:
@@ -216,5 +216,5 @@ def print_table(titles: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
 
 
 def short_ids(text: str) -> str:
-    """Member ids end in a uuid; eight characters of it tell two apart. `--json` has them whole."""
+    """Shortens the uuid at the end of member ids: eight characters tell two apart. `--json` has them whole."""
     return _UUID.sub(r"\1…", text)

@@ -1,4 +1,4 @@
-"""`kohort`: reads the arguments and hands over to the command's module."""
+"""The command `kohort`: reads the arguments and hands over to the command's module."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _run(parser().parse_args(arguments))
         if sys.stdout is not None:
-            sys.stdout.flush()  # here a closed pipe can still be told from a fault
+            sys.stdout.flush()  # here a closed pipe can still be distinguished from a fault
         return code
     except KohortError as error:
         print(f"kohort: {error}", file=sys.stderr)
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     # Each command is imported when it is used: `kohort --help` should not load the broker.
     if options.command == "serve":
-        gc.disable()  # a tenth of the start would go into looking for garbage in modules
+        gc.disable()  # the collector would take a tenth of the start, looking for garbage in modules
         from kohort.cli.serve import serve
 
         gc.enable()
@@ -195,15 +195,15 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show_what_can_be_shown() -> None:
-    """A character that the terminal's encoding does not have is shown as ?: no reason to fail. stderr never fails."""
+    """Shows a character that the terminal's encoding does not have as ?, instead of failing. stderr never fails."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _reader_is_gone() -> int:
-    """Whoever read our output has closed the pipe (`| head`). Ends as a program that SIGPIPE kills, without a word.
+    """Ends silently, as a program that SIGPIPE kills: the reader of our output has closed the pipe (`| head`).
 
-    Python writes once more at the end what stdout holds; it goes to where nobody minds.
+    Python writes once more at its end what stdout holds; that goes to the null device.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`kohort pipeline`: run, list, status, stop."""
+"""`kohort pipeline`: runs pipelines on Spark, lists them, shows their status and stops them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kohort.spark.pipelines.state import (
     DIED,
     FAILED,
     PipelineState,
-    Status,
+    PipelineStatus,
     known_pipelines,
     state_directory,
 )
@@ -47,8 +47,9 @@ def _run(options: argparse.Namespace, root: Path) -> int:
         raise PipelineError(str(unsupported)) from None
     except ImportError:
         raise PipelineError('pipelines run on Spark: pip install "kohort[spark]"') from None
+    from kohort.spark.built_in import find_pipeline
     from kohort.spark.pipelines.progress import Terminal
-    from kohort.spark.pipelines.run import DEFAULT_BOOTSTRAP, Run, find_pipeline, run_pipeline, sort_settings
+    from kohort.spark.pipelines.run import DEFAULT_BOOTSTRAP, Run, run_pipeline, sort_settings
 
     found = find_pipeline(options.pipeline)
     given = _pairs(options.settings)
@@ -58,7 +59,7 @@ def _run(options: argparse.Namespace, root: Path) -> int:
         given["out"] = options.out
     source, parameters, spark = sort_settings(found, given)
     out = parameters.get("out", found.parameters.get("out", ""))
-    # What group-history has read is in its tables: the checkpoint belongs to them.
+    # The tables of group-history hold what it has read: the checkpoint belongs beside them.
     beside = str(Path(out) / "_checkpoint") if found.origin == "built in" else None
     run = Run(
         PipelineState(root, options.name or found.name),
@@ -89,7 +90,7 @@ def _pairs(given: list[str]) -> dict[str, str]:
 
 
 def _list(root: Path, as_json: bool) -> int:
-    from kohort.spark.pipelines.run import BUILT_IN
+    from kohort.spark.built_in import BUILT_IN
 
     known = known_pipelines(root)
     if as_json:
@@ -108,7 +109,7 @@ def _list(root: Path, as_json: bool) -> int:
     return 0
 
 
-def _row(status: Status) -> tuple[str, ...]:
+def _row(status: PipelineStatus) -> tuple[str, ...]:
     groups = ", ".join(f"{group} {seen['state']}" for group, seen in status.groups.items())
     lag = "–" if status.total_lag is None else f"{status.total_lag}"
     batch = "–" if status.batch is None else str(status.batch)
@@ -150,7 +151,7 @@ def _status(state: PipelineState, as_json: bool) -> int:
     return 1 if status.state in (DIED, FAILED) else 0
 
 
-def _last_batch(status: Status) -> str:
+def _last_batch(status: PipelineStatus) -> str:
     if not status.batches:
         return ""
     seconds = status.batch_duration_ms / 1000
@@ -176,7 +177,7 @@ def _stop(state: PipelineState, seconds: float) -> int:
     return 1 if last.state == FAILED else 0
 
 
-def _known(state: PipelineState) -> Status:
+def _known(state: PipelineState) -> PipelineStatus:
     status = state.read()
     if status is None:
         raise PipelineError(

@@ -1,4 +1,4 @@
-"""What `kohort pipeline` can be told. Apart from the command, so that nothing else is loaded for `kohort --help`."""
+"""The arguments of `kohort pipeline`, apart from the command, so that `kohort --help` loads nothing else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def add_pipeline(commands: Any) -> None:
-    """The command's place in the parser."""
+    """Adds the command to the parser."""
     top = commands.add_parser(
         "pipeline",
         help="Structured Streaming jobs on Spark: run, list, status, stop",

@@ -1,4 +1,4 @@
-"""Reads a file of settings as Java's clients and tools read it: a .properties file."""
+"""Reads a .properties file as Java's clients and tools do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MEANINGS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """NAME=VALUE lines; # and ! begin comments, a backslash at its end continues a line (a JAAS config is long)."""
+    """The settings in lines of NAME=VALUE; # and ! begin comments, a backslash at the end continues a line."""
     try:
         text = path.read_text("utf-8")
     except OSError as error:
@@ -24,14 +24,14 @@ def read_properties(path: Path) -> dict[str, str]:
     for number, line in _logical_lines(text):
         name, value = _split(line)
         if value is None:
-            # Not the line itself: it may be a password.
+            # The line itself is not shown: it may hold a password.
             raise SettingError(f"{path} line {number}: write it as NAME=VALUE")
         found[_unescaped(name)] = _unescaped(value)
     return found
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Each with the number of its first line; without comments, blank lines and the blanks around."""
+    """The lines with their continuations, each with the number of its first; no comments, no blank lines."""
     lines: list[tuple[int, str]] = []
     continued = False
     for number, raw in enumerate(text.splitlines(), 1):

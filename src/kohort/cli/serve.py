@@ -1,4 +1,4 @@
-"""`kohort serve`: a broker in the foreground."""
+"""`kohort serve`: runs a broker in the foreground."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DIRECTORY = "kohort-data"
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """Formats log records as one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -56,7 +56,7 @@ def configure_logging(log_format: str, level: str) -> None:
 
 
 def read_settings(options: argparse.Namespace) -> dict[str, str]:
-    """The settings file first, `--set` over it."""
+    """The settings of the file, overridden by those of `--set`."""
     settings: dict[str, str] = {}
     if options.config:
         try:
@@ -91,7 +91,7 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def _allow_many_files() -> None:
-    """As servers do: the soft limit of open files up to what the system allows."""
+    """Raises the soft limit of open files up to what the system allows, as servers do."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -99,9 +99,9 @@ def _allow_many_files() -> None:
 
 
 def _spare_the_collector() -> None:
-    """Requests make many short-lived objects and no cycles: counting references frees them all.
+    """Makes the garbage collector run seldom: requests make many short-lived objects, but no cycles.
 
-    The defaults would look for cycles after every 700 of them, and now and then through all groups and topics.
+    With the defaults it would run after every 700 of them, and now and then look through all groups and topics.
     """
     gc.collect()
     gc.freeze()
@@ -135,7 +135,7 @@ async def _serve(options: argparse.Namespace, settings: dict[str, str]) -> int:
         raise
     _spare_the_collector()
     loop.add_signal_handler(signal.SIGTERM, end.set)
-    # A script that starts us in its background has us ignore its Ctrl-C, and so we do.
+    # A script that starts us in its background sets SIGINT to be ignored, and it stays so.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGINT, end.set)
     broker = server.broker
@@ -168,7 +168,7 @@ async def _serve(options: argparse.Namespace, settings: dict[str, str]) -> int:
 
 
 def _serve_metrics(where: str, server: Server, loop: asyncio.AbstractEventLoop) -> MetricsServer:
-    # Who does not ask for metrics does not wait for these imports.
+    # Imported here, so that a start without metrics does not wait for it.
     from kohort.broker.metrics import families
     from kohort.exposition import MetricsServer, exposition, metrics_address
 

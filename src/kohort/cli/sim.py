@@ -1,4 +1,4 @@
-"""`kohort sim`: the coordinator, or with it the client, under virtual time, seed after seed."""
+"""`kohort sim`: runs the coordinator, and on request the client, under virtual time, seed after seed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sim(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _quiet_client() -> Iterator[None]:
-    """It would tell of every fault."""
+    """Silences the client's log, which would report every fault."""
     logger = logging.getLogger("kohort.client")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""`kohort verify DIR`: reads every batch of a data directory that no broker uses."""
+"""`kohort verify DIR`: reads and checks every batch of a data directory that no broker uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def verify(directory: str) -> int:
     if not (path / META).is_file():
         raise SettingError(f"{directory} is not the data directory of a broker: it has no {META}")
     found = partitions = 0
-    # The lock keeps a broker from starting meanwhile, and us from reading what one is writing.
+    # The lock keeps a broker from starting meanwhile, and this command from reading what a broker is writing.
     data = DataDirectory.open(path, json.loads((path / META).read_bytes()).get("node_id", 1))
     try:
         names = sorted(data.subdirectories())

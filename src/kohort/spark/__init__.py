@@ -3,7 +3,7 @@
     spark.readStream.format("kohort").option("kafka.bootstrap.servers", "127.0.0.1:9092") \\
         .option("subscribe", "orders").option("kafka.group.id", "orders-etl").load()
 
-Spark finds the format by itself when Kohort is installed (`pyspark_kohort`). What can be set is in `source`.
+Spark finds the format by itself when Kohort is installed (`pyspark_kohort`). The options are in `source`.
 `lag(query)` says how far a running query is behind.
 """
 

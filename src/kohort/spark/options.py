@@ -1,7 +1,7 @@
-"""The options of the source, by the names that Spark's Kafka connector gave them; case does not matter.
+"""Reads the options of the source, by the names that Spark's Kafka connector gave them; case does not matter.
 
-`read_source_options` checks all of them before anything is asked of a broker. What is wrong is an `OptionError` with
-the connector's own text where it has a clear one, and with the option's name in any case.
+`read_source_options` checks all of them before anything is asked of a broker. An `OptionError` has the connector's own
+text where that is clear, and always the name of the option.
 """
 
 from __future__ import annotations
@@ -14,13 +14,20 @@ from enum import Enum
 from typing import TypeVar
 
 from kohort.client.config import CONSUMER, read_config
-from kohort.client.group.assignors import load_assignors
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError, nearest
-from kohort.spark.driver.offsets import Offsets, from_json
+from kohort.spark.offsets import Offsets, from_json
 
 LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2
+
+ASSIGNORS = "partition.assignment.strategy"
+# What the source decides, whatever a user's settings may say.
+FIXED_SETTINGS = {
+    "enable.auto.commit": "false",
+    "auto.offset.reset": "earliest",
+    "allow.auto.create.topics": "false",
+}
 
 
 class OptionError(SettingError):
@@ -69,7 +76,8 @@ class AtTimes:
     by_partition: Offsets = field(default_factory=dict)
 
 
-Place = Edge | AtOffsets | AtTimes
+OffsetSpec = Edge | AtOffsets | AtTimes
+"""Where to start or to end, as the options say it."""
 
 
 class GroupMode(Enum):
@@ -82,15 +90,15 @@ class GroupMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All of them, checked. Travels to executors."""
+    """All options of the source, checked. They are pickled for executors."""
 
     strategy: Strategy
-    starting: Place
-    ending: Place = Edge.LATEST
+    starting: OffsetSpec
+    ending: OffsetSpec = Edge.LATEST
     latest_without_match: bool = False
     """A starting time after the last record means the end of the log instead of an error."""
     kafka: dict[str, str] = field(default_factory=dict)
-    """The settings that were given with `kafka.`, without it."""
+    """The settings that were given with the prefix `kafka.`, without it."""
     group_mode: GroupMode = GroupMode.NONE
     group_id: str | None = None
     group_id_prefix: str = "spark-kafka-source"
@@ -158,8 +166,8 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
     kafka = kafka_settings(options, _NOT_SUPPORTED)
     if not kafka.get("bootstrap.servers", "").strip():
         raise OptionError("Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer")
-    starting = _place(options, "starting", Edge.LATEST if streaming else Edge.EARLIEST)
-    ending = _place(options, "ending", Edge.LATEST)
+    starting = _offset_spec(options, "starting", Edge.LATEST if streaming else Edge.EARLIEST)
+    ending = _offset_spec(options, "ending", Edge.LATEST)
     if not streaming:
         _check_batch(starting, ending)
     most, least = _limits(options)
@@ -190,7 +198,7 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
 
 
 def kafka_settings(options: Mapping[str, str], refused: Mapping[str, str]) -> dict[str, str]:
-    """What was given with `kafka.`, without it; what is in `refused` is an error that goes on with its text."""
+    """The settings that were given with the prefix `kafka.`, without it; OptionError for those in `refused`."""
     settings = {name[6:]: value for name, value in options.items() if name.startswith("kafka.")}
     for name in settings:
         if name in refused:
@@ -198,13 +206,24 @@ def kafka_settings(options: Mapping[str, str], refused: Mapping[str, str]) -> di
     return settings
 
 
+def settings_without_group(kafka: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a session that is no member of a group: of workers, and of queries without a group."""
+    return {
+        name: value
+        for name, value in kafka.items()
+        if name not in ("group.id", "group.instance.id", ASSIGNORS)
+    }
+
+
 def check_kafka_settings(settings: Mapping[str, str]) -> None:
-    """An unknown setting, or a wrong value, by the name that the user wrote."""
-    assignors = settings.get("partition.assignment.strategy")
+    """OptionError for an unknown setting or a wrong value, by the name that the user wrote."""
+    assignors = settings.get(ASSIGNORS)
     try:
         if assignors is not None:
-            load_assignors(assignors)
-        read_config(CONSUMER, settings, {}, ("partition.assignment.strategy",))
+            from kohort.client.embedding import check_assignors
+
+            check_assignors(assignors)
+        read_config(CONSUMER, settings, {}, (ASSIGNORS,))
     except SettingError as error:
         text = f"kafka.{error}".replace("kafka.unknown setting ", "unknown option kafka.")
         raise OptionError(text.replace("did you mean ", "did you mean kafka.")) from None
@@ -283,8 +302,8 @@ def _refuse_endings(options: Mapping[str, str]) -> None:
             raise OptionError(f"ending timestamp not valid in streaming queries ({_SPELLED[name]})")
 
 
-def _place(options: Mapping[str, str], which: str, default: Edge) -> Place:
-    """Where to start or end: the time for all goes before times by partition, these before offsets."""
+def _offset_spec(options: Mapping[str, str], which: str, default: Edge) -> OffsetSpec:
+    """Where to start or end. A time for all partitions wins over times by partition, and these over offsets."""
     time = options.get(f"{which}timestamp")
     if time is not None:
         try:
@@ -315,7 +334,7 @@ def _offsets_json(text: str, example: str) -> Offsets:
         raise OptionError(f"Expected e.g. {example}, got {text}") from None
 
 
-def _check_batch(starting: Place, ending: Place) -> None:
+def _check_batch(starting: OffsetSpec, ending: OffsetSpec) -> None:
     if starting is Edge.LATEST:
         raise OptionError("starting offset can't be latest for batch queries on Kafka")
     if ending is Edge.EARLIEST:
@@ -353,7 +372,7 @@ def _group(options: Mapping[str, str], kafka: Mapping[str, str]) -> tuple[GroupM
         raise OptionError(
             "groupMode=shared cannot go with assign: the group gives the partitions. Use subscribe or groupMode=assign"
         )
-    if mode is not GroupMode.SHARED and "partition.assignment.strategy" in kafka:
+    if mode is not GroupMode.SHARED and ASSIGNORS in kafka:
         raise OptionError(
             "kafka.partition.assignment.strategy means something with groupMode=shared only: without it the query "
             "reads all partitions. Leave it out, or set groupMode=shared"
@@ -389,7 +408,7 @@ def _number(
 
 
 def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
-    """true or false, in any case; `options` has its names in small letters."""
+    """The value of an option that is true or false, in any case; `options` has its names in small letters."""
     value = _convert(options, name, lambda text: {"true": True, "false": False}[text.lower()])
     return default if value is None else value
 
@@ -410,7 +429,7 @@ _UNITS_MS: dict[str, float] = {
 
 
 def duration_ms(text: str) -> int:
-    """A time as Spark's settings have it: 15m, 10s, 500ms, 500."""
+    """The milliseconds of a duration as Spark's settings have it: 15m, 10s, 500ms, 500."""
     found = re.fullmatch(r"(-?\d+)\s*([a-z]*)", text.strip().lower())
     if found is None or found[2] not in _UNITS_MS or int(found[1]) < 0:
         raise OptionError(

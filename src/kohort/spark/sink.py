@@ -1,4 +1,4 @@
-"""`df.write.format("kohort")` and `df.writeStream.format("kohort")`: rows to records, through the idempotent producer.
+"""The sink `format("kohort")`, for `df.write` and `df.writeStream`: writes rows as records, by the idempotent producer.
 
     df.selectExpr("id AS key", "to_json(struct(*)) AS value").write.format("kohort").mode("append") \\
         .option("kafka.bootstrap.servers", "127.0.0.1:9092").option("topic", "orders").save()
@@ -58,11 +58,11 @@ _RECORD_OVERHEAD = 36  # what a record takes besides key, value and headers, at 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """All of them, checked. Travels to executors."""
+    """All options of the sink, checked. It is pickled for executors."""
 
     topic: str | None
     kafka: dict[str, str] = field(default_factory=dict)
-    """The settings of the producer, that were given with `kafka.`, without it."""
+    """The settings of the producer, which were given with the prefix `kafka.`, without it."""
     largest: int = 0
     """No record is larger than so many bytes."""
 
@@ -99,7 +99,7 @@ _TYPES = {
 
 
 def check_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
-    """The columns that are written, in this order; OptionError with the connector's words if they do not do."""
+    """The columns that are written, in this order; OptionError, in the connector's words, if they cannot be."""
     types = {each.name: each.dataType for each in schema.fields}
     if topic is None and "topic" not in types:
         raise OptionError(
@@ -142,11 +142,11 @@ class Written(WriterCommitMessage):
 
 
 class RowsNotWritten(KohortError):
-    """Rows of a task that were not, or not surely, written; the text says which and why."""
+    """Rows of a task were not written, or perhaps not; the text says which and why."""
 
 
-class _Writing:
-    """What the batch and the stream writer have in common. Travels to executors."""
+class _RowWriter:
+    """What the batch and the stream writer have in common. It is pickled for executors."""
 
     def __init__(self, options: SinkOptions, columns: tuple[str, ...]) -> None:
         self.options = options
@@ -159,7 +159,7 @@ class _Writing:
         )
 
 
-class BatchWriter(_Writing, DataSourceArrowWriter):
+class BatchWriter(_RowWriter, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         log.info("%d rows written by %d tasks", _rows(messages), len(messages))
 
@@ -169,7 +169,7 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         )
 
 
-class StreamWriter(_Writing, DataSourceStreamArrowWriter):
+class StreamWriter(_RowWriter, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         log.info("batch %d: %d rows written by %d tasks", batchId, _rows(messages), len(messages))
 
@@ -181,7 +181,7 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
 
 
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """For `df.write`; refuses what cannot be written before any row is looked at."""
+    """The writer of `df.write`; refuses what cannot be written before any row is looked at."""
     if overwrite:
         raise OptionError(
             "Save mode Overwrite not allowed for Kafka. Allowed save modes are Append and ErrorIfExists (default). "
@@ -192,7 +192,7 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> B
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """For `df.writeStream`, in every output mode: a topic is only ever appended to."""
+    """The writer of `df.writeStream`, in every output mode: a topic is only ever appended to."""
     read = read_sink_options(options)
     return StreamWriter(read, check_columns(schema, read.topic))
 
@@ -210,7 +210,7 @@ def _task() -> tuple[int, int]:
 
 # --- in a task ----------------------------------------------------------------------------------------
 
-# Kept for the next task of this worker process, which runs one at a time; one that failed is thrown away.
+# Kept for the next task of this worker process, which runs one at a time. A producer that failed is thrown away.
 _producers: dict[tuple[tuple[str, str], ...], Producer] = {}
 
 
@@ -225,7 +225,7 @@ def write_rows(
     try:
         rows = _Task(producer, options, columns, who).run(batches)
     except BaseException:
-        # What is still waiting must not be sent behind the back of a task that says that it failed.
+        # Records that still wait must not be sent after the task has reported its failure.
         producer.close(0)
         raise
     _producers[settings] = producer
@@ -256,7 +256,7 @@ class _Task:
         return self._sent
 
     def _send(self, rows: pa.RecordBatch) -> None:
-        """Looks at all rows before the first is sent: most of what can be wrong with them leaves no half batch."""
+        """Checks all rows before the first is sent, so that most wrong rows leave no half of a batch behind."""
         self._check_topics(rows)
         self._check_sizes(rows)
         self._check_partitions(rows)

@@ -1,10 +1,9 @@
-"""`format("kohort")`: the data source that Spark finds, and its batch reader."""
+"""The data source `format("kohort")`, which Spark finds by its name, and its batch reader."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -26,10 +25,19 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kohort.spark.driver.offsets import Offsets
-from kohort.spark.driver.planning import Leader, OffsetRange, batch_ranges, split
+from kohort.spark.driver.planning import batch_ranges, split
+from kohort.spark.executor.tasks import RangePartition, RangesReader
 from kohort.spark.executor.worker_process import keep_what_is_loaded
-from kohort.spark.options import AtOffsets, Edge, OptionError, SourceOptions, read_source_options
+from kohort.spark.offsets import Offsets
+from kohort.spark.options import (
+    FIXED_SETTINGS,
+    AtOffsets,
+    Edge,
+    OptionError,
+    SourceOptions,
+    read_source_options,
+    settings_without_group,
+)
 
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -106,7 +114,7 @@ class KohortDataSource(DataSource):
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns that are wanted, by name; OptionError if one is not what records have."""
+    """The names of the columns that are wanted; OptionError if records have no such column."""
     for field in schema.fields:
         kind = TYPES.get(field.name)
         if kind is None:
@@ -119,46 +127,21 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     return tuple(schema.fieldNames())
 
 
-class RangePartition(InputPartition):
-    """One task: a range of offsets and where it is read."""
-
-    def __init__(self, wanted: OffsetRange, leader: Leader) -> None:
-        super().__init__((wanted, leader))
-        self.wanted, self.leader = wanted, leader
-
-
-class RangesReader:
-    """What executors do, for batches and streams alike. Travels to them: nothing here is open."""
-
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
-        self.options, self.columns = options, columns
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        from kohort.spark.executor.fetch import read_range
-
-        if not isinstance(partition, RangePartition):
-            return iter(())  # Spark's stand-in for "there is nothing to read"
-        keep_what_is_loaded()
-        return read_range(partition.wanted, partition.leader, self.options, self.columns)
-
-
 class KohortReader(RangesReader, DataSourceReader):
-    """A batch: the offsets are looked up when Spark plans it."""
+    """Reads a batch, whose offsets are looked up when Spark plans it."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        from kohort.spark.driver.cluster import Cluster, settings_without_group
+        from kohort.client.embedding import ClusterSession
+        from kohort.spark.driver.offset_resolver import OffsetResolver
 
         options = self.options
-        cluster = Cluster(settings_without_group(options.kafka), options)
-        try:
-            leaders = cluster.partitions(options.strategy)
-            start = cluster.at(options.starting, leaders)
-            end = cluster.at(options.ending, leaders, ending=True)
-        finally:
-            cluster.close()
+        with ClusterSession({**settings_without_group(options.kafka), **FIXED_SETTINGS}) as session:
+            resolver = OffsetResolver(session, options)
+            leaders = resolver.partitions()
+            start, end = resolver.starting(leaders), resolver.ending(leaders)
         _check_specified(options, start, end)
-        # Spark plans a frame once, and the same frame may be asked again when there are more records: tasks look
-        # for themselves where the log begins and ends by then.
+        # Spark plans a frame once, and may evaluate it again when there are more records: so each task looks for
+        # itself where the log begins and ends by then.
         ranges = [
             replace(
                 each, open_start=options.starting is Edge.EARLIEST, open_end=options.ending is Edge.LATEST
@@ -171,7 +154,7 @@ class KohortReader(RangesReader, DataSourceReader):
 
 
 def _check_specified(options: SourceOptions, start: Offsets, end: Offsets) -> None:
-    """Offsets that the user wrote are compared with each other before they are with the log."""
+    """Compares the offsets that the user wrote with each other, before they are compared with the log."""
     if not isinstance(options.starting, AtOffsets) or not isinstance(options.ending, AtOffsets):
         return
     for partition, first in sorted(options.starting.offsets.items()):

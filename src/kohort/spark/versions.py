@@ -1,4 +1,4 @@
-"""Which PySpark this works with: another one gets its version told, instead of a traceback about a missing name."""
+"""Checks the version of PySpark, so that an unsupported one is a clear error instead of a missing name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class UnsupportedPySpark(KohortError, ImportError):
 
 
 def objection(version: str) -> str | None:
-    """What is to be said of a PySpark of this version; None if it will do. Later ones of the same major should."""
+    """What is wrong with a version of PySpark; None if it is supported, as later ones of the same major should be."""
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is not None and TESTED <= (int(found[1]), int(found[2])) < (TESTED[0] + 1, 0):
         return None
@@ -27,7 +27,7 @@ def objection(version: str) -> str | None:
 
 
 def check_pyspark() -> None:
-    """UnsupportedPySpark if the one that is installed will not do; ImportError if there is none."""
+    """UnsupportedPySpark if the PySpark that is installed is not supported; ImportError if there is none."""
     import pyspark
 
     words = objection(pyspark.__version__)

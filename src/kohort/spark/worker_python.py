@@ -1,9 +1,9 @@
-"""Which Python Spark runs its workers with.
+"""Chooses the Python that Spark runs its workers with.
 
 Spark puts the archives of its own Python code before everything else, and Python compiles what it imports from an
-archive anew each time: 1.1 s of computing before a process says its first word, instead of 0.35 s with the same code
-from where it was installed. Every stream begins with such a process, and Spark gives it up after 10 s: not long on a
-machine that has other things to do.
+archive anew each time: a process computes for 1.1 s before it is ready, instead of 0.35 s with the same code from
+where it was installed. Every stream begins with such a process, and Spark gives up on it after 10 s, which is not long
+on a busy machine.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ exec PYTHON "$@"
 
 
 def use_python(environ: MutableMapping[str, str] = os.environ, folder: Path | None = None) -> None:
-    """Sets the two Pythons of Spark, unless they are set: of workers, on this machine, and of those for the driver.
+    """Sets PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON, unless they are set, for workers on this machine.
 
-    The script that this takes is put into the folder, else into one that is there until this process ends.
+    The script that this needs is put into the folder, or into one that exists until this process ends.
     """
     missing = [name for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON") if name not in environ]
     if missing:
@@ -48,9 +48,9 @@ def use_python(environ: MutableMapping[str, str] = os.environ, folder: Path | No
 
 
 def as_command(python: str, environ: MutableMapping[str, str]) -> str:
-    """The path of a Python as Spark is told it. If it has a blank: its name, and its folder goes onto PATH.
+    """The path of a Python for Spark. If it has a blank, it is only the name, and its folder goes onto PATH.
 
-    Spark asks a shell for such a command, without quotes, and finds no data source if there seems to be none.
+    Spark hands the command to a shell without quotes, and finds no data source if the shell finds no Python.
     """
     if shlex.quote(python) == python:
         return python

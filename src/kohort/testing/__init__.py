@@ -1,6 +1,6 @@
-"""A Kafka for tests: a broker in this process that fails, rebalances and lets time pass on demand.
+"""The testing kit: a broker in the test's process that fails, rebalances and lets time pass on demand.
 
-With pytest the fixture `kafka` is one; without, `with kohort.testing.Kafka() as kafka:`. See docs/testing.md.
+With pytest, use the fixture `kafka`; without pytest, `with kohort.testing.Kafka() as kafka:`. See docs/testing.md.
 """
 
 from __future__ import annotations
@@ -8,25 +8,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kohort.testing.faults import Fault, Request
-    from kohort.testing.groups import Group, Member
+    from kohort.testing.faults import Fault, SeenRequest
+    from kohort.testing.groups import GroupView, MemberView
     from kohort.testing.kafka import Kafka
-    from kohort.testing.records import Record
+    from kohort.testing.records import StoredRecord
 
-__all__ = ["Fault", "Group", "Kafka", "Member", "Record", "Request"]
+__all__ = ["Fault", "GroupView", "Kafka", "MemberView", "SeenRequest", "StoredRecord"]
 
 _WHERE = {
     "Fault": "faults",
-    "Group": "groups",
+    "GroupView": "groups",
     "Kafka": "kafka",
-    "Member": "groups",
-    "Record": "records",
-    "Request": "faults",
+    "MemberView": "groups",
+    "SeenRequest": "faults",
+    "StoredRecord": "records",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """On first use: pytest loads the plugin in this package at every start, and that must cost nothing."""
+    """Loads a name on first use: every start of pytest imports the plugin in this package, which must cost nothing."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

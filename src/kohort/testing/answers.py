@@ -1,10 +1,10 @@
-"""An answer that says nothing but an error, to any request: in the response's own shape, where clients look for it.
+"""Error responses to any request, with the error in the fields where clients look for it.
 
 A response holds errors in fields named `error_code`: one at its top, or one in each entry of an array (a topic, a
-partition, a group, a resource …), or both. The schema says which, and an array of the response is filled from the
-array of the request that it answers: the one of the same name, or the only one there is. Fetch and Metadata alone need
-more than their request: a fetch session knows partitions that the request does not name, and a client that is told of
-no broker has nobody left to ask.
+partition, a group, a resource …), or both. The schema says which. An array of the response is filled from the array of
+the request that it answers: the one of the same name, or the only one there is. Only Fetch and Metadata need more than
+their request: a fetch session knows partitions that the request does not name, and a client that learns of no broker
+has none left to ask.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ if TYPE_CHECKING:
 
 FETCH, METADATA, API_VERSIONS = 1, 3, 18
 MESSAGE = "a fault that the test asked for"
-_OF_THE_WHOLE_FETCH = (
+# A Fetch response holds these errors at its top, not in its partitions.
+_TOP_LEVEL_FETCH_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     ErrorCode.INCONSISTENT_CLUSTER_ID,
 )
-_NOWHERE = ("node_id", "port", "leader_id")
+# -1 in these fields says that there is no such node or port.
+_MINUS_ONE_IF_UNKNOWN = ("node_id", "port", "leader_id")
 
 
 def error_answer(broker: Broker, call: Call, error: ErrorCode) -> Message:
-    """What the broker would say if this request failed with `error`."""
+    """Returns the response that the broker would give if this request failed with `error`."""
     key = call.codec.api_key
     if key == FETCH:
         return _fetch(broker, call, error)
@@ -50,6 +52,7 @@ def error_answer(broker: Broker, call: Call, error: ErrorCode) -> Message:
 
 
 def mirrored(key: int, version: int, request: Message, error: ErrorCode) -> Message:
+    """Returns a response whose arrays have the entries of the request, each with the error."""
     spec = all_apis()[key]
     answer: Message = _Mirror(spec, version, error).struct(spec.response, request)
     return answer
@@ -63,7 +66,7 @@ class _Mirror:
         self._messages = import_module(f"kohort.wire.messages.{spec.module}")
 
     def struct(self, response: StructSpec, source: Any) -> Any:
-        """`source` is the struct of the request that this one answers, or a bare name or number."""
+        """Builds one struct; `source` is the struct of the request that it answers, or a bare name or number."""
         made = getattr(self._messages, response.name)()
         bare = source if isinstance(source, str | int) else None
         for field in self._fields(response):
@@ -97,7 +100,7 @@ class _Mirror:
         return [self.struct(element, entry) for entry in self._asked(field.name, source, has_place)]
 
     def _asked(self, name: str, source: Any, has_place: bool) -> list[Any]:
-        """The entries of the request that an array of the response answers."""
+        """Returns the entries of the request that an array of the response answers."""
         if not hasattr(source, "FIELDS"):
             return []
         request = next(s for s in self._spec.structs.values() if s.name == type(source).__name__)
@@ -107,20 +110,20 @@ class _Mirror:
         if name not in arrays:
             return []
         asked = getattr(source, name)
-        # "All of them", by null: where there is no other place for the error, one entry without a name tells it.
+        # Null means "all of them": where there is no other place for the error, one entry without a name holds it.
         return asked if asked is not None else [] if has_place else [None]
 
     def _scalar(self, made: Any, field: FieldSpec, source: Any) -> None:
         value = getattr(source, field.name, None)
         if value is not None:
             setattr(made, field.name, value)
-        elif field.default is None and (field.type == "int64" or field.name in _NOWHERE):
+        elif field.default is None and (field.type == "int64" or field.name in _MINUS_ONE_IF_UNKNOWN):
             setattr(made, field.name, -1)
 
 
 def _fetch(broker: Broker, call: Call, error: ErrorCode) -> FetchResponse:
     request: FetchRequest = call.request
-    if error in _OF_THE_WHOLE_FETCH and call.version >= 7:
+    if error in _TOP_LEVEL_FETCH_ERRORS and call.version >= 7:
         return FetchResponse(error_code=error, session_id=request.session_id)
     plan = broker.sessions.plan(request, call.version, broker.now_ms())
     if plan.error:
@@ -134,13 +137,13 @@ def _fetch(broker: Broker, call: Call, error: ErrorCode) -> FetchResponse:
             response.responses.append(topics[name])
         data = PartitionData(wanted.key.partition, error, high_watermark=-1, records=b"")
         topics[name].partitions.append(data)
-        # In a session the next answer names the partition again, as after any error.
+        # In a session the next response names the partition again, as after any error.
         wanted.high_watermark = wanted.log_start_offset = -1
     return response
 
 
 def _metadata(broker: Broker, call: Call, error: ErrorCode) -> MetadataResponse:
-    """The topics fail, the broker is still named. REBOOTSTRAP_REQUIRED is of the whole answer (v13)."""
+    """Fails the topics and still names the broker; REBOOTSTRAP_REQUIRED is an error of the whole response (v13)."""
     if error is ErrorCode.REBOOTSTRAP_REQUIRED and call.version >= 13:
         return MetadataResponse(error_code=error)
     asked = call.request.topics

@@ -1,7 +1,7 @@
-"""Requests that go wrong on purpose, and the record of all that came.
+"""Faults that a test asks for, and the list of the requests that the broker has seen.
 
-The broker serves from a table of APIs; this one has the same rows with a look at the faults before each handler. A
-broker that is not under test knows nothing of it.
+The broker serves from a table of APIs; `FaultTable` has the same rows, and looks at the faults before each handler. A
+broker outside of tests knows nothing of this.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _MOST_REQUESTS = 100_000
 _MOST_RECORD_BYTES = 64 << 20  # of produce requests that are remembered
 
 
-class Request(NamedTuple):
-    """A request that the broker has seen: `request.message` is the decoded message of Kafka's protocol."""
+class SeenRequest(NamedTuple):
+    """A request that the broker has seen; `message` is the decoded message of Kafka's protocol."""
 
     api: str
     version: int
@@ -46,7 +46,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which requests a fault is for; None: any."""
+    """Which requests a fault is for; None stands for any."""
 
     group: str | None = None
     topic: str | None = None
@@ -61,7 +61,7 @@ class Match:
 
 
 class Fault:
-    """One thing that goes wrong, `times` times or until it is removed. `with` removes it at its end."""
+    """One fault, which happens `times` times or until it is removed; at the end of a `with` it is removed."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Fault:
     ) -> None:
         if times is not None and times < 1:
             raise ValueError(
-                f"times={times}: a fault happens at least once, or times=None: until it is removed"
+                f"times={times}: a fault happens at least once; times=None means until it is removed"
             )
         self.key, self.match = key, match
         self.error, self.delay_ms, self.cut = error, delay_ms, cut
@@ -89,15 +89,15 @@ class Fault:
         return TABLE[self.key].name
 
     def remove(self) -> None:
-        """It happens no more; nothing if that is so already."""
+        """Ends the fault; does nothing if it has ended already."""
         self._remove(self)
 
     def wait(self, hits: int = 1, timeout: float = 30) -> None:
-        """Until it has happened so often; TimeoutError if it has not after `timeout` seconds."""
+        """Waits until the fault has happened `hits` times; raises TimeoutError after `timeout` seconds."""
         wait_until(lambda: self.hits >= hits, timeout, lambda: self._still(hits, timeout))
 
     async def wait_async(self, hits: int = 1, timeout: float = 30) -> None:
-        """As `wait`, for a test with an event loop of its own."""
+        """Does what `wait` does, for a test with an event loop of its own."""
         await wait_until_async(lambda: self.hits >= hits, timeout, lambda: self._still(hits, timeout))
 
     def _still(self, hits: int, timeout: float) -> str:
@@ -118,7 +118,7 @@ BEFORE, AFTER = "disconnected before it is handled", "disconnected after it was 
 
 
 class _Lost(Call):
-    """A call whose answer never arrives: the connection is cut instead."""
+    """A call whose answer never arrives: the connection is closed instead."""
 
     __slots__ = ()
 
@@ -142,14 +142,14 @@ class _Lost(Call):
             release(message.chunks)
 
 
-class Faults:
-    """The faults of one broker and the table of APIs that has them. Added from any thread, met on the broker's."""
+class FaultTable:
+    """The table of APIs of one broker, with its faults: added from any thread, applied on the broker's."""
 
     def __init__(self) -> None:
         self.table = {key: self._row(row) for key, row in TABLE.items()}
-        self._seen: deque[Request] = deque()
+        self._seen: deque[SeenRequest] = deque()
         self._record_bytes = 0
-        self._faults: tuple[Fault, ...] = ()  # replaced, never changed: the broker's thread reads it
+        self._faults: tuple[Fault, ...] = ()  # replaced, never changed, because the broker's thread reads it
         self._change = threading.Lock()
 
     def add(self, fault: Fault) -> Fault:
@@ -165,7 +165,7 @@ class Faults:
         with self._change:
             self._faults = ()
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[SeenRequest]:
         with self._change:
             return list(self._seen)
 
@@ -176,7 +176,7 @@ class Faults:
 
     def _row(self, row: Row) -> Row:
         def handle(broker: Broker, call: Call) -> Any:
-            outcome = self._meet(row, broker, call)
+            outcome = self._apply_faults(row, broker, call)
             if outcome is None:
                 return TABLE[row.key].handler(broker, call)  # not row.handler: some are loaded on first use
             if outcome.delay_ms:
@@ -185,21 +185,21 @@ class Faults:
             return _carry_out(outcome, broker, call)
 
         async def handle_async(broker: Broker, call: Call) -> Any:
-            outcome = self._meet(row, broker, call)
+            outcome = self._apply_faults(row, broker, call)
             if outcome is not None and outcome.delay_ms:
                 await _sleep(outcome.delay_ms, call)
             answer = row.handler(broker, call) if outcome is None else _carry_out(outcome, broker, call)
             return await answer if asyncio.iscoroutine(answer) else answer
 
-        # With the schema's codec, so that every request is a message to look at.
+        # The schema's codec decodes every request to a message that a test can look at.
         faulty = replace(row, handler=handle_async if row.is_async else handle, own_codec=None)
         faulty.codecs = row.codecs if row.own_codec is None else {}
         return faulty
 
     # --- on the broker's thread ----------------------------------------------------------------------
 
-    def _meet(self, row: Row, broker: Broker, call: Call) -> _Outcome | None:
-        """Remembers the request; what is to go wrong with it, if anything."""
+    def _apply_faults(self, row: Row, broker: Broker, call: Call) -> _Outcome | None:
+        """Remembers the request, and returns what must go wrong with it, or None."""
         self._remember(row, call)
         outcome: _Outcome | None = None
         for fault in self._faults:
@@ -220,11 +220,11 @@ class Faults:
     def _remember(self, row: Row, call: Call) -> None:
         message, size = call.request, 0
         if isinstance(message, ProduceRequest):
-            # Its records are views of a buffer that the next request overwrites.
+            # The records of a request are views of a buffer that the next request overwrites.
             message, size = _with_own_records(message)
-            call.request, _ = _with_own_records(message)  # the broker writes offsets into its own
+            call.request, _ = _with_own_records(message)  # the broker writes offsets into its copy
         with self._change:
-            self._seen.append(Request(row.name, call.version, call.client_id, message))
+            self._seen.append(SeenRequest(row.name, call.version, call.client_id, message))
             self._record_bytes += size
             while len(self._seen) > _MOST_REQUESTS or self._record_bytes > _MOST_RECORD_BYTES:
                 gone = self._seen.popleft()
@@ -234,7 +234,7 @@ class Faults:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What all faults together do to one request."""
+    """The combined effect of all faults on one request."""
 
     delay_ms: float = 0
     error: ErrorCode | None = None
@@ -242,7 +242,7 @@ class _Outcome:
 
 
 def _carry_out(outcome: _Outcome, broker: Broker, call: Call) -> Any:
-    """After its delay: the error, the cut, or what the broker does with any request."""
+    """Answers with the error, or closes the connection, or lets the broker handle the request as usual."""
     if outcome.error is not None:
         if getattr(call.request, "acks", None) == 0:
             call.reply_nothing()
@@ -259,7 +259,7 @@ def _carry_out(outcome: _Outcome, broker: Broker, call: Call) -> Any:
 
 
 async def _sleep(delay_ms: float, call: Call) -> None:
-    """Ends with its task when the client goes away."""
+    """Sleeps; the task is cancelled when the client goes away."""
     task = asyncio.current_task()
     assert task is not None
 
@@ -292,7 +292,7 @@ def _carry_out_later(outcome: _Outcome, broker: Broker, call: Call) -> None:
 
 
 def _with_own_records(message: ProduceRequest) -> tuple[ProduceRequest, int]:
-    """A copy that holds its records itself, and how many bytes they have."""
+    """Returns a copy that owns its records, and their size in bytes."""
     topics = [
         TopicProduceData(
             topic.name,

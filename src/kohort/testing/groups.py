@@ -1,4 +1,4 @@
-"""A group as its coordinator sees it, and what a test may do to it."""
+"""What a test sees of a group and its members, as their coordinator has them, and what it may do to them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Member(NamedTuple):
-    """A member of a group; its assignment is known once the group is Stable."""
+class MemberView(NamedTuple):
+    """A member of a group at one moment; its assignment is known once the group is Stable."""
 
     id: str
     client_id: str
@@ -33,8 +33,8 @@ class Member(NamedTuple):
     group_instance_id: str | None = None
 
 
-class Group:
-    """Looks at the group anew each time it is asked; a group that does not exist is Dead and has nothing."""
+class GroupView:
+    """A group by its id; each property asks the coordinator anew. A group that does not exist is Dead and empty."""
 
     def __init__(self, kafka: Kafka, group_id: str) -> None:
         self._kafka = kafka
@@ -49,7 +49,7 @@ class Group:
         return self._ask(lambda group: group.state.value, State.DEAD.value)
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[MemberView]:
         return self._ask(lambda group: [_member(m) for m in group.members.values()], [])
 
     @property
@@ -58,24 +58,24 @@ class Group:
 
     @property
     def leader(self) -> str | None:
-        """The id of the member that assigns."""
+        """The id of the member that assigns the partitions."""
         return self._ask(lambda group: group.leader_id, None)
 
     @property
     def protocol(self) -> str | None:
-        """The assignor that the members agreed on."""
+        """The name of the assignor that the members agreed on."""
         return self._ask(lambda group: group.protocol_name, None)
 
     def committed(self) -> dict[TopicPartition, int]:
-        """The committed offset of each partition that has one."""
+        """Returns the committed offset of each partition that has one."""
         return self._kafka.on_broker(lambda broker: _committed(broker, self.id))
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many records lie behind each committed offset."""
+        """Returns how many records follow the committed offset of each partition."""
         return self._kafka.on_broker(lambda broker: _lag(broker, self.id))
 
     def why(self) -> list[Rebalance]:
-        """Its last rebalances, the oldest first; `print(*(r.sentence() for r in group.why()), sep="\\n")`."""
+        """Returns the last rebalances, the oldest first; `rebalance.sentence()` tells one in words."""
 
         def history(broker: Broker) -> list[Rebalance]:
             found = shard_of(broker, self.id)
@@ -85,15 +85,16 @@ class Group:
         return self._kafka.on_broker(history)
 
     def rebalance(self, reason: str = "asked for by the test") -> None:
-        """As `kafka.rebalance(group)`."""
+        """Does what `kafka.rebalance(group)` does."""
         self._kafka.rebalance(self.id, reason)
 
     # --- waiting -----------------------------------------------------------------------------------
 
     def wait_stable(self, members: int | None = None, timeout: float = 30) -> None:
-        """Until all members have their assignments, of so many members if that is told; else TimeoutError.
+        """Waits until all members have their assignments; `members` says how many there must be.
 
-        In a test whose client runs on the test's own event loop, `await group.wait_stable_async()` instead.
+        Raises TimeoutError after `timeout` seconds. If the client runs on the test's own event loop, use
+        `await group.wait_stable_async()` instead.
         """
         wait_until(lambda: self._is_stable(members), timeout, lambda: self._is_not(members, timeout))
 
@@ -103,7 +104,7 @@ class Group:
         )
 
     def wait_empty(self, timeout: float = 30) -> None:
-        """Until it has no members."""
+        """Waits until the group has no members; raises TimeoutError after `timeout` seconds."""
         wait_until(lambda: not self._has_members(), timeout, lambda: self._is_not(0, timeout))
 
     async def wait_empty_async(self, timeout: float = 30) -> None:
@@ -141,7 +142,7 @@ _AT_REST = (State.EMPTY, State.DEAD)
 
 
 def shard_of(broker: Broker, group_id: str) -> Shard | None:
-    """Where a group lives; None before the first group."""
+    """Returns the shard that a group lives in; None before the first group."""
     if not broker.has_groups:
         return None
     shards = broker.groups.runtime.shards
@@ -155,7 +156,7 @@ def all_groups(broker: Broker) -> dict[str, core.Group]:
 
 
 def ask_to_rebalance(broker: Broker, group_id: str, reason: str) -> None:
-    """On the broker's thread. ValueError if there is nobody to rebalance."""
+    """Makes a group rebalance; on the broker's thread. Raises ValueError if the group has no members."""
     known = all_groups(broker)
     if group_id not in known or not known[group_id].members:
         with_members = [other for other, group in known.items() if group.members]
@@ -164,7 +165,7 @@ def ask_to_rebalance(broker: Broker, group_id: str, reason: str) -> None:
 
 
 def end_session(broker: Broker, name: str) -> None:
-    """On the broker's thread: by member id, or another name of one member. ValueError says who there is."""
+    """Ends the session of the member of this id or other name; on the broker's thread. ValueError lists the members."""
     everyone = [(group, member) for group in all_groups(broker).values() for member in group.members.values()]
     found = [(group, member) for group, member in everyone if member.member_id == name]
     found = found or [(g, m) for g, m in everyone if name in (m.group_instance_id, m.client_id)]
@@ -197,14 +198,14 @@ def _lag(broker: Broker, group_id: str) -> dict[TopicPartition, int]:
     return lag
 
 
-def _member(member: core.Member) -> Member:
+def _member(member: core.Member) -> MemberView:
     host = member.client_host.removeprefix("/")
     assignment = assigned_partitions(member.assignment)
-    return Member(member.member_id, member.client_id, host, assignment, member.group_instance_id)
+    return MemberView(member.member_id, member.client_id, host, assignment, member.group_instance_id)
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Of a consumer's assignment; nothing where it is of another protocol and cannot be read."""
+    """Returns the partitions in a consumer's assignment; none if it is of another protocol and cannot be read."""
     found = []
     try:
         _, topics = struct.unpack_from(">hi", assignment)

@@ -1,4 +1,4 @@
-"""The broker of a test: `Kafka`, which is also what the fixture `kafka` gives."""
+"""`Kafka`: the broker of a test, which is also the value of the fixture `kafka`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kohort.broker.clock import Clock
 from kohort.broker.running import running
 from kohort.settings import SettingError, nearest
 from kohort.testing import stepping
-from kohort.testing.faults import AFTER, BEFORE, Fault, Faults, Match, Request
+from kohort.testing.faults import AFTER, BEFORE, Fault, FaultTable, Match, SeenRequest
 from kohort.testing.local import ask
 from kohort.testing.names import api_key, error_code
-from kohort.testing.records import Record, Value, batch_of, by_partition, new_record, records_in
+from kohort.testing.records import StoredRecord, Value, batch_of, by_partition, new_record, records_in
 from kohort.testing.waiting import wait_until, wait_until_async
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -28,28 +28,29 @@ from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, T
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
     from kohort.log.topic import Topic
-    from kohort.testing.groups import Group, Member
+    from kohort.testing.groups import GroupView, MemberView
 
 T = TypeVar("T")
 
-# Records of a test may be of any age: they go only where a topic says when. One partition is enough for its groups.
+# The records of a test may have any timestamp, so they expire only in topics that set retention.ms.
+# One partition is enough for the groups of a test.
 _DEFAULTS = {"log.retention.ms": "-1", "offsets.topic.num.partitions": "1"}
 _PORTS = range(15_000, 32_000)
 _ATTEMPTS = 50
-_LONGEST_S = 60.0  # that a call may take; TimeoutError then: the broker's thread has ended or is stuck
+_LONGEST_S = 60.0  # A call that takes longer raises TimeoutError: the broker's thread has ended or is stuck.
 
 
 class Kafka:
-    """A broker in this process, everything in memory, gone at the end of the `with` (or of the `async with`).
+    """A broker in this process that keeps everything in memory until the end of the `with` (or `async with`).
 
     with Kafka(num_partitions=3) as kafka:
         kafka.produce("orders", ["one", "two"])
         Consumer({"bootstrap.servers": kafka.bootstrap_servers, …})
 
-    Settings are the broker's by Kafka's names, in a dict or as keywords with underscores; without `listeners` it takes
-    a free port of 127.0.0.1. `directory` keeps the data on disk.
+    Settings are those of the broker by Kafka's names, in a dict or as keywords with underscores. Without `listeners` it
+    takes a free port of 127.0.0.1. With `directory` the data is kept on disk.
 
-    Methods may be called from any thread but the broker's own; they return when what they say has happened.
+    Methods may be called from any thread but the broker's own. They return when they have taken effect.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Kafka:
         self._settings = {**_DEFAULTS, **(settings or {}), **given}
         self._directory = directory
         self._clock = Clock()
-        self._faults = Faults()
+        self._faults = FaultTable()
         self._running: running | None = None
         self._is_away = False
 
@@ -90,7 +91,7 @@ class Kafka:
         return self._broker_thread().bootstrap_servers
 
     def start(self) -> None:
-        """Starts it; after `stop` on the same port, with the same data. Nothing if it runs."""
+        """Starts the broker; after `stop`, on the same port with the same data. Does nothing if it runs."""
         if self._running is None:
             self._running = self._start_somewhere()
         elif self._is_away:
@@ -98,30 +99,30 @@ class Kafka:
         self._is_away = False
 
     def stop(self) -> None:
-        """Closes the port and all connections, as a broker that is shut down; `start` brings it back."""
+        """Closes the port and all connections, as a broker that shuts down does; `start` brings it back."""
         if not self._is_away:
             thread = self._broker_thread()
             thread.call(thread.go_away(), _LONGEST_S)
             self._is_away = True
 
     def restart(self) -> None:
-        """`stop` and `start`: connections break, groups are loaded from the log, fetch sessions are gone."""
+        """Stops and starts the broker: connections break, groups are loaded from the log, fetch sessions are gone."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Throws it away."""
+        """Stops the broker for good; data in memory is lost."""
         if self._running is not None:
             self.stop()
             self._running.stop()
         self._running, self._is_away = None, False
 
     def _start_somewhere(self) -> running:
-        is_told = "listeners" in self._settings
+        has_listeners = "listeners" in self._settings
         for attempt in range(_ATTEMPTS):
             thread = running(
                 self._directory,
-                listen=None if is_told else f"127.0.0.1:{_free_port()}",
+                listen=None if has_listeners else f"127.0.0.1:{_free_port()}",
                 settings=self._settings,
                 clock=self._clock,
                 table=self._faults.table,
@@ -130,7 +131,7 @@ class Kafka:
                 thread.start()
                 return thread
             except SettingError as error:
-                if is_told or "is in use" not in str(error) or attempt == _ATTEMPTS - 1:
+                if has_listeners or "is in use" not in str(error) or attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
 
@@ -140,7 +141,7 @@ class Kafka:
         return self._running
 
     def on_broker(self, work: Callable[[Broker], T]) -> T:
-        """Runs `work` on the broker's own thread, where nothing else moves meanwhile. For looking inside."""
+        """Runs `work` on the broker's own thread, where nothing changes meanwhile; for tests that look inside."""
         thread = self._broker_thread()
         if self._is_away:
             raise RuntimeError("this broker is stopped: start() it first")
@@ -153,7 +154,7 @@ class Kafka:
     # --- topics and records ------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
-        """Settings of the topic as keywords: `create_topic("t", retention_ms=60_000, cleanup_policy="compact")`."""
+        """Creates a topic; its settings are keywords: `create_topic("t", retention_ms=60_000)`."""
         settings = [CreatableTopicConfig(key.replace("_", "."), _text(v)) for key, v in configs.items()]
         topic = CreatableTopic(name, partitions, -1, configs=settings)
         answer = self._call(CreateTopicsRequest([topic]))
@@ -172,25 +173,25 @@ class Kafka:
         found = self._topic(topic, create=True)
         now_ms = self._clock.now_ms()
         data, offsets = TopicProduceData(topic_id=found.topic_id), [-1] * len(records)
-        placed = by_partition(records, len(found.partitions))
-        for partition, positions in placed.items():
+        positions_in = by_partition(records, len(found.partitions))
+        for partition, positions in positions_in.items():
             batch = batch_of([records[position] for position in positions], now_ms)
             data.partition_data.append(PartitionProduceData(partition, batch))
         for result in self._call(ProduceRequest(acks=-1, topic_data=[data])).responses[0].partition_responses:
             if result.error_code:
                 code = ErrorCode(result.error_code)
                 raise KafkaError(code, f"{topic}-{result.index}: {result.error_message or ''}")
-            for number, position in enumerate(placed[result.index]):
+            for number, position in enumerate(positions_in[result.index]):
                 offsets[position] = result.base_offset + number
         return offsets
 
-    def consume_all(self, topic: str) -> list[Record]:
-        """All records that are in a topic now, by partition and offset."""
+    def consume_all(self, topic: str) -> list[StoredRecord]:
+        """Returns all records that are in a topic now, by partition and offset."""
         partitions = self._topic(topic).partitions
         return self.on_broker(lambda _: [record for part in partitions for record in records_in(part)])
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """The offset that the next record of each partition will have."""
+        """Returns for each partition the offset that its next record will have."""
         partitions = self._topic(topic).partitions
         return self.on_broker(lambda _: {part.index: part.high_watermark for part in partitions})
 
@@ -212,35 +213,35 @@ class Kafka:
         return thread.call(ask(thread.server.broker, request), _LONGEST_S)
 
     # --- groups ------------------------------------------------------------------------------------
-    # The coordinator is loaded when a group is first asked for, as in the broker: a test without groups starts sooner.
+    # The coordinator is imported on first use, as in the broker: a test without groups starts sooner.
 
-    def group(self, group_id: str) -> Group:
-        """The group of this id, whether it exists yet or not."""
-        from kohort.testing.groups import Group
+    def group(self, group_id: str) -> GroupView:
+        """Returns the view of the group of this id, whether it exists yet or not."""
+        from kohort.testing.groups import GroupView
 
-        return Group(self, group_id)
+        return GroupView(self, group_id)
 
-    def groups(self) -> list[Group]:
-        """All that exist."""
+    def groups(self) -> list[GroupView]:
+        """Returns the views of all groups that exist."""
         from kohort.testing.groups import all_groups
 
         return [self.group(group_id) for group_id in sorted(self.on_broker(all_groups))]
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """Partition -> the offset that the group has committed, of those that have one."""
+        """Returns the offset that the group has committed for each partition that has one."""
         offsets = self.group(group).committed()
         return {index: offset for (name, index), offset in offsets.items() if name == topic}
 
     def rebalance(self, group: str, reason: str = "asked for by the test") -> None:
-        """Makes a group rebalance, as if a member had asked for it; its members hear of it with their heartbeats."""
+        """Makes a group rebalance, as if a member had asked for it; heartbeats tell the members."""
         from kohort.testing.groups import ask_to_rebalance
 
         self.on_broker(lambda broker: ask_to_rebalance(broker, group, reason))
 
-    def kill_member(self, member: str | Member) -> None:
-        """The coordinator gives a member up, as if its session had expired; it learns so from its next request.
+    def kill_member(self, member: str | MemberView) -> None:
+        """Ends the session of a member, as if it had expired; the member learns of it from its next request.
 
-        By member id, or by group.instance.id, or by client.id if only one member has it.
+        The member is named by its id, or by its group.instance.id, or by a client.id that only one member has.
         """
         from kohort.testing.groups import end_session
 
@@ -250,10 +251,10 @@ class Kafka:
     # --- time --------------------------------------------------------------------------------------
 
     def advance(self, ms: int) -> None:
-        """Time passes, without anybody waiting: sessions and rebalance timeouts end, offsets and records expire.
+        """Moves the broker's time forward: sessions and rebalance timeouts end, offsets and records expire.
 
-        It passes for the group coordinator and for retention. Clients do not notice: to the coordinator they were
-        silent all the time, so members whose session.timeout.ms is over are gone when this returns.
+        Time passes for the group coordinator and for retention. Clients do not notice. To the coordinator they were
+        silent all that time, so members whose session.timeout.ms is over are gone when this returns.
         """
         if ms < 0:
             raise ValueError(f"advance({ms}): time goes forward only")
@@ -275,9 +276,9 @@ class Kafka:
         topic: str | None = None,
         client_id: str | None = None,
     ) -> Fault:
-        """The next `times` requests of an API are answered with an error, and not carried out.
+        """Answers the next `times` requests of an API with an error, without carrying them out.
 
-        `kafka.fail("OffsetCommit", with_error="NOT_COORDINATOR", times=3)`; times=None: until it is removed.
+        `kafka.fail("OffsetCommit", with_error="NOT_COORDINATOR", times=3)`; times=None means until it is removed.
         """
         return self._add(api, Match(group, topic, client_id), times, error=error_code(with_error))
 
@@ -291,9 +292,9 @@ class Kafka:
         topic: str | None = None,
         client_id: str | None = None,
     ) -> Fault:
-        """Requests of an API are carried out so much later; in real time, and that connection waits."""
+        """Carries out requests of an API `ms` milliseconds later, in real time; their connections wait."""
         if ms <= 0:
-            raise ValueError(f"delay({api!r}, ms={ms}): a delay is longer than nothing")
+            raise ValueError(f"delay({api!r}, ms={ms}): a delay must be longer than 0 ms")
         return self._add(api, Match(group, topic, client_id), times, delay_ms=ms)
 
     def disconnect(
@@ -306,7 +307,7 @@ class Kafka:
         topic: str | None = None,
         client_id: str | None = None,
     ) -> Fault:
-        """The connection is closed instead of an answer; `after_handling`: the work is done, the answer is lost."""
+        """Closes the connection instead of answering; with `after_handling` the request is carried out first."""
         cut = AFTER if after_handling else BEFORE
         return self._add(api, Match(group, topic, client_id), times, cut=cut)
 
@@ -325,24 +326,24 @@ class Kafka:
         return self._faults.add(fault)
 
     def remove_faults(self) -> None:
-        """Nothing goes wrong any more."""
+        """Ends all faults."""
         self._faults.clear()
 
     # --- requests ----------------------------------------------------------------------------------
 
-    def requests(self, api: str | None = None) -> list[Request]:
-        """The requests that clients have sent since the start or the last `clear`, of one API or of all."""
+    def requests(self, api: str | None = None) -> list[SeenRequest]:
+        """Returns the requests that clients have sent since the start or the last `clear`, of one API or of all."""
         name = None if api is None else self._faults.table[api_key(api)].name
         seen = self._faults.requests()
         return [request for request in seen if name is None or request.api == name]
 
     def wait_for_request(self, api: str, count: int = 1, timeout: float = 30) -> None:
-        """Until `requests(api)` has so many; TimeoutError if it has not after `timeout` seconds."""
+        """Waits until `requests(api)` has `count` requests; raises TimeoutError after `timeout` seconds."""
         enough = partial(self._has_seen, api, count)
         wait_until(enough, timeout, lambda: self._too_few(api, count))
 
     async def wait_for_request_async(self, api: str, count: int = 1, timeout: float = 30) -> None:
-        """As `wait_for_request`, for a test with an event loop of its own."""
+        """Does what `wait_for_request` does, for a test with an event loop of its own."""
         enough = partial(self._has_seen, api, count)
         await wait_until_async(enough, timeout, lambda: self._too_few(api, count))
 
@@ -358,9 +359,9 @@ class Kafka:
 
 
 def _free_port() -> int:
-    """Below the ports that clients get for themselves.
+    """Returns a free port below those that the system gives to outgoing connections.
 
-    While the broker is stopped, a client that reconnects might otherwise be given that very port, and talk to itself.
+    Otherwise a client that reconnects while the broker is stopped might be given that very port, and talk to itself.
     """
     for _ in range(_ATTEMPTS):
         port = _PORTS.start + secrets.randbelow(len(_PORTS))

@@ -1,4 +1,4 @@
-"""Requests to a broker from within its own process: without a socket, past all faults, and not remembered."""
+"""Requests to a broker from its own process: without a socket; faults do not apply, and nothing remembers them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _LocalConnection:
-    """As much of a connection as handlers look at."""
+    """The part of a connection that handlers look at."""
 
     peer = address = "testing"
 
@@ -23,7 +23,7 @@ class _LocalConnection:
 
 
 class _LocalCall(Call):
-    """Its answer is a message, not bytes."""
+    """A call whose answer is a message, not bytes."""
 
     __slots__ = ("answer_message",)
 
@@ -39,7 +39,7 @@ class _LocalCall(Call):
 
 
 async def ask(broker: Broker, request: Message) -> Any:
-    """The answer to a request in its newest version; on the broker's loop."""
+    """Returns the answer to a request in its newest version; on the broker's loop."""
     call, row = _LocalCall(request), TABLE[request.API_KEY]
     answer = row.handler(broker, call)
     if row.is_async:

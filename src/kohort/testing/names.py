@@ -1,4 +1,4 @@
-"""Names that a test gives: of an API, of an error; and those in a request, for filters by group and topic."""
+"""Looks up the APIs and errors that a test names, and the groups and topics that a request names."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 _API_KEYS = {row.name: row.key for row in TABLE.values()}
 _PLAIN = {name.lower(): name for name in _API_KEYS}
 _FETCH, _TOPIC = 1, 2
-_OF_TOPICS = ("topics", "topic_data", "topic_names", "topic_partitions")
-_OF_GROUPS = ("groups", "groups_names", "coordinator_keys")
+_TOPIC_FIELDS = ("topics", "topic_data", "topic_names", "topic_partitions")
+_GROUP_FIELDS = ("groups", "groups_names", "coordinator_keys")
 
 
 def api_key(name: str) -> int:
-    """The key of an API by its name (`OffsetCommit` or `offset_commit`); ValueError names the nearest one."""
+    """Returns the key of an API by its name (`OffsetCommit` or `offset_commit`); ValueError suggests a name."""
     known = _PLAIN.get(name.replace("_", "").lower())
     if known is None:
         raise ValueError(f"there is no API {name!r} on this broker{nearest(name, _API_KEYS)}")
@@ -29,7 +29,7 @@ def api_key(name: str) -> int:
 
 
 def error_code(error: str | int | ErrorCode) -> ErrorCode:
-    """An error by name, number or as ErrorCode; ValueError names the nearest one."""
+    """Returns an error by its name, number or ErrorCode; ValueError suggests a name."""
     if isinstance(error, str):
         if error not in ErrorCode.__members__:
             raise ValueError(f"there is no error {error!r}{nearest(error.upper(), ErrorCode.__members__)}")
@@ -45,21 +45,21 @@ def error_code(error: str | int | ErrorCode) -> ErrorCode:
 
 
 def groups_in(call: Call) -> set[str]:
-    """The groups that a request is about."""
+    """Returns the groups that a request is about."""
     found = set()
     group_id = getattr(call.request, "group_id", None)
     if group_id:
         found.add(group_id)
     if getattr(call.request, "key", None):  # FindCoordinator before v4
         found.add(call.request.key)
-    for name in _OF_GROUPS:
+    for name in _GROUP_FIELDS:
         for entry in getattr(call.request, name, None) or ():
             found.add(entry if isinstance(entry, str) else entry.group_id)
     return found
 
 
 def topics_in(broker: Broker, call: Call) -> set[str]:
-    """The topics that a request is about; of a fetch also those that its session remembers."""
+    """Returns the topics that a request is about; for a fetch, also those that its session remembers."""
     found = set(_topic_names(broker, call.request))
     if call.codec.api_key == _FETCH and call.version >= 7 and call.request.session_epoch > 0:
         for key in broker.sessions.partitions_of(call.request.session_id):
@@ -68,7 +68,7 @@ def topics_in(broker: Broker, call: Call) -> set[str]:
 
 
 def _topic_names(broker: Broker, struct: Any) -> Iterator[str]:
-    for field in _OF_TOPICS:
+    for field in _TOPIC_FIELDS:
         for entry in getattr(struct, field, None) or ():
             yield from _named(broker, entry)
     for entry in getattr(struct, "resources", None) or ():

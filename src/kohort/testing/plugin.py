@@ -1,6 +1,6 @@
-"""The pytest plugin of `pip install kohort`: fixtures `kafka`, `kafka_factory`, `kafka_settings`, the marker `kafka`.
+"""The pytest plugin: the fixtures `kafka`, `kafka_factory` and `kafka_settings`, and the marker `kafka`.
 
-Imported by every pytest that has Kohort installed: the broker is loaded by the first test that asks for one.
+Every pytest in an environment with Kohort imports it, so it loads the broker only when a test asks for one.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def kafka_settings() -> dict[str, object]:
-    """Settings of the broker by Kafka's names; override it in a conftest or a module."""
+    """Returns settings of the broker by Kafka's names; override this fixture in a conftest or a module."""
     return {}
 
 
 @pytest.fixture
 def kafka_factory() -> Iterator[Callable[..., Kafka]]:
-    """Makes brokers that run, as many as a test needs: `kafka_factory(num_partitions=3)`; all end with the test."""
+    """Starts as many brokers as a test needs: `kafka_factory(num_partitions=3)`; all end with the test."""
     from kohort.testing.kafka import Kafka
 
-    with ExitStack() as all_of_them:
+    with ExitStack() as brokers:
 
         def make(**options: Any) -> Kafka:
-            return all_of_them.enter_context(Kafka(**options))
+            return brokers.enter_context(Kafka(**options))
 
         yield make
 
@@ -49,7 +49,7 @@ def kafka(
     kafka_settings: dict[str, object],
     kafka_factory: Callable[..., Kafka],
 ) -> Kafka:
-    """A broker of this test's own: see docs/testing.md. `@pytest.mark.kafka(num_partitions=3)` gives it settings."""
+    """Starts a broker for one test (docs/testing.md); `@pytest.mark.kafka(num_partitions=3)` gives it settings."""
     settings = dict(kafka_settings)
     for marker in reversed(list(request.node.iter_markers("kafka"))):
         if marker.args:

@@ -1,4 +1,4 @@
-"""Records in and out of a broker under test: from whatever a test writes down, to what it compares with."""
+"""Turns what a test writes down into record batches, and the records of a partition into what it compares."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Value: TypeAlias = Data | tuple[Data, Data] | Mapping[str, object]
 _FIELDS = ("value", "key", "headers", "partition", "timestamp")
 
 
-class Record(NamedTuple):
-    """A record as it lies in a topic."""
+class StoredRecord(NamedTuple):
+    """A record in a topic."""
 
     topic: str
     partition: int
@@ -34,7 +34,7 @@ class Record(NamedTuple):
 
 
 class NewRecord(NamedTuple):
-    """A record to write; no partition: by its key, or in turn."""
+    """A record to write; without a partition its key chooses one, or the partitions take turns."""
 
     key: bytes | None
     value: bytes | None
@@ -44,7 +44,7 @@ class NewRecord(NamedTuple):
 
 
 def new_record(given: object) -> NewRecord:
-    """What a test wrote down, as a record; TypeError says which forms there are."""
+    """Returns a record from any form that a test may write down; TypeError says which forms there are."""
     if isinstance(given, tuple) and len(given) == 2:
         return NewRecord(_data(given[0]), _data(given[1]), [], None, None)
     if isinstance(given, Mapping):
@@ -76,22 +76,25 @@ def _headers(given: object) -> list[tuple[str, bytes | None]]:
 
 
 def by_partition(records: list[NewRecord], partitions: int) -> dict[int, list[int]]:
-    """Partition -> positions of its records in the list: as told, by the key as Java's producer does, or in turn."""
+    """Returns for each partition the positions of its records in the list.
+
+    A record goes to the partition that it names, or to that of its key as in Java's producer; others take turns.
+    """
     found: dict[int, list[int]] = {}
-    turn = 0
+    keyless = 0
     for position, record in enumerate(records):
         if record.partition is not None:
             partition = record.partition
         elif record.key is not None:
             partition = (murmur2(record.key) & 0x7FFF_FFFF) % partitions
         else:
-            partition, turn = turn % partitions, turn + 1
+            partition, keyless = keyless % partitions, keyless + 1
         found.setdefault(partition, []).append(position)
     return found
 
 
 def batch_of(records: list[NewRecord], now_ms: int) -> memoryview:
-    """One batch; times that are not told are `now_ms`."""
+    """Returns one batch; records without a timestamp get `now_ms`."""
     return memoryview(
         encode_batch(
             [
@@ -104,12 +107,12 @@ def batch_of(records: list[NewRecord], now_ms: int) -> memoryview:
     )
 
 
-def records_in(partition: Partition) -> Iterator[Record]:
-    """What can be read of a partition now."""
+def records_in(partition: Partition) -> Iterator[StoredRecord]:
+    """Yields the records that a consumer could read from a partition now."""
     for data in batches_of(partition):
         for position, header in iter_batches(data):
             if header.is_control:
                 continue
             for record in iter_records(data[position : position + header.size]):
                 if partition.log_start_offset <= record.offset < partition.high_watermark:
-                    yield Record(partition.topic, partition.index, *record)
+                    yield StoredRecord(partition.topic, partition.index, *record)

@@ -1,4 +1,4 @@
-"""Time that passes on demand: each thing that falls due on the way happens, in order and at its time."""
+"""Moves the time of a broker forward; all timers on the way fire in order, each at its time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST_WAIT_S = 30.0
 
 
 async def advance(server: Server, ms: int) -> None:
-    """Moves the clock of a node forward; on its loop. All that is due is done and durable when this returns."""
+    """Moves the clock of a node forward, on its loop; what fell due is done and durable when this returns."""
     broker = server.broker
     end_ms = broker.clock.shift_ms + ms
     if broker.has_groups:
@@ -23,12 +23,12 @@ async def advance(server: Server, ms: int) -> None:
     broker.clock.shift_ms = end_ms
     if broker.has_groups:
         broker.groups.fire_due()
-        await _written(broker)
-    await _retain(server)
+        await _wait_until_written(broker)
+    await _run_retention(server)
 
 
 async def _step_groups(broker: Broker, end_ms: int, at_least_ms: int) -> None:
-    """From deadline to deadline; a long time in larger steps, so that a year does not take one."""
+    """Goes from deadline to deadline; a long time is passed in larger steps, so that a year does not take one."""
     clock, groups = broker.clock, broker.groups
     for _ in range(2 * _MOST_STEPS):
         deadline_ms = groups.runtime.next_deadline_ms()
@@ -39,11 +39,11 @@ async def _step_groups(broker: Broker, end_ms: int, at_least_ms: int) -> None:
             return
         clock.shift_ms += step_ms
         groups.fire_due()
-        await _written(broker)
+        await _wait_until_written(broker)
 
 
-async def _written(broker: Broker) -> None:
-    """Until what the groups have written is durable, which is at once in memory."""
+async def _wait_until_written(broker: Broker) -> None:
+    """Waits until what the groups have written is durable; in memory it is at once."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _LONGEST_WAIT_S
     while any(shard.writes for shard in broker.groups.runtime.shards):
@@ -52,19 +52,19 @@ async def _written(broker: Broker) -> None:
         await asyncio.sleep(_PAUSE_S)
 
 
-async def _retain(server: Server) -> None:
-    """A round of retention and compaction now, whenever the next one would be."""
+async def _run_retention(server: Server) -> None:
+    """Runs a round of retention and compaction now, whenever the next one would be due."""
     store = server.broker.store
-    await _idle(server)
+    await _wait_until_idle(server)
     store.upkeep.next_retention_ms = 0
     for topic in store.topics.values():
         for index in range(len(topic.due_ms)):
             topic.due_ms[index] = 0
     server.housekeeping()
-    await _idle(server)
+    await _wait_until_idle(server)
 
 
-async def _idle(server: Server) -> None:
+async def _wait_until_idle(server: Server) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _LONGEST_WAIT_S
     while server.broker.store.upkeep.is_busy:

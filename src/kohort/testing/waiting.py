@@ -1,4 +1,4 @@
-"""Waits that end: until something is so, or until the time is over. In two forms, blocking and for asyncio."""
+"""Waits for a condition with a timeout, blocking or on an event loop."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Callable
 _PAUSE_S = 0.002
 
 
-def wait_until(is_so: Callable[[], bool], timeout: float, otherwise: Callable[[], str]) -> None:
-    """TimeoutError with the words of `otherwise` if it is not so after `timeout` seconds."""
+def wait_until(condition: Callable[[], bool], timeout: float, message: Callable[[], str]) -> None:
+    """Waits until the condition holds; after `timeout` seconds raises TimeoutError with the words of `message`."""
     deadline = time.monotonic() + timeout
-    while not is_so():
+    while not condition():
         if time.monotonic() >= deadline:
-            raise TimeoutError(otherwise())
+            raise TimeoutError(message())
         time.sleep(_PAUSE_S)
 
 
 async def wait_until_async(
-    is_so: Callable[[], bool],
+    condition: Callable[[], bool],
     timeout: float,
-    otherwise: Callable[[], str],
+    message: Callable[[], str],
 ) -> None:
-    """As `wait_until`; the caller's event loop goes on meanwhile."""
+    """Does what `wait_until` does, while the caller's event loop runs on."""
     deadline = time.monotonic() + timeout
-    while not is_so():
+    while not condition():
         if time.monotonic() >= deadline:
-            raise TimeoutError(otherwise())
+            raise TimeoutError(message())
         await asyncio.sleep(_PAUSE_S)

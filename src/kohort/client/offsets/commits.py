@@ -404,7 +404,7 @@ class Commits:
                 self._config.request_timeout_ms,
                 lane=Lane.GROUP,
                 max_version=None if ids is not None else BY_NAME,
-                on_answer=partial(self._answered, commit, member, names_by_id(ids)),
+                on_answer=partial(self._commit_answered, commit, member, names_by_id(ids)),
             )
         )
         return True
@@ -443,7 +443,7 @@ class Commits:
 
     # --- answers --------------------------------------------------------------------------------------
 
-    def _answered(
+    def _commit_answered(
         self,
         commit: PendingCommit,
         member: GroupMetadata,

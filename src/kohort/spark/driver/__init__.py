@@ -1,1 +1,1 @@
-"""The driver's side of a query: what there is to read, how far a micro-batch goes, what the group is told."""
+"""The driver's side of a query: what there is to read, how far a micro-batch goes, what the group commits."""

@@ -11,26 +11,24 @@ import time
 from collections.abc import Collection, Iterable
 
 from kohort.client.admin_types import MemberDescription
-from kohort.client.consume.calls import Listener
-from kohort.client.core.requests import GroupOf
 from kohort.client.errors import FencedInstanceId, TimedOut, Wakeup
 from kohort.client.types import TopicPartition
-from kohort.spark.driver.cluster import ASSIGNORS
-from kohort.spark.driver.group import STOP_TIMEOUT_S, CommittingGroup, GroupTaken, taken_over
-from kohort.spark.driver.identity import process_lives, this_process
-from kohort.spark.driver.offsets import Offsets
-from kohort.spark.options import SourceOptions
+from kohort.spark.driver.commit_only import STOP_TIMEOUT_S, CommitOnlyGroup, GroupTaken, taken_over
+from kohort.spark.driver.process_identity import process_lives, process_of, this_process
+from kohort.spark.offsets import Offsets
+from kohort.spark.options import ASSIGNORS, SourceOptions
 from kohort.wire.errors import KohortError
-from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 log = logging.getLogger("kohort.spark.group")
 
 TAKEOVER_TIMEOUT_S = 5.0
 """How long a driver waits for one before it that is just leaving."""
+SERVE_S = 1.0
+"""How long the member's thread takes part in the group before it looks whether to end."""
 
 
-class MemberGroup(CommittingGroup):
-    """A member with an identity of its own, so that a driver that was killed is replaced at once by the next one."""
+class _Member(CommitOnlyGroup):
+    """What members have in common: a thread that is the member, and what the group has assigned to it."""
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
@@ -43,37 +41,34 @@ class MemberGroup(CommittingGroup):
 
     def _settings(self, options: SourceOptions) -> dict[str, str]:
         settings = super()._settings(options)
-        instance = options.kafka.get("group.instance.id") or f"kohort-spark-{options.group_id}"
-        return {
-            **settings,
-            "group.instance.id": instance,
-            "client.id": f"{settings['client.id']}@{this_process()}",
-        }
+        return {**settings, "client.id": f"{settings['client.id']}@{this_process()}"}
 
     def enter(self, topics: Collection[str]) -> None:
         if frozenset(topics) == self._topics or not topics:
             return
         first = not self._topics
         if first:
-            self._look_who_is_there()
+            self._before_joining()
         self._topics = frozenset(topics)
-        listener = Listener(self._on_assigned, self._on_revoked, self._on_lost)
-        self.cluster.run(self.cluster.calls.subscribe(sorted(topics), listener))
+        self.session.join(topics, self._on_assigned, self._on_revoked, self._on_lost)
         if first:
             self._thread = threading.Thread(
-                target=self._poll_on, name=f"kohort-member-{self.group_id}", daemon=True
+                target=self._serve, name=f"kohort-member-{self.group_id}", daemon=True
             )
             self._thread.start()
             self._wait_for_assignment()
 
+    def _before_joining(self) -> None:
+        """Raises if this query must not join the group."""
+
     def _wait_for_assignment(self) -> None:
-        timeout_s = self.cluster.config.default_api_timeout_ms / 1000
+        timeout_s = self.session.config.default_api_timeout_ms / 1000
         with self._changed:
             self._changed.wait_for(lambda: self._owned is not None or self._error is not None, timeout_s)
         self.check()
         if self._owned is None:
-            state = self.cluster.core.membership
-            raise TimedOut(f"joining the group {self.group_id} took more than {timeout_s:.0f} s: {state!r}")
+            state = self.session.membership()
+            raise TimedOut(f"joining the group {self.group_id} took more than {timeout_s:.0f} s: {state}")
 
     def check(self) -> None:
         error = self._error
@@ -82,36 +77,13 @@ class MemberGroup(CommittingGroup):
         if error is not None:
             raise error
 
-    # --- alone in the group -----------------------------------------------------------------------
-
-    def _look_who_is_there(self) -> None:
-        """A member of our name that is dead is replaced; one that lives, and anybody else, is a reason to stop."""
-        give_up = time.monotonic() + TAKEOVER_TIMEOUT_S
-        while True:
-            others = [member for member in self._members() if not self._is_replaceable(member)]
-            if not others:
-                return
-            if time.monotonic() > give_up:
-                raise GroupTaken(_who(self.group_id, others, self.cluster.config.group_instance_id))
-            time.sleep(0.1)
-
-    def _members(self) -> tuple[MemberDescription, ...]:
-        described = self.cluster.run(self.calls.describe_groups([self.group_id], self.cluster.deadline()))
-        return described[self.group_id].members
-
-    def _is_replaceable(self, member: MemberDescription) -> bool:
-        if member.group_instance_id != self.cluster.config.group_instance_id:
-            return False
-        return not process_lives(process_of(member))
-
     # --- the thread that is the member ------------------------------------------------------------
 
-    def _poll_on(self) -> None:
-        """Heartbeats, rebalances, callbacks. Nothing is fetched here: the executors do that."""
-        cluster = self.cluster
+    def _serve(self) -> None:
+        """Does heartbeats, rebalances and callbacks. Nothing is fetched here: the executors do that."""
         while not self._stopping:
             try:
-                cluster.run(cluster.calls.poll(cluster.deadline(1.0), lambda now_ms: None, None))
+                self.session.serve(SERVE_S)
             except Wakeup:
                 continue
             except Exception as error:
@@ -123,7 +95,7 @@ class MemberGroup(CommittingGroup):
                 return
 
     def _on_assigned(self, partitions: list[TopicPartition]) -> None:
-        self.cluster.run(self.cluster.calls.pause(partitions, True))
+        self.session.pause(partitions)
         with self._changed:
             self._owned = (self._owned or frozenset()) | frozenset(partitions)
             self._changed.notify_all()
@@ -150,36 +122,53 @@ class MemberGroup(CommittingGroup):
             self._leave()
         except KohortError as error:
             log.warning("group %s: could not leave in order: %s", self.group_id, error)
-        self.cluster.engine.close()
+        self.session.close()
 
     def _end_thread(self) -> None:
-        """Before the farewell, so that what a heartbeat hears of it is of no consequence."""
+        """Ends the thread before the member leaves, so that a heartbeat that is refused then has no consequence."""
         self._stopping = True
         with self._changed:
             self._changed.notify_all()
         if self._thread is not None:
-            self.cluster.engine.wakeup()
+            self.session.wakeup()
             self._thread.join(STOP_TIMEOUT_S)
 
     def _leave(self) -> None:
-        """A static member stays in its group unless it is taken out by name; a fenced one has nothing to say."""
-        membership = self.cluster.core.membership
-        if self._thread is None or membership is None or isinstance(self._error, FencedInstanceId):
-            return
-        me = membership.group_metadata()
-        if not me.member_id:
-            return
-        request = LeaveGroupRequest(
-            self.group_id,
-            me.member_id,
-            members=[MemberIdentity(me.member_id, me.group_instance_id, "the query was stopped")],
-        )
-        deadline_ms = self.cluster.deadline(STOP_TIMEOUT_S)
-        self.cluster.run(self.calls.ask(request, GroupOf(self.group_id), deadline_ms), wakeable=False)
+        """Takes the member out of the group by name, as a static one has to be. A fenced one is out already."""
+        if self._thread is not None and not isinstance(self._error, FencedInstanceId):
+            self.session.leave("the query was stopped", STOP_TIMEOUT_S)
 
 
-class SharedGroup(MemberGroup):
-    """One of several members: reads what the group gives it, and hands over only what is durable, if there is time."""
+class SoleMember(_Member):
+    """The only member, with a static identity, so that the next driver replaces at once one that was killed."""
+
+    def _settings(self, options: SourceOptions) -> dict[str, str]:
+        instance = options.kafka.get("group.instance.id") or f"kohort-spark-{options.group_id}"
+        return {**super()._settings(options), "group.instance.id": instance}
+
+    def _before_joining(self) -> None:
+        """Waits until nobody else is in the group, but for a dead member of our name, which joining replaces.
+
+        GroupTaken if that does not come to pass: a member of our name lives, or there are other consumers.
+        """
+        give_up = time.monotonic() + TAKEOVER_TIMEOUT_S
+        while True:
+            members = self.session.describe().members
+            others = [member for member in members if not self._is_replaceable(member)]
+            if not others:
+                return
+            if time.monotonic() > give_up:
+                raise GroupTaken(_who(self.group_id, others, self.session.config.group_instance_id))
+            time.sleep(0.1)
+
+    def _is_replaceable(self, member: MemberDescription) -> bool:
+        if member.group_instance_id != self.session.config.group_instance_id:
+            return False
+        return not process_lives(process_of(member.client_id))
+
+
+class SharedMember(_Member):
+    """One of several members: reads what it is assigned, and hands partitions over when their batch is durable."""
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
@@ -188,60 +177,82 @@ class SharedGroup(MemberGroup):
         self._gained: set[TopicPartition] = set()
 
     def _settings(self, options: SourceOptions) -> dict[str, str]:
-        settings = super()._settings(options)
-        if "group.instance.id" not in options.kafka:
-            del settings["group.instance.id"]
-        if ASSIGNORS in options.kafka:
-            settings[ASSIGNORS] = options.kafka[ASSIGNORS]
-        return settings
+        own = ("group.instance.id", ASSIGNORS)
+        given = {name: value for name, value in options.kafka.items() if name in own}
+        return {**super()._settings(options), **given}
 
-    def _look_who_is_there(self) -> None:
-        pass
-
-    def owned(self) -> frozenset[TopicPartition] | None:
+    def owned(self) -> frozenset[TopicPartition]:
+        """The partitions that the group has assigned to this query."""
         with self._changed:
             return self._owned or frozenset()
 
-    def gained(self) -> frozenset[TopicPartition]:
-        """Partitions that came to this query and were not begun yet: there the group's offset counts."""
-        with self._changed:
-            return frozenset(self._gained)
+    def _holdings(self) -> tuple[frozenset[TopicPartition], frozenset[TopicPartition]]:
+        """What is owned, and what of it was gained and not begun yet, at one moment.
 
-    def holdings(self) -> tuple[frozenset[TopicPartition], frozenset[TopicPartition]]:
-        """`owned` and `gained` of one moment: a rebalance between two looks would tell of partitions twice or never."""
+        A rebalance between two looks would show partitions twice or never.
+        """
         with self._changed:
             return self._owned or frozenset(), frozenset(self._gained)
 
-    def began(self, partitions: Collection[TopicPartition]) -> None:
+    def claim(self, start: Offsets, ends: Offsets) -> Offsets:
+        """Goes on with what is ours; what we gained begins, with a step of no records, where the group has been.
+
+        A partition that the group has read further than the checkpoint says leaves the offsets first and comes back
+        with the next step: so a batch that is planned again reads the same.
+        """
+        owned, came = self._holdings()
+        gained = [p for p in ends if p in owned and (p in came or p not in start)]
+        committed = self.committed(gained)
+        missing = self.session.beginning_offsets([p for p in gained if p not in committed])
+        ours = {partition: at for partition, at in ends.items() if partition in owned and partition in start}
+        for partition in gained:
+            at = committed[partition] if partition in committed else missing[partition]
+            if partition not in start:
+                ours[partition] = at
+                self._begin(partition)
+            elif at > start[partition]:
+                ours.pop(partition, None)
+            else:
+                self._begin(partition)
+        return ours
+
+    def _begin(self, partition: TopicPartition) -> None:
         with self._changed:
-            self._gained -= set(partitions)
+            self._gained.discard(partition)
+
+    def begin_of(self, new: Collection[TopicPartition], end: Offsets) -> Offsets:
+        """Where `claim` has put them."""
+        return {partition: end[partition] for partition in new}
 
     def plan(self, end: Offsets) -> Offsets:
-        """A batch goes up to here. What was taken away meanwhile is left out."""
+        """Leaves out what was taken away meanwhile."""
         with self._changed:
             owned = self._owned or frozenset()
             self._planned = {partition: at for partition, at in end.items() if partition in owned}
             return dict(self._planned)
 
-    def is_durable(self, offsets: Offsets) -> None:
-        with self._changed:
-            self._durable = dict(offsets)
-            self._changed.notify_all()
+    def readable(self, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
+        """What we gained is read from the next step on; what others have read meanwhile is done."""
+        ours = [p for p in end if p in start and end[p] >= start[p]]
+        return {p: start[p] for p in ours}, {p: end[p] for p in ours}
 
-    def commit(self, offsets: Offsets, *, wait: bool) -> None:
-        """Only of what this query has begun: elsewhere the group may be further than an old checkpoint."""
-        begun = (self.owned() or frozenset()) - self.gained()
-        super().commit({p: at for p, at in offsets.items() if p in begun}, wait=wait)
+    def commit(self, durable: Offsets, *, wait: bool) -> None:
+        """Commits only what this query has begun: elsewhere the group may be further than an old checkpoint."""
+        with self._changed:
+            self._durable = dict(durable)
+            self._changed.notify_all()
+        owned, gained = self._holdings()
+        super().commit({p: at for p, at in durable.items() if p in owned - gained}, wait=wait)
 
     def _on_assigned(self, partitions: list[TopicPartition]) -> None:
         with self._changed:
-            self._gained |= set(partitions)  # before they are owned, and so before anybody looks for them
+            self._gained |= set(partitions)  # before they are owned, and so before `claim` can see them
         super()._on_assigned(partitions)
 
     def _on_revoked(self, partitions: list[TopicPartition]) -> None:
-        """Waits until the batch under way is durable, and commits it, before somebody else goes on from there."""
+        """Waits until the batch under way is durable, and commits it, before another member goes on from there."""
         self._give_up(partitions)
-        patience_s = 0.8 * self.cluster.config.max_poll_interval_ms / 1000
+        patience_s = 0.8 * self.session.config.max_poll_interval_ms / 1000
         with self._changed:
             self._gained -= set(partitions)
             self._changed.wait_for(lambda: self._stopping or not self._under_way(partitions), patience_s)
@@ -258,14 +269,9 @@ class SharedGroup(MemberGroup):
 
     def _hand_over(self, offsets: Offsets) -> None:
         try:
-            self.commit_now(offsets, self.cluster.deadline(STOP_TIMEOUT_S))
+            self.commit_now(offsets, STOP_TIMEOUT_S)
         except KohortError as error:
             log.warning("group %s: %s go without their last commit: %s", self.group_id, list(offsets), error)
-
-
-def process_of(member: MemberDescription) -> str:
-    """The name of the process that a query's member lives in; of anybody else's member no process has the name."""
-    return member.client_id.rpartition("@")[2]
 
 
 def _who(group_id: str, others: list[MemberDescription], instance: str | None) -> str:

@@ -1,6 +1,6 @@
-"""Which offsets a query reads, and in which pieces: pure functions, the rules of Spark's Kafka connector.
+"""Decides which offsets a query reads, and in which tasks, by the rules of Spark's Kafka connector. Pure functions.
 
-Offsets are counted, not records: what transactions and compaction left out counts too.
+Offsets are counted, not records: offsets without a record, after transactions and compaction, count too.
 """
 
 from __future__ import annotations
@@ -9,55 +9,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kohort.client.core.cluster import Node
 from kohort.client.types import TopicPartition
-from kohort.spark.driver.offsets import Offsets
+from kohort.spark.offsets import Offsets
+from kohort.spark.ranges import OffsetRange
 
 LARGEST_OFFSET = (1 << 63) - 1
-
-LOSS = (
-    "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "
-    "Kafka or the topic may have been deleted before all the data in the topic was processed. If you don't want your "
-    "streaming query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
-)
-
-
-class DataLoss(RuntimeError):
-    """Records that should have been read are not there any more."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(LOSS + reason)
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """The offsets from `start` to before `end` of a partition."""
-
-    partition: TopicPartition
-    start: int
-    end: int
-    open_start: bool = False
-    """It starts at the first record that there is when it is read."""
-    open_end: bool = False
-    """It ends where the log ends when it is read."""
-
-    @property
-    def size(self) -> int:
-        return max(0, self.end - self.start)
-
-    def __str__(self) -> str:
-        return f"{self.partition} [{self.start}, {self.end})"
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """Where a partition is read, so that a worker need not ask; and which topic it is, should the name be used anew."""
-
-    topic_id: bytes
-    node: Node | None
-    leader_epoch: int
-
 
 # --- pieces -------------------------------------------------------------------------------------------
 
@@ -65,7 +21,7 @@ class Leader:
 def split(
     ranges: Sequence[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """The tasks: first no range with more than `max_records`, then about `min_partitions` of them. Empty ones go."""
+    """Divides ranges into tasks of at most `max_records`, then into about `min_partitions`. Drops empty ranges."""
     pieces = [piece for piece in ranges if piece.size]
     if max_records is not None:
         pieces = [part for piece in pieces for part in divide(piece, math.ceil(piece.size / max_records))]
@@ -105,9 +61,9 @@ def divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
 
 
 def limit(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int) -> Offsets:
-    """Where to end so that about `most` offsets are read, shared by what each partition has left.
+    """Where to end so that about `most` offsets are read, in proportion to what each partition has left.
 
-    A partition that is not in `start` begins at 0; whoever knows better puts it there.
+    A partition that is not in `start` begins at 0; the caller adds to `start` what begins elsewhere.
     """
     left = {p: at - start.get(p, 0) for p, at in end.items() if at > start.get(p, 0)}
     total = sum(left.values())
@@ -161,7 +117,7 @@ def batch_ranges(start: Mapping[TopicPartition, int], end: Mapping[TopicPartitio
 def check_named(
     what: str, specified: Collection[TopicPartition], assigned: Collection[TopicPartition]
 ) -> None:
-    """Offsets that users give name every partition that is read, and no other. ValueError shows both."""
+    """ValueError if the offsets that a user gave do not name exactly the partitions that are read."""
     if set(specified) == set(assigned):
         return
     raise ValueError(
@@ -177,7 +133,7 @@ def _set(partitions: Collection[TopicPartition]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a micro-batch reads, and what was lost on the way."""
+    """The ranges of a micro-batch, and the reasons of losses before it."""
 
     ranges: list[OffsetRange]
     losses: list[str]
@@ -192,9 +148,10 @@ def step_ranges(
 ) -> Step:
     """The ranges between two offsets of a stream.
 
-    A partition that is not in `start` is new and read from its first record, which must be at 0. A topic in
-    `made_anew` was deleted and created again under the query: what has gone back is read from the beginning.
-    One that is in `start` alone but in `existing` came into being between the two: the next step has it as new.
+    A partition that is not in `start` is new and is read from its first record, which must be at 0. A topic in
+    `made_anew` was deleted and created again while the query ran: partitions whose offset went back are read from the
+    beginning. A partition that is in `start` and in `existing`, but not in `end`, appeared between the two: the next
+    step has it as new.
     """
     ranges: list[OffsetRange] = []
     losses: list[str] = []
@@ -218,17 +175,9 @@ def step_ranges(
 
 
 def changed(partition: TopicPartition, before: int, now: int) -> str:
-    """The reason of a loss: a partition that ends before what was read of it."""
+    """The reason of a loss, for a partition that ends before what was read of it."""
     return (
         f"Partition {partition} offset was changed from {before} to {now}. This could be either 1) a user error that "
         "the start offset is set beyond available offset when starting query, or 2) the kafka topic-partition is "
         "deleted and re-created."
-    )
-
-
-def unread(partition: TopicPartition, start: int, end: int, group: str | None) -> str:
-    """The reason of a loss: a range of which nothing can be read any more."""
-    return (
-        f"Could not read records in offset [{start}, {end}) for topic partition {partition} "
-        f"with consumer group {group}"
     )

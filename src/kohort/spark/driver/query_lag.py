@@ -1,4 +1,4 @@
-"""How far a streaming query is behind its topics, as the query itself reports it."""
+"""Tells how far a streaming query is behind its topics, from the progress that the query reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from kohort.client.types import TopicPartition
-from kohort.spark.driver.offsets import Offsets, from_spark
+from kohort.spark.offsets import Offsets, from_spark
 
 
 def lag(query: Any) -> dict[TopicPartition, int]:
@@ -32,7 +32,7 @@ def _field(holder: Any, name: str) -> Any:
 
 
 def _offsets(value: Any) -> Offsets:
-    """Other sources have other offsets: they have no part in this."""
+    """The offsets of a source; none if it is not one that reads topics."""
     try:
         return from_spark(json.loads(value) if isinstance(value, str) else value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The driver's side of a streaming query: where it starts, how far each micro-batch goes, what is committed when.
+"""Drives a streaming query: decides where it starts, how far each micro-batch goes and what is committed when.
 
 Spark runs this in a process of its own and calls it from one thread. `latestOffset(start)` is called at every trigger,
 and what is in `start` is durable in the checkpoint by then: that is when the group's offsets are committed. Spark ends
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -28,11 +28,15 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kohort.client.types import TopicPartition
-from kohort.spark.driver.offsets import Offsets, from_spark, to_json, to_spark
-from kohort.spark.driver.planning import DataLoss, Delay, Leader, limit, split, step_ranges
+from kohort.spark.driver.planning import Delay, limit, split, step_ranges
+from kohort.spark.executor.tasks import RangePartition, RangesReader
+from kohort.spark.offsets import Offsets, from_spark, to_json, to_spark
 from kohort.spark.options import SourceOptions
-from kohort.spark.source import RangePartition, RangesReader
+from kohort.spark.ranges import DataLoss
 from kohort.wire.struct import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kohort.client.embedding import PartitionLeader
 
 log = logging.getLogger("kohort.spark")
 
@@ -40,26 +44,26 @@ RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Nothing is opened before Spark asks something; then there is a `Driver`. Executors only `read`."""
+    """What Spark calls; it opens a `StreamDriver` with the first question. Executors only call `read`."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         super().__init__(options, columns)
-        self._driver: Driver | None = None
+        self._driver: StreamDriver | None = None
         self._guard = Guard()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self.options, "columns": self.columns, "_driver": None, "_guard": Guard()}
 
     @contextmanager
-    def _driving(self) -> Iterator[Driver]:
+    def _driving(self) -> Iterator[StreamDriver]:
         with self._guard:
             if self._driver is None:
                 write_compact_offsets()
                 self._guard.install()
-                self._driver = Driver(self.options)
+                self._driver = StreamDriver(self.options)
                 if is_runner():
-                    # For a SIGTERM just before Spark's runner calls `stop`: a member would else be left behind that the
-                    # group waits for. Registered now, it runs before what the client has registered for its own end.
+                    # A SIGTERM just before Spark's runner calls `stop` would leave a member behind that the group
+                    # waits for. Registered now, this runs before what the client has registered for its own end.
                     atexit.register(self.stop)
             yield self._driver
 
@@ -72,7 +76,7 @@ class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAv
             driver.freeze()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Only whether there is a limit matters: how much is in the options, and Trigger.Once asks without one."""
+        """Tells Spark that there is a limit, which the options hold. Trigger.Once asks without one."""
         if self.options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self.options.max_offsets_per_trigger)
         if self.options.min_offsets_per_trigger is not None:
@@ -92,10 +96,13 @@ class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAv
             return driver.tasks(from_spark(start), from_spark(end))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Comes later than the `latestOffset` that has committed it already."""
+        """Does nothing: the `latestOffset` before it has committed these offsets already."""
 
     def stop(self) -> None:
-        """Spark closes the socket, which ends here, and then sends SIGTERM, which must not cut the farewell short."""
+        """Leaves the group.
+
+        Spark closes the socket, which leads here, and then sends SIGTERM, which must not cut this short.
+        """
         with self._guard:
             driver, self._driver = self._driver, None
             if driver is not None:
@@ -103,7 +110,7 @@ class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAv
 
 
 class Guard:
-    """SIGTERM between two calls ends the process at once, by way of `stop`; within one (or `stop`), when it is done."""
+    """Delays a SIGTERM until the call under way (or `stop`) is done; between two calls it ends the process at once."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -125,28 +132,27 @@ class Guard:
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if self._terminated and not self._depth:
-            self._terminated = False  # it is told once: `stop` runs after that
+            self._terminated = False  # raised once only: `stop` runs after that
             raise SystemExit(128 + signal.SIGTERM)
 
 
-class Driver:
-    """What the methods of the reader do, on offsets."""
+class StreamDriver:
+    """Decides on the offsets of a stream, for the methods of the reader."""
 
     def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
-        from kohort.spark.driver.group import join_group
-        from kohort.spark.driver.member import SharedGroup
+        from kohort.spark.driver.offset_resolver import OffsetResolver
+        from kohort.spark.driver.query_group import group_for
 
         self.options, self._clock = options, clock
-        self.group = join_group(options)
-        self.cluster = self.group.cluster
-        self.shared = self.group if isinstance(self.group, SharedGroup) else None
+        self.group = group_for(options)
+        self._session = self.group.session
+        self._resolver = OffsetResolver(self._session, options)
         self.ends: Offsets = {}
         """The true ends of the logs, as they were last seen."""
-        self._leaders: dict[TopicPartition, Leader] = {}
+        self._leaders: dict[TopicPartition, PartitionLeader] = {}
         self._topic_ids: dict[str, bytes] = {}
-        self._anew: dict[
-            str, Offsets
-        ] = {}  # topics made anew under us, with the offsets at which that was seen
+        # Topics that were deleted and made anew under this query, with the offsets at which that was seen.
+        self._anew: dict[str, Offsets] = {}
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._closed = False
@@ -155,7 +161,7 @@ class Driver:
             self._delay = Delay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
 
     def close(self) -> None:
-        """Also a second time."""
+        """Leaves the group; a second call does nothing."""
         if not self._closed:
             self._closed = True
             self.group.close()
@@ -163,7 +169,7 @@ class Driver:
     # --- where it starts --------------------------------------------------------------------------
 
     def initial(self) -> Offsets:
-        """The group's offsets, else those of the options. Committed before they are used, so that they stay.
+        """The group's offsets, else those of the options. They are committed before they are used, so that they stay.
 
         Spark asks twice, when it begins and when it plans the first batch, and has to get the same.
         """
@@ -176,23 +182,23 @@ class Driver:
         start = self.group.committed(self._leaders)
         missing = [partition for partition in self._leaders if partition not in start]
         if missing:
-            chosen = self.cluster.at(self.options.starting, self._leaders)
+            chosen = self._resolver.starting(self._leaders)
             start |= {partition: chosen[partition] for partition in missing}
         self.group.commit_start({partition: start[partition] for partition in missing})
         return start
 
     def freeze(self) -> None:
-        """AvailableNow: nothing behind these offsets is read any more."""
+        """Fixes the end of an AvailableNow query: nothing after the ends of the logs of this moment is read."""
         self._look()
-        self._target = self.cluster.latest(self._leaders)
+        self._target = self._session.end_offsets(self._leaders)
 
     # --- how far it goes --------------------------------------------------------------------------
 
     def next(self, start: Offsets, *, limited: bool) -> Offsets:
         """The end of the next micro-batch; `start` is durable by now."""
         self._look(start)
-        self._mirror(start, wait=False)
-        self.ends = self.cluster.latest(self._leaders)
+        self.group.commit(start, wait=False)
+        self.ends = self._session.end_offsets(self._leaders)
         end = {**self.ends}
         if self._target is not None:
             end = {
@@ -200,26 +206,19 @@ class Driver:
                 for partition, at in end.items()
                 if partition in self._target
             }
-        if self.shared is not None:
-            end = self._share(start, end)
+        end = self.group.claim(start, end)
         begin = self._begin_of_new(start, end)
         end = self._back_to_the_beginning(begin, end)
         self._check_loss(start, end)
         if limited and end != start:
             end = self._admitted(begin, start, end)
-        if self.shared is not None:
-            end = self.shared.plan(end)
+        end = self.group.plan(end)
         if end == start and self._target is not None:
-            self._mirror(start, wait=True)  # the query ends with this call
+            self.group.commit(start, wait=True)  # the query ends with this call
         return end
 
-    def _mirror(self, durable: Offsets, *, wait: bool) -> None:
-        if self.shared is not None:
-            self.shared.is_durable(durable)
-        self.group.commit(durable, wait=wait)
-
     def _admitted(self, begin: Offsets, start: Offsets, end: Offsets) -> Offsets:
-        """No more than was asked for, and not before there is enough."""
+        """Applies the limits: no more than maxOffsetsPerTrigger, and not before there is minOffsetsPerTrigger."""
         delay = self._delay if self._target is None else None
         if delay is not None and delay.holds(begin, end, int(self._clock() * 1000)):
             return start
@@ -228,43 +227,16 @@ class Driver:
         return end
 
     def _begin_of_new(self, start: Offsets, end: Offsets) -> Offsets:
-        """The start with the partitions that were added, which begin at their first record."""
+        """The start, with the partitions that were added since."""
         new = [partition for partition in end if partition not in start]
-        if not new:
-            return start
-        if self.shared is not None:
-            return {**start, **{partition: end[partition] for partition in new}}
-        return {**start, **self.cluster.earliest(new)}
-
-    def _share(self, start: Offsets, end: Offsets) -> Offsets:
-        """What is ours goes on; what came to us begins, with a step of no records, where the group has been.
-
-        A partition that the group has read further than the checkpoint says leaves the offsets first and comes back
-        with the next step: so a batch that is planned again reads the same.
-        """
-        assert self.shared is not None
-        owned, came = self.shared.holdings()
-        gained = [p for p in end if p in owned and (p in came or p not in start)]
-        committed = self.group.committed(gained)
-        missing = self.cluster.earliest([partition for partition in gained if partition not in committed])
-        ours = {partition: at for partition, at in end.items() if partition in owned and partition in start}
-        for partition in gained:
-            at = committed[partition] if partition in committed else missing[partition]
-            if partition not in start:
-                ours[partition] = at
-                self.shared.began([partition])
-            elif at > start[partition]:
-                ours.pop(partition, None)
-            else:
-                self.shared.began([partition])
-        return ours
+        return {**start, **self.group.begin_of(new, end)} if new else start
 
     # --- what became of the topics ----------------------------------------------------------------
 
     def _look(self, start: Offsets | None = None) -> None:
         """Asks which partitions there are, and notices topics that were deleted and made again."""
         self.group.check()
-        self._leaders = self.cluster.partitions(self.options.strategy)
+        self._leaders = self._resolver.partitions()
         self.group.enter({partition.topic for partition in self._leaders})
         for topic, leader in {p.topic: leader for p, leader in self._leaders.items()}.items():
             before = self._topic_ids.setdefault(topic, leader.topic_id)
@@ -282,7 +254,7 @@ class Driver:
                 self._anew[topic] = of_topic
 
     def _back_to_the_beginning(self, start: Offsets, end: Offsets) -> Offsets:
-        """A topic made anew is read from its first record; offsets that go back say so, also when planned again."""
+        """Lets the offsets of topics made anew go back, which means, also when planned again: read from the start."""
         back = dict(end)
         for partition, at in end.items():
             if partition.topic in self._anew and start.get(partition, 0) > 0:
@@ -290,10 +262,9 @@ class Driver:
         return back
 
     def _check_loss(self, start: Offsets, end: Offsets) -> None:
-        """Before Spark writes down what it cannot read."""
-        if self.shared is None:
-            for reason in step_ranges(start, end, {}, self._anew, self._leaders).losses:
-                self._lose(reason)
+        """Reports losses before Spark writes down offsets that it cannot read."""
+        for reason in step_ranges(*self.group.readable(start, end), {}, self._anew, self._leaders).losses:
+            self._lose(reason)
 
     def _lose(self, reason: str) -> None:
         if self.options.fail_on_data_loss:
@@ -303,17 +274,14 @@ class Driver:
     # --- tasks ------------------------------------------------------------------------------------
 
     def tasks(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """What executors do for one micro-batch; also of one that was planned before the driver died."""
+        """The tasks of one micro-batch, also of one that was planned before the driver died."""
         if start == end:
             return []
         if any(partition not in self._leaders for partition in (*start, *end)):
             self._look(start)
-        if self.shared is not None:
-            # What came to us is read from the next step on; what others have read meanwhile is done.
-            ours = [p for p in end if p in start and end[p] >= start[p]]
-            start, end = ({p: side[p] for p in ours} for side in (start, end))
+        start, end = self.group.readable(start, end)
         new = [partition for partition in end if partition not in start]
-        step = step_ranges(start, end, self.cluster.earliest(new), self._anew, self._leaders)
+        step = step_ranges(start, end, self._session.beginning_offsets(new), self._anew, self._leaders)
         for reason in step.losses:
             self._lose(reason)
         pieces = split(step.ranges, self.options.min_partitions, self.options.max_records_per_partition)
@@ -332,8 +300,8 @@ def is_runner() -> bool:
 def write_compact_offsets() -> None:
     """Makes Spark's runner write offsets as its Kafka connector does, without blanks.
 
-    Spark compares the texts of offsets. A checkpoint that the connector has written would else seem to have moved when
-    a query goes on with it, and the other way round.
+    Spark compares the texts of offsets. Otherwise a checkpoint that the connector has written would seem to have moved
+    when a query goes on from it, and the other way round.
     """
     main = sys.modules.get("__main__")
     runner = getattr(main, "json", None)

@@ -1,1 +1,1 @@
-"""What a task does, in a process that Spark keeps for Python code."""
+"""The executors' side of a query: tasks that read ranges of offsets into Arrow batches."""

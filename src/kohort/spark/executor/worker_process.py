@@ -1,4 +1,4 @@
-"""The processes that Spark keeps for Python code, and uses for one task after the other."""
+"""Keeps Spark's Python worker processes quick, which Spark uses for one task after the other."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _modules_kept = 0
 
 
 def keep_what_is_loaded() -> None:
-    """Takes everything that is in memory by now out of the garbage collector's sight, if modules came since the last
-    time. For the beginning of a task, or of what Spark asks when it plans.
+    """Takes all that is in memory out of the garbage collector's sight, if modules were loaded since the last time.
 
+    To be called at the beginning of a task, or of what Spark asks when it plans.
     Spark's daemon runs a full collection after every task. With pyspark, pyarrow and Numba loaded that takes 55 to
     80 ms, ten times as long as the work of a task that reads a thousand rows. Modules are never garbage; the few other
-    objects of the moment are freed as ever when the last reference goes, and are lost only if they are a cycle.
+    objects of the moment are freed as ever with their last reference; only cycles among them are never freed.
     """
     global _modules_kept
     if len(sys.modules) != _modules_kept and is_kept_by_daemon():

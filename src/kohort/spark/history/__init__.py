@@ -1,1 +1,1 @@
-"""`__consumer_offsets` as tables and pictures."""
+"""The built-in pipeline `group-history`: `__consumer_offsets` as tables and pictures."""

@@ -1,4 +1,4 @@
-"""`group-history`: `__consumer_offsets` of Kohort or Kafka as Parquet tables, and a report of pictures.
+"""The pipeline `group-history`: turns `__consumer_offsets` of Kohort or Kafka into Parquet tables and a report.
 
     OUT/commits        one row per commit, or per commit that was deleted
     OUT/generations    one row per record of a group: its members and what they were assigned
@@ -9,7 +9,7 @@
     OUT/report         pictures, and index.html with all of them
 
 The first three grow with every batch, in a folder of the batch's number that is replaced when a batch is repeated: so
-each record is in them once. The others follow from these and are written anew at the end.
+each record is in them once. The others are derived from these and are written anew at the end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kohort.spark.history.tables import (
     GROUP_DELETED,
     UNKNOWN,
     Generation,
-    Member,
+    GroupMember,
     as_fields,
     commits_by_partition,
     decode_event,
@@ -51,7 +51,7 @@ log = logging.getLogger("kohort.spark.history")
 NAME = "group-history"
 OFFSETS_TOPIC = "__consumer_offsets"
 HISTORY_TOPIC = "__kohort_group_history"
-"""Kohort's own: it knows reasons and how long joins took. Kafka has nothing like it."""
+"""A topic of Kohort's: it has the reasons of rebalances and how long joins took. Kafka has no such topic."""
 SAMPLES = 60
 TABLES = ("commits", "generations", "aside", "memberships", "rebalances", "lag")
 _FEW = 20_000  # rows that go into one file
@@ -92,7 +92,7 @@ SCHEMAS = {
 
 
 def group_history() -> Pipeline:
-    """Reads without a group: a member that commits would write into the topic that it reads, for ever."""
+    """The pipeline. It reads without a group: a member's commits would go into the topic that it reads, for ever."""
     options = {
         "startingOffsets": "earliest",
         "kafka.isolation.level": "read_committed",
@@ -123,7 +123,7 @@ def _writer(stream: DataFrame, out: Path) -> Any:
 
 
 def write_batch(frame: DataFrame, batch_id: int, out: Path) -> None:
-    """The tables of one batch of records. The same batch again replaces what it wrote."""
+    """Writes the tables of one batch of records. A batch that is repeated replaces what it wrote before."""
     events = decoded(frame).persist()
     try:
         counts = {row["kind"]: row["count"] for row in events.groupBy("kind").count().collect()}
@@ -164,10 +164,10 @@ _COLUMNS = {
 
 
 def decoded(frame: DataFrame) -> DataFrame:
-    """Records of the topic with what they say."""
+    """Records of the topic, with the fields that they decode to."""
     from pyspark.sql.functions import udf
 
-    # Not by way of Arrow: that would ask for pandas.
+    # Not by way of Arrow, which would need pandas.
     decode = udf(lambda key, value: as_fields(decode_event(key, value)), EVENT, useArrow=False)
     return frame.select(
         decode("key", "value").alias("said"), "key", "value", "timestamp", "partition", "offset"
@@ -181,11 +181,11 @@ def decoded(frame: DataFrame) -> DataFrame:
     )
 
 
-# --- what follows from it -----------------------------------------------------------------------------
+# --- derived tables -----------------------------------------------------------------------------------
 
 
 def finish(spark: SparkSession, parameters: Mapping[str, str]) -> None:
-    """Writes what follows from the tables, and the report."""
+    """Writes the derived tables and the report."""
     from kohort.spark.history.report import write_report
 
     out = Path(parameters["out"])
@@ -204,7 +204,7 @@ def read_table(spark: SparkSession, out: Path, name: str) -> DataFrame:
 
 
 def derive(spark: SparkSession, out: Path, settings: Mapping[str, str]) -> None:
-    """Memberships, rebalances and lag, from commits and generations."""
+    """Writes memberships, rebalances and lag, which follow from commits and generations."""
     generations = read_table(spark, out, "generations")
     _replace(_memberships(generations), out, "memberships")
     _replace(_with_reasons(spark, _rebalances(generations), settings), out, "rebalances")
@@ -288,9 +288,9 @@ def _generations(records: list[Any]) -> list[Generation]:
     ]  # fmt: skip
 
 
-def _member(row: Any) -> Member:
+def _member(row: Any) -> GroupMember:
     assigned = tuple(TopicPartition(each["topic"], each["partition"]) for each in row["assigned"] or ())
-    return Member(
+    return GroupMember(
         row["member_id"], row["group_instance_id"], row["client_id"], row["client_host"], row["rebalance_timeout_ms"],
         row["session_timeout_ms"], assigned,
     )  # fmt: skip
@@ -300,7 +300,7 @@ def _member(row: Any) -> Member:
 
 
 def _with_reasons(spark: SparkSession, table: DataFrame, settings: Mapping[str, str]) -> DataFrame:
-    """Why a rebalance was and how long the join took, where the cluster is Kohort and remembers it."""
+    """Adds the reason of each rebalance and how long its join took, where the cluster is Kohort and has kept it."""
     from pyspark.sql.functions import expr
 
     if not _has_topic(HISTORY_TOPIC, settings):
@@ -338,7 +338,7 @@ def _has_topic(topic: str, settings: Mapping[str, str]) -> bool:
 
 
 def _lag(spark: SparkSession, commits: DataFrame, settings: Mapping[str, str]) -> DataFrame:
-    """The end of a log at a time is the offset of the first record that is younger: asked of the cluster."""
+    """The lag over time. Where a log ended at a time, the cluster says: at the first record that is younger."""
     span = commits.selectExpr(
         "unix_millis(min(committed_at)) AS first", "unix_millis(max(committed_at)) AS last"
     ).first()
@@ -346,7 +346,7 @@ def _lag(spark: SparkSession, commits: DataFrame, settings: Mapping[str, str]) -
         return spark.createDataFrame([], SCHEMAS["lag"])
     times = sample_times(span["first"], span["last"], SAMPLES)
     step_ms = max(1, (span["last"] - span["first"]) // SAMPLES)
-    # Of all commits between two times the last is enough: what is collected stays small.
+    # The last commit between two times is enough, so that little is collected.
     slots = commits.selectExpr(
         "group_id", "topic", "partition", f"(unix_millis(committed_at) - {span['first']}) div {step_ms} AS slot",
         "struct(log_offset, unix_millis(committed_at) AS at_ms, if(is_deleted, null, committed_offset) AS offset) "
@@ -375,7 +375,7 @@ def _lag(spark: SparkSession, commits: DataFrame, settings: Mapping[str, str]) -
 def log_ends(
     partitions: set[TopicPartition], times: list[int], settings: Mapping[str, str]
 ) -> dict[int, dict[TopicPartition, int]]:
-    """Where each log ended at each time, by the timestamps of its records. Topics that are gone are left out."""
+    """Where each log ended at each time, by the timestamps of its records. Deleted topics are left out."""
     with Admin({**settings}) as admin:
         there = _partitions_there(admin, {partition.topic for partition in partitions})
     asked = sorted(partitions & there)

@@ -1,4 +1,4 @@
-"""The report of `group-history`: a picture of each kind for each group, and one HTML file that has them all in it.
+"""Writes the report of `group-history`: pictures of each group, and one HTML file that has them all in it.
 
 Pictures need matplotlib; without it the report has its tables and says what to install.
 """
@@ -25,7 +25,7 @@ MOST_ROWS = 30
 
 @dataclass(slots=True)
 class GroupPart:
-    """What the report knows of one group; rows as the tables have them."""
+    """What the report shows of one group, in rows as the tables have them."""
 
     group_id: str
     lag: list[dict[str, Any]] = field(default_factory=list)
@@ -66,7 +66,7 @@ def write_report(out: Path) -> Path:
 
 
 def read_groups(out: Path) -> dict[str, GroupPart]:
-    """The tables that follow from the others, by group."""
+    """Reads the derived tables, by group."""
     groups: dict[str, GroupPart] = {}
     for name in ("lag", "rebalances", "memberships"):
         for row in _rows(out, name):
@@ -85,7 +85,7 @@ def count_rows(out: Path, name: str) -> int:
 
 
 def problems(out: Path) -> Counter[str]:
-    """What the records that were kept aside have wrong with them, or are."""
+    """Counts the records that were kept aside, by what is wrong with them or what they are."""
     table = _dataset(out, "aside")
     if table is None:
         return Counter()
@@ -119,7 +119,7 @@ def _dataset(out: Path, name: str) -> Any:
 
 
 def draw(part: GroupPart) -> list[Picture] | None:
-    """The pictures of one group; None if there is nothing to draw with."""
+    """The pictures of one group; None if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -195,7 +195,7 @@ def _draw_owners(axes: Any, part: GroupPart) -> None:
         row[edge] for row in part.memberships for edge in ("from_at", "until_at") if row[edge] is not None
     ]
     first, last = min(known), max(known)
-    # What is still owned has no end: it is drawn a little beyond the last change.
+    # A partition that is still owned has no end: it is drawn a little beyond the last change.
     end = last + max((last - first) / 20, timedelta(seconds=1))
     colours: dict[str, Any] = {}
     for row in owned:
@@ -215,7 +215,7 @@ def _draw_owners(axes: Any, part: GroupPart) -> None:
 
 
 def _legend_once(axes: Any) -> None:
-    """A member has many bars and one line in the legend."""
+    """Draws a legend with one line for each member, which has many bars."""
     handles: dict[str, Any] = {}
     for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
         handles.setdefault(label, handle)
@@ -235,12 +235,12 @@ def _time_axis(axes: Any) -> None:
 
 
 def _short(member_id: str) -> str:
-    """Member ids end in a uuid; eight characters of it tell two apart."""
+    """Shortens the uuid at the end of member ids: eight characters of it tell two apart."""
     return re.sub(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", r"\1…", member_id)
 
 
 def file_name(group_id: str) -> str:
-    """A group's name may hold anything; a file's may not."""
+    """A name for files from that of a group, which may hold any character."""
     plain = re.sub(r"[^\w.-]", "_", group_id)[:60]
     return plain if plain == group_id else f"{plain}-{zlib.crc32(group_id.encode()):08x}"
 

@@ -44,7 +44,7 @@ class BadRecord(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -72,7 +72,7 @@ class Event:
     protocol: str | None = None
     leader: str | None = None
     state_since_ms: int | None = None
-    members: tuple[Member, ...] | None = None
+    members: tuple[GroupMember, ...] | None = None
     key_version: int | None = None
     problem: str | None = None
 
@@ -196,7 +196,7 @@ def _generation(group_id: str, value: bytes) -> Event:
     )  # fmt: skip
 
 
-def _member(read: _Reader, version: int, protocol_type: str) -> Member:
+def _member(read: _Reader, version: int, protocol_type: str) -> GroupMember:
     member_id = read.string()
     instance = read.nullable_string() if version >= 3 else None
     client_id, client_host = read.string(), read.string()
@@ -207,7 +207,7 @@ def _member(read: _Reader, version: int, protocol_type: str) -> Member:
     read.skip_tags()
     if rebalance_timeout_ms == -1:
         rebalance_timeout_ms = session_timeout_ms
-    return Member(
+    return GroupMember(
         member_id, instance, client_id, client_host, rebalance_timeout_ms, session_timeout_ms,
         _assigned(assignment) if protocol_type == PROTOCOL_TYPE else (),
     )  # fmt: skip
@@ -233,24 +233,24 @@ class Generation:
     protocol: str | None = None
     leader: str | None = None
     state_since_ms: int | None = None
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """A member, and a partition that it had: from when until when. Partition None: it was there and had none."""
+    """A member, and a partition that it had for some time. Partition None: the member had none."""
 
-    member: Member
+    member: GroupMember
     partition: TopicPartition | None
     from_ms: int
     until_ms: int | None
-    """None: it still has it."""
+    """None if the member still has it."""
     first_generation: int
     last_generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class Rebalance:
+class GenerationChange:
     """A new generation of a group, and what it changed."""
 
     generation_before: int | None
@@ -266,7 +266,7 @@ class Rebalance:
 
 
 def ownerships(generations: Sequence[Generation]) -> list[Ownership]:
-    """Who had what when; a member that keeps a partition through several generations has it once."""
+    """Who owned which partition when. A partition that is kept through several generations is one ownership."""
     ended: list[Ownership] = []
     current: dict[tuple[str, TopicPartition | None], _Open] = {}
     for each in generations:
@@ -287,7 +287,7 @@ def ownerships(generations: Sequence[Generation]) -> list[Ownership]:
 
 @dataclass(slots=True)
 class _Open:
-    member: Member
+    member: GroupMember
     from_ms: int
     first: int
     last: int
@@ -296,10 +296,12 @@ class _Open:
         return Ownership(self.member, partition, self.from_ms, until_ms, self.first, self.last)
 
 
-def rebalances(generations: Sequence[Generation]) -> list[Rebalance]:
-    """Each generation that differs from the one before; a record that only repeats one, or a group without members
-    that is just made, is none."""
-    found: list[Rebalance] = []
+def rebalances(generations: Sequence[Generation]) -> list[GenerationChange]:
+    """Each generation that differs from the one before.
+
+    A record that only repeats a generation is none, and neither is that of a new group without members.
+    """
+    found: list[GenerationChange] = []
     before: Generation | None = None
     for each in generations:
         last = None if before is None else before.generation
@@ -310,7 +312,7 @@ def rebalances(generations: Sequence[Generation]) -> list[Rebalance]:
     return found
 
 
-def _rebalance(before: Generation | None, now: Generation) -> Rebalance:
+def _rebalance(before: Generation | None, now: Generation) -> GenerationChange:
     assert now.generation is not None, "a group that was deleted has no generation"
     had = {m.member_id for m in before.members} if before is not None else set()
     has = {m.member_id for m in now.members}
@@ -318,7 +320,7 @@ def _rebalance(before: Generation | None, now: Generation) -> Rebalance:
     sync_ms = None
     if now.members and now.state_since_ms is not None:
         sync_ms = max(0, now.written_ms - now.state_since_ms)
-    return Rebalance(
+    return GenerationChange(
         None if before is None else before.generation, now.generation, now.written_ms, sync_ms, len(now.members),
         tuple(sorted(has - had)), tuple(sorted(had - has)),
         tuple(sorted(partition for partition, owner in new.items() if old.get(partition) != owner)),
@@ -343,27 +345,28 @@ class LagRow:
 
 
 @dataclass(slots=True)
-class Commits:
+class CommitHistory:
     """The commits of one group to one partition, by time. An offset of None: the commit was deleted."""
 
     times_ms: list[int] = field(default_factory=list)
     offsets: list[int | None] = field(default_factory=list)
 
     def at(self, at_ms: int) -> int | None:
-        """What was committed then."""
+        """The offset that was committed at a time."""
         place = bisect_right(self.times_ms, at_ms)
         return self.offsets[place - 1] if place else None
 
 
 def sample_times(first_ms: int, last_ms: int, count: int) -> list[int]:
-    """Times from the first to the last, both included; fewer where they lie close together."""
+    """Times from the first to the last, both included; fewer than `count` where the two are close together."""
     span = max(0, last_ms - first_ms)
     steps = min(max(1, count - 1), span) or 1
     return sorted({first_ms + span * step // steps for step in range(steps + 1)})
 
 
 def lag_rows(
-    commits: Mapping[tuple[str, TopicPartition], Commits], ends: Mapping[int, Mapping[TopicPartition, int]]
+    commits: Mapping[tuple[str, TopicPartition], CommitHistory],
+    ends: Mapping[int, Mapping[TopicPartition, int]],
 ) -> Iterator[LagRow]:
     """How far each group was behind at each time for which the ends of the logs are known."""
     for (group_id, partition), known in sorted(commits.items()):
@@ -375,11 +378,11 @@ def lag_rows(
 
 def commits_by_partition(
     rows: Iterable[tuple[str, str, int, int, int | None]],
-) -> dict[tuple[str, TopicPartition], Commits]:
-    """Rows of group, topic, partition, time and offset, in the order of the log."""
-    found: dict[tuple[str, TopicPartition], Commits] = {}
+) -> dict[tuple[str, TopicPartition], CommitHistory]:
+    """Collects rows of group, topic, partition, time and offset, which come in the order of the log."""
+    found: dict[tuple[str, TopicPartition], CommitHistory] = {}
     for group_id, topic, partition, at_ms, offset in rows:
-        commits = found.setdefault((group_id, TopicPartition(topic, partition)), Commits())
+        commits = found.setdefault((group_id, TopicPartition(topic, partition)), CommitHistory())
         # A clock that went back must not hide a commit that came later.
         commits.times_ms.append(max([at_ms, *commits.times_ms[-1:]]))
         commits.offsets.append(offset)
@@ -387,12 +390,12 @@ def commits_by_partition(
 
 
 def as_fields(event: Event) -> dict[str, Any]:
-    """An event as plain values, for a column of structs."""
+    """The fields of an event as plain values, for a column of structs."""
     fields = {name: getattr(event, name) for name in Event.__slots__}
     if event.members is not None:
         fields["members"] = [
             {
-                **{name: getattr(member, name) for name in Member.__slots__},
+                **{name: getattr(member, name) for name in GroupMember.__slots__},
                 "assigned": [
                     {"topic": topic, "partition": partition} for topic, partition in member.assigned
                 ],

@@ -1,1 +1,1 @@
-"""`kohort pipeline`: a file, its run, and what is shown of it."""
+"""`kohort pipeline`: loads a pipeline, runs it on Spark, and keeps and shows its status."""

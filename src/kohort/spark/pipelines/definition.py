@@ -1,4 +1,4 @@
-"""What a pipeline is: a Python file with a function from streams to a writer, or a SQL file with a header.
+"""Loads pipelines: a Python file with a function from streams to a writer, or a SQL file with a header.
 
 orders.py                                           orders.sql
     topics = ["orders"]                                 -- topics: orders
@@ -57,11 +57,11 @@ class Pipeline:
     """What `--set` may change, with defaults."""
     bootstrap: str | None = None
     finish: Callable[[Any, Mapping[str, str]], None] | None = None
-    """Called with the SparkSession and the parameters after a query that ended in order."""
+    """Called with the SparkSession and the parameters when the query has ended in order."""
     module: ModuleType | None = None
 
     def group_of(self, stream: str) -> str | None:
-        """Streams of one pipeline are members of groups of their own: each has its own checkpointed offsets."""
+        """The group of a stream. Each of several streams has a group of its own, as it has offsets of its own."""
         return self.group if self.group is None or len(self.streams) == 1 else f"{self.group}-{stream}"
 
 
@@ -129,7 +129,7 @@ def from_module(name: str, origin: str, module: ModuleType) -> Pipeline:
 
 
 def _check_spelling(origin: str, module: ModuleType) -> None:
-    """`topic = "orders"` would be passed over in silence otherwise."""
+    """Refuses names that look like a setting: `topic = "orders"` would be ignored otherwise."""
     for name in ("topic", "option", "parameter", "groups", "bootstrap_servers"):
         if name in vars(module):
             raise PipelineError(f"{origin}: {name} is no setting of a pipeline{nearest(name, _SETTINGS)}")
@@ -178,7 +178,7 @@ def _texts(origin: str, what: str, given: object) -> dict[str, str]:
 
 
 def line_in(error: BaseException, path: str) -> str:
-    """Where in this file an error came from: ` line 7`."""
+    """The line in this file that an error came from, as ` line 7`; empty if it came from elsewhere."""
     if isinstance(error, SyntaxError):
         return f" line {error.lineno}"
     found = traceback.extract_tb(error.__traceback__)
@@ -205,7 +205,7 @@ class Sink:
 
 
 def from_sql(name: str, origin: str, text: str) -> Pipeline:
-    """A query over the view `stream`, with a header of comments that say where from and where to."""
+    """The pipeline of a query over the view `stream`; comments above it say what is read and where the rows go."""
     said, by_name = _read_header(origin, text)
     if not re.search(rf"\bfrom\s+{STREAM}\b", text, re.IGNORECASE):
         raise PipelineError(f"{origin}: the query reads nothing: write `SELECT … FROM {STREAM}`")
@@ -234,7 +234,7 @@ def from_sql(name: str, origin: str, text: str) -> Pipeline:
 
 
 def _read_header(origin: str, text: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """The comments above the query: `-- topics: orders` and `-- option NAME: VALUE`. Others are comments."""
+    """Reads the header above the query: `-- topics: orders` and `-- option NAME: VALUE`. Other comments are ignored."""
     said: dict[str, str] = {}
     by_name: dict[str, dict[str, str]] = {what: {} for what in _SAID_BY_NAME}
     for number, line in enumerate(text.splitlines(), 1):

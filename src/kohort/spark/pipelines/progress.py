@@ -1,4 +1,4 @@
-"""How a pipeline is doing, in words: Spark's progress reports, a line for the terminal, text for Prometheus."""
+"""Reads Spark's progress reports, and shows them as lines on the terminal and as metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from kohort.exposition import Family, exposition
 from kohort.spark.driver.query_lag import lag
-from kohort.spark.pipelines.state import RUNNING, Status
+from kohort.spark.pipelines.state import RUNNING, PipelineStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ def read_progress(report: Any) -> BatchProgress:
     )
 
 
-def note(status: Status, batch: BatchProgress) -> bool:
-    """Puts a report into the status; whether it was one with rows."""
+def note(status: PipelineStatus, batch: BatchProgress) -> bool:
+    """Puts a report into the status; returns whether it was one with rows."""
     status.batch = batch.batch
     if batch.lag:
         status.lag = batch.lag
@@ -62,8 +62,8 @@ def note(status: Status, batch: BatchProgress) -> bool:
 # --- the terminal -------------------------------------------------------------------------------------
 
 
-def batch_line(batch: BatchProgress, status: Status) -> str:
-    """`batch 12    1,204 rows in 0.80 s    1,505 rows/s    lag 230    orders-etl Stable, 1 member`"""
+def batch_line(batch: BatchProgress, status: PipelineStatus) -> str:
+    """The line of a batch: `batch 12    1,204 rows in 0.80 s    1,505 rows/s    lag 230    orders-etl Stable`."""
     parts = [
         f"batch {batch.batch}",
         f"{batch.rows:,} rows in {batch.duration_ms / 1000:.2f} s",
@@ -72,13 +72,13 @@ def batch_line(batch: BatchProgress, status: Status) -> str:
     return "    ".join(parts + _standing(status))
 
 
-def idle_line(status: Status) -> str:
-    """What is shown while nothing comes."""
+def idle_line(status: PipelineStatus) -> str:
+    """The line that is shown while no records come."""
     parts = ["waiting for records", f"{status.rows:,} rows so far"]
     return "    ".join(parts + _standing(status))
 
 
-def _standing(status: Status) -> list[str]:
+def _standing(status: PipelineStatus) -> list[str]:
     parts = [] if status.total_lag is None else [f"lag {status.total_lag:,}"]
     for group, seen in status.groups.items():
         members = seen.get("members")
@@ -101,7 +101,7 @@ class Terminal:
         self._stream.flush()
 
     def now(self, text: str) -> None:
-        """Replaces the last line; nothing where there is no terminal."""
+        """Replaces the last line; does nothing where there is no terminal."""
         if self._is_terminal and text != self._shown:
             self._clear()
             self._stream.write(text)
@@ -117,8 +117,8 @@ class Terminal:
 # --- metrics ------------------------------------------------------------------------------------------
 
 
-def metrics_text(status: Status, now_ms: int) -> str:
-    """For Prometheus. Groups have the names that dashboards already know."""
+def metrics_text(status: PipelineStatus, now_ms: int) -> str:
+    """The metrics for Prometheus. Those of groups have the names that dashboards already know."""
     of = {"pipeline": status.name}
     gauges = [
         ("up", "1 while the query runs.", float(status.state == RUNNING)),

@@ -1,4 +1,4 @@
-"""Runs a pipeline: a SparkSession, the streams, the query, and everything that people want to know meanwhile.
+"""Runs a pipeline: starts Spark and the query, shows its progress, and stops it in order.
 
 The runner adds nothing that a user could not write: it reads `format("kohort")`, gives the writer a checkpoint, starts
 it, tells how it goes, and stops it in order on SIGTERM and Ctrl-C. The next start goes on from the checkpoint.
@@ -22,19 +22,14 @@ from typing import Any
 from kohort.client.admin import Admin
 from kohort.client.admin_types import MemberDescription
 from kohort.exposition import MetricsServer, metrics_address
-from kohort.settings import nearest
-from kohort.spark.driver.group import STOP_TIMEOUT_S
-from kohort.spark.driver.identity import is_below
-from kohort.spark.driver.member import process_of
+from kohort.spark.driver.commit_only import STOP_TIMEOUT_S
+from kohort.spark.driver.process_identity import is_below, process_of
 from kohort.spark.options import read_source_options
-from kohort.spark.pipelines.definition import Pipeline, PipelineError, line_in, load_file
+from kohort.spark.pipelines.definition import Pipeline, PipelineError, line_in
 from kohort.spark.pipelines.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
-from kohort.spark.pipelines.state import FAILED, RUNNING, STOPPED, STOPPING, PipelineState, Status
+from kohort.spark.pipelines.state import FAILED, RUNNING, STOPPED, STOPPING, PipelineState, PipelineStatus
 from kohort.wire.errors import KohortError
 
-BUILT_IN = {
-    "group-history": "commits, memberships, rebalances and lag of all groups, as Parquet and pictures"
-}
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _LOOK_S = 0.25  # between two looks at the query
 _GROUP_S = 2.0  # between two looks at its groups
@@ -45,15 +40,15 @@ _FAREWELL_S = 6 * STOP_TIMEOUT_S  # a source's last commit and its leave have fo
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How a pipeline is to be run, this time."""
+    """The arguments of one run of a pipeline."""
 
     state: PipelineState
     bootstrap: str = DEFAULT_BOOTSTRAP
     kafka: Mapping[str, str] = field(default_factory=dict)
-    """Settings of Kafka that all streams get, without `kafka.`; security, mostly."""
+    """Settings of Kafka for all streams, without the prefix `kafka.`: mostly security."""
     master: str = "local[*]"
     once: bool = False
-    """Reads what is there and ends."""
+    """Whether to read what is there and end."""
     checkpoint: str | None = None
     metrics: str | None = None
     """Where they are served: a port, or HOST:PORT."""
@@ -65,24 +60,10 @@ class Run:
 # --- what is to be run --------------------------------------------------------------------------------
 
 
-def find_pipeline(name: str) -> Pipeline:
-    """A file by its path, or one that is built in by its name."""
-    if name in BUILT_IN:
-        from kohort.spark.history.extract import group_history
-
-        return group_history()
-    if name.endswith((".py", ".sql")) or os.sep in name:
-        return load_file(Path(name))
-    raise PipelineError(
-        f"there is no pipeline {name}{nearest(name, BUILT_IN)}: give a .py or .sql file, or one that is built in "
-        f"({', '.join(BUILT_IN)})"
-    )
-
-
 def sort_settings(
     pipeline: Pipeline, given: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """What `--set` says, as options of the source, parameters and settings of Spark; a parameter's name goes first."""
+    """Sorts what `--set` says into options of the source, parameters (which come first) and settings of Spark."""
     options: dict[str, str] = {}
     parameters: dict[str, str] = {}
     spark: dict[str, str] = {}
@@ -109,7 +90,7 @@ def stream_options(pipeline: Pipeline, run: Run) -> dict[str, dict[str, str]]:
             options["subscribe"] = ",".join(topics)
         spelled = {name.lower(): name for name in options}
         for name, value in [*pipeline.options.items(), *run.options.items()]:
-            # Names ignore case: what is said later wins however it is spelled.
+            # Names ignore case: the later value wins, however its name is spelled.
             options.pop(spelled.pop(name.lower(), name), None)
             spelled[name.lower()] = name
             options[name] = value
@@ -125,7 +106,7 @@ def run_pipeline(pipeline: Pipeline, run: Run, terminal: Terminal) -> int:
     """Runs until it ends, is stopped or fails; 0 if it ended in order. A second one of the same name is refused."""
     options = stream_options(pipeline, run)
     run.state.acquire()
-    status = Status(
+    status = PipelineStatus(
         pipeline.name, pipeline.origin, pid=os.getpid(), master=run.master, bootstrap=run.bootstrap
     )
     status.checkpoint = run.checkpoint or str(run.state.checkpoint)
@@ -144,9 +125,9 @@ def run_pipeline(pipeline: Pipeline, run: Run, terminal: Terminal) -> int:
 
 
 class _Runner:
-    """One run. `with` frees what it has opened."""
+    """One run. Use it in a `with`, which frees what it has opened."""
 
-    def __init__(self, pipeline: Pipeline, run: Run, status: Status, terminal: Terminal) -> None:
+    def __init__(self, pipeline: Pipeline, run: Run, status: PipelineStatus, terminal: Terminal) -> None:
         self._pipeline, self._run, self._status, self._terminal = pipeline, run, status, terminal
         self._stop = threading.Event()
         self._seen: tuple[int, str] = (-1, "")
@@ -186,7 +167,7 @@ class _Runner:
                 raise PipelineError(
                     f"Spark did not start: {short_reason(str(error))} (its log: {log})"
                 ) from error
-            # Within the first: there is no moment at which a signal would just kill.
+            # Again, as Spark sets a handler of its own; within the first, so that a signal never just kills.
             with _told_to_stop(self._stop):
                 query = self._start(options)
                 if query is not None:
@@ -226,7 +207,7 @@ class _Runner:
             ) from error
 
     def _follow(self, query: Any) -> None:
-        """Tells how it goes, until it ends or is told to."""
+        """Shows the progress until the query ends or is told to."""
         self._status.state = RUNNING
         self._terminal.line(f"{self._pipeline.name}: running; Ctrl-C or `kohort pipeline stop` ends it")
         saved_s = 0.0
@@ -242,7 +223,7 @@ class _Runner:
             self._stop.wait(_LOOK_S)
 
     def _tell(self, query: Any) -> bool:
-        """Shows the batches that are new since the last look; whether there were any."""
+        """Shows the batches that are new since the last look; returns whether there were any."""
         last = query.lastProgress
         if last is None or _mark(last) == self._seen:
             return False
@@ -287,7 +268,7 @@ class _Runner:
 
 
 def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
-    """A SparkSession, on loopback where the master is local; and whether it is new, and so to be stopped by us."""
+    """A SparkSession, on loopback if the master is local, and whether it is new, so that the caller has to stop it."""
     from kohort.spark.java import use_java
     from kohort.spark.worker_python import use_python
 
@@ -307,7 +288,7 @@ def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
     if run.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        # Spark's 200 are for clusters: with state, each is a file or more in every batch.
+        # Spark's default of 200 is for clusters: with state, each partition is a file or more in every batch.
         cores = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
         settings = {**loopback, **cores, **settings}
     import pyspark
@@ -315,7 +296,7 @@ def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
     from pyspark.sql import SparkSession
 
     if run.master.startswith("local-cluster"):
-        # What Spark's own scripts would set; its workers do not find their classes without.
+        # Spark's own scripts would set these; without them its workers do not find their classes.
         os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
         os.environ.setdefault("SPARK_SCALA_VERSION", "2.13")
     if pipeline.module is not None:
@@ -331,7 +312,7 @@ def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
 
 
 def _log_to_file(folder: Path) -> str:
-    """Spark's log goes to STATE/NAME/spark.log: the terminal belongs to the progress."""
+    """The option of Java that sends Spark's log to STATE/NAME/spark.log: the terminal shows the progress."""
     text = (
         "rootLogger.level = warn\nrootLogger.appenderRef.file.ref = file\n"
         "appender.file.type = File\nappender.file.name = file\nappender.file.append = false\n"
@@ -346,11 +327,11 @@ def _log_to_file(folder: Path) -> str:
 
 @contextmanager
 def _told_to_stop(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM and Ctrl-C set the event. To be said again after Spark's start, which sets a handler of its own."""
+    """Lets SIGTERM and Ctrl-C set the event. To be used again after Spark's start, which sets a handler of its own."""
 
     def told(number: int, frame: FrameType | None) -> None:
         if stop.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt  # asked twice: at once, then
+            raise KeyboardInterrupt  # the second Ctrl-C ends it at once
         stop.set()
 
     if threading.current_thread() is not threading.main_thread():
@@ -365,7 +346,7 @@ def _told_to_stop(stop: threading.Event) -> Iterator[None]:
 
 
 class GroupWatch:
-    """Asks now and then how the groups of a pipeline are; a cluster that does not answer is told as that."""
+    """Asks now and then for the state of a pipeline's groups; without an answer that is `unknown`, with the reason."""
 
     def __init__(self, run: Run, groups: list[str]) -> None:
         self._settings = {"bootstrap.servers": run.bootstrap, **run.kafka}
@@ -373,23 +354,23 @@ class GroupWatch:
         self._admin: Admin | None = None
         self._asked_s = 0.0
 
-    def look(self, status: Status) -> None:
+    def look(self, status: PipelineStatus) -> None:
         if time.monotonic() - self._asked_s >= _GROUP_S:
             self._ask(status)
 
-    def wait_for_farewell(self, status: Status) -> None:
-        """Spark does not wait for the process that is the member: when a query has ended it may just be leaving."""
+    def wait_for_farewell(self, status: PipelineStatus) -> None:
+        """Waits until the members have left: Spark does not wait for the process of a source when a query has ended."""
         give_up_s = time.monotonic() + _FAREWELL_S
         while members := self._ask(status, 2 * _ASK_S):
-            if not any(is_below(process_of(member)) for member in members):
+            if not any(is_below(process_of(member.client_id)) for member in members):
                 self._ask(status, 2 * _ASK_S)  # a process that is gone by now may have left since the answer
                 return
             if time.monotonic() > give_up_s:
                 return
             time.sleep(_LEAVING_S)
 
-    def _ask(self, status: Status, timeout_s: float = _ASK_S) -> list[MemberDescription]:
-        """Writes down how the groups are; returns their members."""
+    def _ask(self, status: PipelineStatus, timeout_s: float = _ASK_S) -> list[MemberDescription]:
+        """Writes the state of the groups into the status; returns their members."""
         members: list[MemberDescription] = []
         groups: dict[str, dict[str, Any]] = {}
         if not self._groups:
@@ -404,7 +385,7 @@ class GroupWatch:
         except KohortError as error:
             for group in self._groups:
                 groups[group] = {"state": "unknown", "members": None, "why": str(error)}
-        status.groups = {**status.groups, **groups}  # in one go: who asks for metrics may be reading it
+        status.groups = {**status.groups, **groups}  # one assignment: the metrics server may be reading it
         return members
 
     def close(self) -> None:
@@ -413,7 +394,7 @@ class GroupWatch:
 
 
 def short_reason(text: str) -> str:
-    """Of Spark's long texts the line that says what was wrong: the last of the Python traceback, else the first."""
+    """The line of a long text of Spark's that says what was wrong: the end of the Python traceback, else the first."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     starts = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
     for line in lines[starts[0] + 1 :] if starts else ():
@@ -427,11 +408,11 @@ def _connection(run: Run) -> dict[str, str]:
 
 
 def _mark(report: Any) -> tuple[int, str]:
-    """Reports of one query by order: an idle trigger has the number of the batch that will come."""
+    """Orders the reports of one query: an idle trigger has the number of the batch that will come."""
     return int(report["batchId"]), str(report["timestamp"])
 
 
-def _save(state: PipelineState, status: Status) -> None:
+def _save(state: PipelineState, status: PipelineStatus) -> None:
     status.updated_ms = _now_ms()
     state.write(status)
 

@@ -1,4 +1,4 @@
-"""The writer of a pipeline that is written in SQL alone."""
+"""Makes the writer of a pipeline that is written in SQL alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OUTPUT_MODES = ("append", "update", "complete")
 
 
 def writer_of(stream: Any, query: str, sink: Sink, parameters: Mapping[str, str], bootstrap: str) -> Any:
-    """A DataStreamWriter for what the query makes of the stream."""
+    """A DataStreamWriter for the rows that the query makes of the stream."""
     stream.createOrReplaceTempView(STREAM)
     if sink.mode not in OUTPUT_MODES:
         raise PipelineError(f"mode is {', '.join(OUTPUT_MODES)}, not {sink.mode}")
@@ -41,7 +41,7 @@ def writer_of(stream: Any, query: str, sink: Sink, parameters: Mapping[str, str]
 
 
 def _into_jdbc(options: dict[str, str]) -> Any:
-    """JDBC is no streaming sink of Spark's: each batch is appended. At least once; the driver's jar must be there."""
+    """Appends each batch, at least once, as Spark has no streaming sink for JDBC. The driver's jar must be there."""
 
     def append(frame: Any, batch_id: int) -> None:
         frame.write.format("jdbc").options(**options).mode("append").save()

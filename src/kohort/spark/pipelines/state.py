@@ -1,7 +1,7 @@
-"""What a pipeline keeps on disk: that it runs (a lock, with the process id), how it is doing, its checkpoint.
+"""Keeps the state of a pipeline on disk: a lock with the process id, its status, and its checkpoint.
 
 STATE/NAME/lock          held as long as the pipeline runs; a killed one lets go of it by itself
-STATE/NAME/status.json   replaced as a whole, so that who reads it never sees a half
+STATE/NAME/status.json   replaced as a whole, so that a reader never sees half of it
 STATE/NAME/checkpoint    Spark's
 """
 
@@ -20,26 +20,28 @@ from kohort.spark.pipelines.definition import PipelineError
 
 STARTING, RUNNING, STOPPING, STOPPED, FAILED = "starting", "running", "stopping", "stopped", "failed"
 DIED = "died"
-"""The status says that it runs, but nobody holds the lock: it was killed, or the machine was."""
+"""The status says that it runs, but no process holds the lock: it was killed, or the machine went down."""
 _GOING = (STARTING, RUNNING, STOPPING)
 
 
 def state_directory(given: str | None = None) -> Path:
-    """Where pipelines keep their state: as told, $XDG_STATE_HOME/kohort/pipelines, or ~/.local/state/…"""
+    """Where pipelines keep their state: as given, or in the user's directory for state (~/.local/state on Linux)."""
     if given is not None:
         return Path(given)
+    from platformdirs import user_state_path
+
     try:
-        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    except RuntimeError:  # HOME is not set, and the system does not know this user
-        raise PipelineError(
-            "there is no home directory for the state of pipelines: name one with --state"
-        ) from None
-    return Path(home) / "kohort" / "pipelines"
+        folder = user_state_path("kohort", appauthor=False)
+    except RuntimeError:
+        folder = Path("~")
+    if not folder.is_absolute():  # HOME is not set, and the system does not know this user
+        raise PipelineError("there is no home directory for the state of pipelines: name one with --state")
+    return folder / "pipelines"
 
 
 @dataclass(slots=True)
-class Status:
-    """How a pipeline is doing, for people and programs."""
+class PipelineStatus:
+    """The status of a pipeline, for people and programs."""
 
     name: str
     origin: str
@@ -62,9 +64,9 @@ class Status:
     lag: dict[str, int] = field(default_factory=dict)
     """By partition, as in orders-0; how many offsets were not read at the last progress."""
     groups: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """State and number of members of each group that the pipeline reads as."""
+    """State and number of members of each group that the pipeline is a member of."""
     metrics: str | None = None
-    """Where the metrics are, while they are."""
+    """The address of the metrics, while they are served."""
     error: str | None = None
 
     @property
@@ -73,7 +75,7 @@ class Status:
 
 
 _LOOKED_AT_S = 5.0
-"""Who looks whether a pipeline runs has its lock for a moment; a start waits so long for that to pass."""
+"""A process that checks whether a pipeline runs holds its lock for a moment; a start waits so long for it."""
 
 
 class PipelineState:
@@ -88,7 +90,7 @@ class PipelineState:
         self._lock: int | None = None
 
     def acquire(self) -> None:
-        """Marks it as running in this process; PipelineError if it runs already, with the process that it runs in."""
+        """Marks the pipeline as running in this process; PipelineError, with the other process, if it runs already."""
         self.folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if not self._locked(descriptor):
@@ -104,14 +106,16 @@ class PipelineState:
         self._lock = descriptor
 
     def _locked(self, descriptor: int) -> bool:
-        """Whether the lock is ours now. Refused at once by who has its number in the file, and lives."""
+        """Whether this process has the lock now. A living process that is named in the file is not waited for."""
+        import psutil  # comes with the extra `spark`: nothing else acquires a lock
+
         give_up_s = time.monotonic() + _LOOKED_AT_S
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 pid = self.pid()
-                if time.monotonic() > give_up_s or (pid is not None and _lives(pid)):
+                if time.monotonic() > give_up_s or (pid is not None and psutil.pid_exists(pid)):
                     return False
                 time.sleep(0.01)
             else:
@@ -120,13 +124,13 @@ class PipelineState:
     def release(self) -> None:
         if self._lock is not None:
             os.ftruncate(self._lock, 0)
-            # For forked children too, which close theirs a little later.
+            # Forked children hold the same lock, and close their descriptors a little later.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             os.close(self._lock)
             self._lock = None
 
     def is_running(self) -> bool:
-        """Whether some process has it."""
+        """Whether some process holds the lock."""
         try:
             descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -140,60 +144,52 @@ class PipelineState:
         return False
 
     def pid(self) -> int | None:
-        """Of the process that runs it; only meaningful while one does."""
+        """The id of the process that runs the pipeline; only meaningful while one does."""
         try:
             return int((self.folder / "lock").read_text().strip())
         except (OSError, ValueError):
             return None
 
-    def write(self, status: Status) -> None:
+    def write(self, status: PipelineStatus) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         new = self.folder / "status.json.new"
-        # The same bytes whatever the terminal's encoding is; what is no character becomes an escape of JSON.
+        # The same bytes whatever the terminal's encoding is; a lone surrogate becomes an escape of JSON.
         text = json.dumps(asdict(status), indent=2, ensure_ascii=False)
         new.write_text(text, "utf-8", "backslashreplace")
         new.replace(self.folder / "status.json")
 
-    def read(self) -> Status | None:
-        """The last status; None if it was never started, or by a version that wrote something else."""
+    def read(self) -> PipelineStatus | None:
+        """The last status; None if the pipeline was never started, or if another version wrote another form."""
         status = self._read()
         if status is None or self._may_be(status):
             return status
-        # It may have ended, in order, between the look at the file and that at the lock.
+        # It may have ended, in order, after the file was read and before the lock was looked at.
         status = self._read()
         if status is not None and not self._may_be(status):
             status.state = DIED
         return status
 
-    def _may_be(self, status: Status) -> bool:
+    def _may_be(self, status: PipelineStatus) -> bool:
         return status.state not in _GOING or self.is_running()
 
-    def _read(self) -> Status | None:
+    def _read(self) -> PipelineStatus | None:
         try:
             fields = json.loads((self.folder / "status.json").read_text("utf-8"))
-            return Status(**{name: fields[name] for name in Status.__slots__ if name in fields})
+            return PipelineStatus(
+                **{name: fields[name] for name in PipelineStatus.__slots__ if name in fields}
+            )
         except (OSError, ValueError, TypeError):
             return None
 
 
-def known_pipelines(root: Path) -> list[Status]:
-    """All that were ever started with this state directory."""
+def known_pipelines(root: Path) -> list[PipelineStatus]:
+    """The status of each pipeline that was ever started with this state directory."""
     if not root.is_dir():
         return []
     states = [
         PipelineState(root, each.name) for each in sorted(root.iterdir()) if (each / "status.json").is_file()
     ]
     return [status for status in (state.read() for state in states) if status is not None]
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return True
 
 
 def _clock(at_ms: int) -> str:

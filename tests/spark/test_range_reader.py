@@ -10,23 +10,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import kohort.spark.executor.fetch as fetch
+import kohort.spark.executor.range_reader as range_reader
 import kohort.spark.executor.rows as arrow_rows
 from kohort import Admin, Producer, TopicPartition
 from kohort.broker.running import running
-from kohort.spark.driver.planning import DataLoss
 from kohort.spark.executor.rows import schema_of
+from kohort.spark.ranges import DataLoss
 from kohort.wire.records.batch import Record, encode_batch, read_header
 from kohort.wire.records.buffer_pool import Rooms
 from kohort.wire.records.columns import prefer
-from tests.spark.reading import PLAIN, fill, options_for, range_of, rows_of
+from tests.spark.reading import PLAIN, fill, leader_of, options_for, range_of, rows_of
 
 
 @pytest.fixture(scope="module")
 def broker_here() -> Iterator[running]:
     with running() as broker:
         yield broker
-        fetch.close_workers()
+        range_reader.close_sessions()
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +51,9 @@ def topic(admin: Admin, request: pytest.FixtureRequest, counter: Iterator[int] =
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Both ways of decoding; the worker asks the environment."""
     monkeypatch.setenv("KOHORT_KERNEL", request.param)
-    fetch.close_workers()
+    range_reader.close_sessions()
     yield request.param
-    fetch.close_workers()
+    range_reader.close_sessions()
     prefer("")
 
 
@@ -143,21 +143,23 @@ def test_little_memory_for_much_data(bootstrap: str, topic: str) -> None:
     fill(bootstrap, topic, [b"x" * 900_000] * 60, compression_type="lz4", max_request_size=2 << 20)
     options = options_for(bootstrap, topic)
     leader = _leader(options, topic)
-    sizes = [batch.nbytes for batch in fetch.read_range(range_of(topic, 0, 60), leader, options, ("value",))]
+    sizes = [
+        batch.nbytes for batch in range_reader.read_range(range_of(topic, 0, 60), leader, options, ("value",))
+    ]
     assert sum(sizes) > 50 << 20
-    assert max(sizes) <= fetch.LARGEST_PIECE + (2 << 20)
+    assert max(sizes) <= arrow_rows.LARGEST_PIECE + (2 << 20)
 
 
 def test_pieces_of_all_sizes_are_gathered_in_memory_that_was_used_before(
     bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = Rooms(1 << 30)
-    monkeypatch.setattr(arrow_rows, "_rooms", kept)
+    monkeypatch.setattr(arrow_rows, "_buffers", kept)
     values = [b"x" * (100_000 + 700 * n) for n in range(300)]
     fill(bootstrap, topic, values, compression_type="lz4", batch_size=500_000, max_request_size=500_000)
     options = options_for(bootstrap, topic)
     wanted, leader = range_of(topic, 0, len(values)), _leader(options, topic)
-    sizes = [batch.nbytes for batch in fetch.read_range(wanted, leader, options, ("value",))]
+    sizes = [batch.nbytes for batch in range_reader.read_range(wanted, leader, options, ("value",))]
     assert len(set(sizes)) > 5
     assert len(kept._kept) <= 2
 
@@ -238,12 +240,11 @@ def test_a_topic_made_anew_after_planning_is_not_mistaken_for_the_old_one(
     admin.create_topic(topic, 1)
     fill(bootstrap, topic, range(100, 110))
     with pytest.raises(DataLoss, match="the topic was deleted and made anew"):
-        list(fetch.read_range(range_of(topic, 0, 10), leader, options, PLAIN))
+        list(range_reader.read_range(range_of(topic, 0, 10), leader, options, PLAIN))
 
 
 def _leader(options: Any, topic: str) -> Any:
-    worker = fetch.worker_for(options)
-    return worker.cluster.partitions(options.strategy)[TopicPartition(topic, 0)]
+    return leader_of(options, TopicPartition(topic, 0))
 
 
 # --- brokers that go away -------------------------------------------------------------------------------
@@ -253,9 +254,9 @@ def test_connections_are_kept_for_the_next_task(bootstrap: str, topic: str) -> N
     fill(bootstrap, topic, range(3))
     options = options_for(bootstrap, topic)
     rows_of(options, range_of(topic, 0, 3))
-    worker = fetch.worker_for(options)
+    session = range_reader.session_for(options)
     rows_of(options, range_of(topic, 0, 3))
-    assert fetch.worker_for(options) is worker
+    assert range_reader.session_for(options) is session
 
 
 def test_a_broker_that_restarts_in_the_middle(tmp_path: Any, fresh_port: Callable[[], int]) -> None:
@@ -266,7 +267,7 @@ def test_a_broker_that_restarts_in_the_middle(tmp_path: Any, fresh_port: Callabl
             admin.create_topic("t", 1)
         fill(broker.bootstrap_servers, "t", [b"x" * 3000 + b"%d" % n for n in range(500)])
         options = options_for(broker.bootstrap_servers, "t", kafka__max__partition__fetch__bytes=50_000)
-        batches = fetch.read_range(range_of("t", 0, 500), _leader(options, "t"), options, ("value",))
+        batches = range_reader.read_range(range_of("t", 0, 500), _leader(options, "t"), options, ("value",))
         rows: list[pa.RecordBatch] = [next(batches)]
         broker.kill()
         broker.restart()

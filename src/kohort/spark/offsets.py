@@ -1,6 +1,7 @@
-"""Offsets as Spark's checkpoints hold them: `{"orders":{"0":12,"1":7}}`, the form that its Kafka connector writes.
+"""Converts offsets from and to the form of Spark's checkpoints: `{"orders":{"0":12,"1":7}}`.
 
-Topics are in order, partitions in numeric order, so that equal offsets are equal texts: Spark compares texts.
+Spark's Kafka connector writes the same form. Topics are in order, partitions in numeric order, so that equal offsets
+are equal texts: Spark compares texts.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ def to_spark(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> str:
-    """The text in a checkpoint: nothing but what is needed."""
+    """The text in a checkpoint, without blanks."""
     return json.dumps(to_spark(offsets), separators=(",", ":"))
 
 
 def from_spark(value: Any) -> Offsets:
-    """The offsets in a dict of Spark's; ValueError if it is none."""
+    """The offsets in a dict of Spark's; ValueError if it has another form."""
     if not isinstance(value, dict):
         raise ValueError(f"offsets are an object of topics, not {value!r}")
     offsets: Offsets = {}
@@ -46,7 +47,7 @@ def from_spark(value: Any) -> Offsets:
 
 
 def from_json(text: str) -> Offsets:
-    """The same for a text; ValueError too if it is no JSON."""
+    """The offsets in a text; ValueError if it is no JSON or has another form."""
     return from_spark(json.loads(text))
 
 

@@ -1,4 +1,4 @@
-"""Who plays in the demo: a producer of orders, members of a group, and a pipeline on Spark."""
+"""The processes of the demo: a producer of orders, members of a group, and a pipeline on Spark."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ITEMS = ("apples", "bread", "cheese", "dates", "eggs", "flour", "grapes", "honey
 _STEP_S = 0.02
 
 
-class Orders(threading.Thread):
-    """Writes orders for some seconds, now more and now fewer of them, as shops do."""
+class OrderProducer(threading.Thread):
+    """Writes orders for some seconds, at a rate that goes up and down."""
 
     def __init__(self, bootstrap: str, seconds: float, per_second: int) -> None:
         super().__init__(name="orders", daemon=True)
@@ -36,7 +36,7 @@ class Orders(threading.Thread):
         self.failure: BaseException | None = None
 
     def first(self) -> None:
-        """One order ahead of all others: with it Spark gets warm."""
+        """Writes one order ahead of all others, with which Spark warms up."""
         with Producer(bootstrap_servers=self._address) as producer:
             self._send(producer, random.Random(1)).result(120)
 
@@ -51,7 +51,7 @@ class Orders(threading.Thread):
         chance = random.Random(7)
         began = time.monotonic()
         while (passed := time.monotonic() - began) < self._seconds and not self._end.is_set():
-            # The integral of 1 + sin/2 over three waves: how many there should be by now.
+            # How many there should be by now: the integral of 1 + sin/2 over three waves.
             wave = 2 * math.pi * 3 / self._seconds
             wanted = self._per_second * (passed + (1 - math.cos(wave * passed)) / (2 * wave))
             deliveries = [self._send(producer, chance) for _ in range(int(wanted) - self.sent)]
@@ -74,8 +74,8 @@ class Orders(threading.Thread):
             self.join(60)
 
 
-class Member:
-    """A consumer in a process of its own. What it tells is noted with the time since the demo began."""
+class DemoMember:
+    """A consumer in a process of its own. What it reports is noted with the time since the demo began."""
 
     def __init__(
         self, name: str, bootstrap: str, settings: dict[str, Any], clock: Callable[[], float]
@@ -107,12 +107,12 @@ class Member:
 
     @property
     def has_partitions(self) -> bool:
-        """As far as it has told."""
+        """Whether it has partitions, as far as it has reported."""
         return bool(self.owned and self.owned[-1][1])
 
     @property
     def failure(self) -> str | None:
-        """Why it ended, unless it was told to or killed on purpose."""
+        """Why it ended, unless it was told to end or was killed on purpose."""
         code = self._process.poll()
         if code in (None, 0) or self.killed:
             return None
@@ -136,7 +136,7 @@ class Member:
         self._process.stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL: no farewell, no last commit."""
+        """Kills it by SIGKILL: it neither commits nor leaves the group."""
         self.killed = True
         self._process.kill()
         self._end()
@@ -158,7 +158,7 @@ class Member:
                 stream.close()
 
     def close(self) -> None:
-        """Whatever has happened before, nothing is left behind."""
+        """Ends the process, whatever has happened before."""
         if self._process.poll() is None:
             self.kill()
         if self._process.stderr is not None:
@@ -166,7 +166,7 @@ class Member:
 
 
 class PipelineProcess:
-    """`kohort pipeline run` on demo_pipeline.py: one more member of the group."""
+    """The process of `kohort pipeline run` on demo_pipeline.py: one more member of the group."""
 
     killed = False
 
@@ -192,7 +192,7 @@ class PipelineProcess:
 
     @property
     def status(self) -> Any:
-        """Of `kohort pipeline status`; None before there is any."""
+        """The status of the pipeline; None before there is any."""
         return self._state.read()
 
     @property
@@ -203,12 +203,12 @@ class PipelineProcess:
         return f"the pipeline ended with {code}:\n{self.log.read_text(errors='replace').strip()[-1500:]}"
 
     def note_owned(self, partitions: list[int]) -> None:
-        """What the group's description says that it has."""
+        """Notes the partitions that the group's description says it has."""
         if not self.owned or self.owned[-1][1] != partitions:
             self.owned.append((self._clock(), partitions))
 
     def stop(self) -> None:
-        """As Ctrl-C does it: the last commit, farewell to the group."""
+        """Stops the pipeline as Ctrl-C does: it makes its last commit and leaves the group."""
         if self._process.poll() is None:
             self._process.terminate()
             self.ended_s = self._clock()
@@ -220,7 +220,7 @@ class PipelineProcess:
 
 
 def why_no_spark() -> str | None:
-    """What is missing for the part with Spark, and how to get it; None if nothing is."""
+    """What is missing to run Spark, and how to get it; None if nothing is missing."""
     if any(importlib.util.find_spec(name) is None for name in ("pyspark", "pyarrow")):
         return 'Spark is not installed: pip install "kohort[spark]" brings it'
     import os

@@ -1,0 +1,180 @@
+"""Reads one range of offsets into Arrow batches, straight from the bytes that the partition's leader sends.
+
+Connections are kept per worker process. The next request leaves before the answer at hand is decoded; two answers at
+most are in memory, and a compressed one is unpacked piece by piece.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kohort.client.embedding import (
+    ClusterSession,
+    FetchedRecords,
+    PartitionLeader,
+    PendingFetch,
+    TopicReplaced,
+)
+from kohort.client.errors import CorruptRecord, OffsetOutOfRange
+from kohort.spark.executor.rows import LARGEST_PIECE, Rows
+from kohort.spark.options import FIXED_SETTINGS, SourceOptions, settings_without_group
+from kohort.spark.ranges import DataLoss, OffsetRange, unread
+from kohort.wire.records.columns import Columns, decode_columns, prefer
+
+log = logging.getLogger("kohort.spark.fetch")
+
+# For bulk reading of records that are known to be there; a user's own settings override these.
+DEFAULTS = {
+    "max.partition.fetch.bytes": str(4 << 20),
+    "fetch.max.bytes": str(64 << 20),
+    "fetch.max.wait.ms": "100",
+}
+MOST_SESSIONS = 8
+"""So many sets of connections are kept in a process."""
+
+_sessions: dict[tuple[Any, ...], ClusterSession] = {}
+
+
+def session_for(options: SourceOptions) -> ClusterSession:
+    """The connections of this process to the cluster of the options; made once, and anew in a forked child."""
+    settings = settings_without_group(options.kafka)
+    key = (os.getpid(), *sorted(settings.items()))
+    session = _sessions.get(key)
+    if session is None:
+        if len(_sessions) >= MOST_SESSIONS or any(old[0] != key[0] for old in _sessions):
+            close_sessions()
+        prefer(os.environ.get("KOHORT_KERNEL", ""))
+        session = _sessions[key] = ClusterSession({**DEFAULTS, **settings, **FIXED_SETTINGS})
+    return session
+
+
+def close_sessions() -> None:
+    """Closes the connections of this process; the next task makes new ones."""
+    while _sessions:
+        _, session = _sessions.popitem()
+        session.close()
+
+
+def read_range(
+    wanted: OffsetRange, leader: PartitionLeader, options: SourceOptions, names: Sequence[str]
+) -> Iterator[Any]:
+    """The records of a range as pyarrow.RecordBatch, only the named columns."""
+    rows, session = Rows(wanted.partition, names), session_for(options)
+    if wanted.open_end:
+        latest = session.end_offsets([wanted.partition])[wanted.partition]
+        wanted = replace(wanted, end=max(wanted.end, latest))
+    yield from map(rows.batch, RangeReader(session, wanted, leader, options).columns())
+
+
+class RangeReader:
+    """Decodes the records of a range, and decides what to do about those that are not there."""
+
+    def __init__(
+        self, session: ClusterSession, wanted: OffsetRange, leader: PartitionLeader, options: SourceOptions
+    ) -> None:
+        self._session, self._options = session, options
+        self._partition, self._end = wanted.partition, wanted.end
+        self._fetcher = session.fetch_range(wanted.partition, leader, wanted.end, log)
+        self._position = wanted.start
+        self._open_start = wanted.open_start
+        self._damaged_at = -1
+
+    def columns(self) -> Iterator[Columns]:
+        """The records in pieces of bounded size. DataLoss if some are not there and that is to be an error."""
+        fetcher = self._fetcher
+        ahead = fetcher.send(self._position)
+        while self._position < self._end:
+            fetched = self._receive(ahead)
+            if fetched is None or not len(fetched.records):
+                if fetched is not None:
+                    self._nothing_there(fetched.log_end_offset)
+                if self._position < self._end:
+                    ahead = fetcher.send(self._position)
+                continue
+            self._open_start = False
+            next_offset = fetched.next_offset
+            after = self._end if next_offset is None else max(next_offset, self._position)
+            if after < self._end:
+                ahead = fetcher.send(after)
+            yield from self._decode(fetched.records, fetched.aborted, complete=next_offset is not None)
+            del fetched  # the next answer is received into the same memory
+            if self._position != after and self._position < self._end:
+                ahead = fetcher.send(self._position)  # the request that was sent ahead is of no use
+
+    # --- records that are not there -------------------------------------------------------------------
+
+    def _receive(self, asked: PendingFetch) -> FetchedRecords | None:
+        """What the leader has sent; None if it is to be asked again, from the position that holds now."""
+        try:
+            return self._fetcher.receive(asked)
+        except OffsetOutOfRange:
+            self._out_of_range()
+        except TopicReplaced as replaced:
+            self._lose(str(replaced))
+            self._position = self._end
+        return None
+
+    def _out_of_range(self) -> None:
+        first = self._session.beginning_offsets([self._partition])[self._partition]
+        if not self._open_start:
+            self._lose(f"the log begins at offset {first}")
+        self._position = first if first > self._position else self._end
+
+    def _nothing_there(self, log_end_offset: int) -> None:
+        """The log ends before the range does, which may be so for a moment only, while its leader changes."""
+        if self._fetcher.has_waited(self._options.poll_timeout_ms):
+            self._lose(f"the log ends at offset {log_end_offset}")
+            self._position = self._end
+
+    def _lose(self, why: str) -> None:
+        reason = f"{unread(self._partition, self._position, self._end, self._options.group_id)}; {why}"
+        if self._options.fail_on_data_loss:
+            raise DataLoss(reason)
+        log.warning("%s; failOnDataLoss=false: reading goes on", reason)
+
+    # --- decoding -------------------------------------------------------------------------------------
+
+    def _decode(
+        self, records: memoryview, aborted: list[tuple[int, int]] | None, *, complete: bool
+    ) -> Iterator[Columns]:
+        """The records of one answer from the position on, which moves past them."""
+        while len(records) and self._position < self._end:
+            decoded = decode_columns(
+                records,
+                self._position,
+                check_crcs=self._session.config.check_crcs,
+                aborted=aborted,
+                max_bytes=LARGEST_PIECE,
+            )
+            columns = decoded.columns
+            if len(columns) and int(columns.offsets[-1]) >= self._end:
+                columns = columns.slice(0, bisect_left(columns.offsets, self._end))
+            self._position = decoded.next_offset
+            if len(columns):
+                yield columns
+            if decoded.error is not None:
+                self._damaged(decoded.next_offset, decoded.error.message)
+                return
+            if not decoded.bytes_used:
+                if not complete:
+                    self._damaged(self._position, "the answer holds no whole batch")
+                return
+            records, aborted = records[decoded.bytes_used :], decoded.aborted
+
+    def _damaged(self, offset: int, why: str) -> None:
+        """Bytes may be damaged on their way, so they are fetched once more before that is an error."""
+        if self._position >= self._end:
+            return
+        if self._damaged_at == offset:
+            raise CorruptRecord(
+                f"{self._partition}: the batch at offset {offset} is damaged: {why}", self._partition, offset
+            )
+        self._damaged_at = offset
+        log.warning(
+            "%s: the batch at offset %d is damaged (%s), fetching it again", self._partition, offset, why
+        )
