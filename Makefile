@@ -11,7 +11,7 @@ PYTHONS ?= 3.11 3.12 3.13 3.14
 
 .PHONY: help setup run test test-anywhere lint format messages supported map lock interop bench chaos soak coverage changes hooks clean
 
-help: ## what can be made
+help: ## the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s'|'
 
 setup: $(STAMP) ## virtual environment with pinned dependencies and `kohort`
@@ -26,13 +26,13 @@ $(STAMP): requirements/dev.lock pyproject.toml
 run: setup ## the demo: a broker, a group whose members come and go, a pipeline on Spark; ends by itself
 	$(BIN)/kohort demo
 
-test: setup ## everything that needs PyPI and Debian packages only (ONLY=tests/wire: those); what fails is tried once more
+test: setup ## all tests that need PyPI and Debian packages only (ONLY=tests/wire: a part); runs what fails once more
 	@$(BIN)/python -m tests.twice -n 2 --dist worksteal -m "not interop and not chaos" $(ONLY)
 
-test-anywhere: setup ## a part of it as others have it: in the background, a blank in the path, a proxy, not root, PYTHONS="3.11 3.14?" …
+test-anywhere: setup ## parts of them as on other machines: behind a proxy, a blank in the path, not root, PYTHONS="3.11 3.14?" …
 	@$(BIN)/python -m tests.anywhere --pythons "$(PYTHONS)"
 
-lint: setup ## ruff, formatting, types
+lint: setup ## ruff, formatting, types (sources, helpers of the tests, benchmarks)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -41,14 +41,14 @@ format: setup ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-messages: setup ## src/kohort/wire/messages from src/kohort/wire/schema
+messages: setup ## generate src/kohort/wire/messages and codecs from src/kohort/wire/schema
 	$(BIN)/python -m kohort.wire.compiler.generate
 
-supported: setup ## SUPPORTED.md and the settings in docs/ from the tables that the code runs on
+supported: setup ## generate SUPPORTED.md and the settings in docs/ from the tables that the code runs on
 	$(BIN)/python -m kohort.cli.supported > SUPPORTED.md
 	$(BIN)/python -m kohort.cli.client_settings docs/consumer.md docs/producer.md docs/admin.md
 
-map: setup ## the map of files in ARCHITECTURE.md, from the first docstring line of each module
+map: setup ## generate the map of files in ARCHITECTURE.md from the first docstring line of each module
 	$(BIN)/python -m tests.architecture_map
 
 interop: setup ## Apache Kafka's client and tools, kafkajs, kcat (Maven Central, npm, Debian)
@@ -62,20 +62,20 @@ bench: setup ## side by side with Apache Kafka, other clients and Spark's connec
 chaos: setup ## long runs: SIGKILL (CYCLES=200) and the simulator (REBALANCES=1000000)
 	KOHORT_CHAOS_CYCLES=$(CYCLES) KOHORT_CHAOS_REBALANCES=$(REBALANCES) $(BIN)/python -m pytest -m chaos -s tests
 
-soak: setup ## simulator, property tests and SIGKILL with new seeds, for MINUTES=60; says how to repeat what failed
+soak: setup ## new seeds for MINUTES=60: simulator, property tests, SIGKILL; says how to repeat what failed
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
-coverage: setup ## the tests of `make test` with their coverage: a table, and pages in .cache/coverage/html
+coverage: setup ## run the tests of `make test` and report their coverage, in .cache/coverage/html too
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not interop and not chaos" --cov --cov-report=term --cov-report=html $(ONLY)
 
-changes: setup ## the release notes that the fragments in changes/ make
+changes: setup ## show the release notes that the fragments in changes/ make
 	@$(BIN)/towncrier build --draft
 
-hooks: setup ## run `make lint` and a look at the subject line before each commit of this clone
+hooks: setup ## from now on check each commit of this clone: lint, and its subject line
 	$(BIN)/pre-commit install
 
 lock: $(STAMP) ## pin requirements/dev.lock again
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml requirements/dev.in -o requirements/dev.lock
 
-clean: ## throw away the environment and caches
+clean: ## delete the environment and caches
 	rm -rf $(VENV) .cache .hypothesis .mypy_cache .ruff_cache

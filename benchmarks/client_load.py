@@ -122,7 +122,7 @@ def consume_ceiling(address: str, topic: str, count: int) -> Meter:
     from kohort.wire.records.compression import decompress_into
 
     meter, layout = Meter(count), codec(FetchRequest.API_KEY, 18)
-    room, unpacked = memoryview(bytearray(2 * BULK_FETCH_BYTES)), memoryview(bytearray(1 << 27))
+    buffer, unpacked = memoryview(bytearray(2 * BULK_FETCH_BYTES)), memoryview(bytearray(1 << 27))
     with BlockingConnection(address) as broker:
         asked = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         topic_id = broker.call(asked).topics[0].topic_id
@@ -135,7 +135,7 @@ def consume_ceiling(address: str, topic: str, count: int) -> Meter:
 
         ask(0)
         while meter.records < count:
-            frame = broker.receive_into(room)
+            frame = broker.receive_into(buffer)
             _, body = read_response_header(layout, frame)
             answer: Any = layout.decode_response(frame, body)
             records = answer.responses[0].partitions[0].records

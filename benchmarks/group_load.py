@@ -313,9 +313,9 @@ def rebalance(plan: Plan) -> dict[str, float]:
     crowd = Crowd(plan)
     first_s = crowd.settle(bytes(64), beats=True)
     taken, cpu = [], []
-    for turn in range(1, plan.rounds + 1):
+    for number in range(1, plan.rounds + 1):
         cpu_0 = _cpu_s(plan.pid)
-        taken.append(crowd.settle(bytes([turn % 256]) + bytes(63), beats=False))
+        taken.append(crowd.settle(bytes([number % 256]) + bytes(63), beats=False))
         cpu.append(_cpu_s(plan.pid) - cpu_0)
     crowd.leave()
     return {"first_s": first_s, "rejoin_s": statistics.median(taken), "rejoin_cpu_s": statistics.mean(cpu)}
@@ -325,7 +325,7 @@ def rebalance(plan: Plan) -> dict[str, float]:
 
 
 def idle(plan: Plan) -> dict[str, float]:
-    """Groups of one member each that nobody is heard of again; they last for half an hour."""
+    """Makes groups of one silent member each; their sessions last for half an hour."""
     connection, start = Connection(plan.address), time.monotonic()
     find_coordinator(connection, "idle")
     for i in range(plan.count):
@@ -341,15 +341,15 @@ def fill(plan: Plan) -> dict[str, float]:
     commit_once(connection, "filled", [0])
     which = [i % plan.partitions for i in range(at_once)]
     expected = b"".join(commit_answer([partition]) for partition in which)
-    turns = plan.count // at_once
-    for turn in range(turns + 1):
-        if turn < turns:
-            connection.sock.sendall(b"".join(commit_frame("filled", [p], turn) for p in which))
-        if turn:  # always one run of frames ahead
+    rounds = plan.count // at_once
+    for number in range(rounds + 1):
+        if number < rounds:
+            connection.sock.sendall(b"".join(commit_frame("filled", [p], number) for p in which))
+        if number:  # always one run of frames ahead
             got = connection.sock.recv(len(expected), socket.MSG_WAITALL)
             if got != expected:
                 raise Refused(f"OffsetCommit answered {got[:64].hex()} …")
-    return {"commits": turns * at_once, "last": turns - 1, "seconds": time.monotonic() - start}
+    return {"commits": rounds * at_once, "last": rounds - 1, "seconds": time.monotonic() - start}
 
 
 def _cpu_s(pid: int) -> float:

@@ -60,22 +60,22 @@ def side_by_side(run: Run) -> None:
             with run.guarded(f"start of {name}"):
                 brokers.append(stack.enter_context(running(start(name, run.work / f"groups-{name}"))))
         run.say(f"groups: warming up {', '.join(target.name for target in brokers)}")
-        for turn in range(run.rounds + 1):
+        for round_number in range(run.rounds + 1):
             for row in ("heartbeat", "commit", "rebalance"):
                 for target in brokers if run.wants(row) else ():
                     with run.guarded(f"{row} on {target.name}"):
-                        _one(run, row, target, turn)
+                        _one(run, row, target, round_number)
         for target in brokers if run.wants("big_group") else ():
             with run.guarded(f"a group of {BIG} on {target.name}"):
                 _big_group(run, target)
 
 
-def _one(run: Run, row: str, target: Target, turn: int) -> None:
+def _one(run: Run, row: str, target: Target, round_number: int) -> None:
     is_kafka = target.name == "kafka"
-    label = f"round {turn}/{run.rounds} {target.name} {row}"
+    label = f"round {round_number}/{run.rounds} {target.name} {row}"
     if row == "rebalance":
-        figures = driven(row, target, rounds=5 if turn or not is_kafka or run.is_quick else 60)
-        if turn:
+        figures = driven(row, target, rounds=5 if round_number or not is_kafka or run.is_quick else 60)
+        if round_number:
             run.note("rebalance_s", target.name, figures["rejoin_s"])
             run.say(
                 f"{label}: {figures['rejoin_s'] * 1000:.0f} ms, {figures['rejoin_cpu_s'] * 1000:.0f} ms of CPU"
@@ -83,9 +83,9 @@ def _one(run: Run, row: str, target: Target, turn: int) -> None:
     elif row == "commit" or target.name != "kohort-disk":  # a heartbeat does not know about durability
         # A JVM compiles for a while, a commit longer than a heartbeat; Python does not.
         warm_up_s = run.warm_up_s / (1 if row == "commit" else 2) if is_kafka else 1
-        seconds = min(run.seconds, 2) if turn else warm_up_s
+        seconds = min(run.seconds, 2) if round_number else warm_up_s
         figures = driven(row, target, seconds)
-        if turn:
+        if round_number:
             run.note(f"{row}_per_s", target.name, figures["per_s"])
             run.note(f"{row}_cpu_us", target.name, figures["cpu_us"])
             text = f"{figures['per_s']:.0f}/s, {figures['cpu_us']:.0f} µs of CPU each"

@@ -120,10 +120,15 @@ def loaded(module: str, mode: str, target: Target, words: list[str], timeout_s: 
 def life(run: Run) -> None:
     """Start, rest, crash with data, start again; a fresh directory each time."""
     rounds = min(run.rounds, 3)  # Kafka takes half a minute for one
-    for turn in range(rounds):
+    for round_number in range(rounds):
         for who in run.who:
             with run.guarded(f"start and recovery of {who}"):
-                _one_life(run, who, run.work / f"life-{who}-{turn}", f"round {turn + 1}/{rounds} {who}")
+                _one_life(
+                    run,
+                    who,
+                    run.work / f"life-{who}-{round_number}",
+                    f"round {round_number + 1}/{rounds} {who}",
+                )
 
 
 def _one_life(run: Run, who: str, directory: Path, label: str) -> None:
@@ -155,25 +160,33 @@ def loads(run: Run) -> None:
         for name in subjects:
             with run.guarded(f"start of {name}"):
                 brokers[name] = stack.enter_context(running(start(name, run.work / f"load-{name}")))
-        for turn in range(run.rounds + 1):
-            if not turn:
+        for round_number in range(run.rounds + 1):
+            if not round_number:
                 run.say(f"warming up {', '.join(brokers)}")
-            _load_round(run, list(brokers.values()), turn)
+            _load_round(run, list(brokers.values()), round_number)
         for name, target in brokers.items():
             run.note("memory_loaded", name, target.rss_mb())
 
 
-def _load_round(run: Run, brokers: list[Target], turn: int) -> None:
+def _load_round(run: Run, brokers: list[Target], round_number: int) -> None:
     """Row by row over all brokers, so that what is compared was measured within seconds. Round 0 is the warm-up."""
     used = []
     for records in (16, 128):
         if run.wants(f"produce{records}") or (records == 128 and run.wants("fetch")):
-            used.append(topic := f"p{records}-{turn}")
+            used.append(topic := f"p{records}-{round_number}")
             for target in brokers:
-                _noted(run, target, f"produce{records}", turn, topic, batch_records=records, limit_mb=1000)
+                _noted(
+                    run,
+                    target,
+                    f"produce{records}",
+                    round_number,
+                    topic,
+                    batch_records=records,
+                    limit_mb=1000,
+                )
     for target in brokers:
         if run.wants("fetch") and target.name != "kohort-disk":  # reading does not know about durability
-            _noted(run, target, "fetch", turn, used[-1])
+            _noted(run, target, "fetch", round_number, used[-1])
     for target in brokers:
         with run.guarded(f"deleting topics of {target.name}"):
             connection = load.Connection(target.address)
@@ -181,21 +194,21 @@ def _load_round(run: Run, brokers: list[Target], turn: int) -> None:
             connection.close()
 
 
-def _noted(run: Run, target: Target, row: str, turn: int, topic: str, **options: int) -> None:
+def _noted(run: Run, target: Target, row: str, round_number: int, topic: str, **options: int) -> None:
     mode = "fetch" if row == "fetch" else "produce"
     # A JVM compiles for a while; Python does not.
-    seconds = run.seconds if turn else run.warm_up_s if target.name == "kafka" else run.seconds / 2
+    seconds = run.seconds if round_number else run.warm_up_s if target.name == "kafka" else run.seconds / 2
     with run.guarded(f"{row} on {target.name}"):
         figures = driven(mode, target, topic, seconds, **options)
-        if turn:
-            _note_load(run, target, row, turn, figures)
+        if round_number:
+            _note_load(run, target, row, round_number, figures)
 
 
-def _note_load(run: Run, target: Target, row: str, turn: int, figures: dict[str, float]) -> None:
+def _note_load(run: Run, target: Target, row: str, round_number: int, figures: dict[str, float]) -> None:
     for figure in ("mb_per_s", "cpu_s_per_gb", "load_cpu_s_per_gb"):
         run.note(f"{row}_{figure}", target.name, figures[figure])
     text = f"{figures['mb_per_s']:.0f} MB/s, {figures['cpu_s_per_gb']:.2f} CPU s/GB"
-    run.say(f"round {turn}/{run.rounds} {target.name} {row}: {text}")
+    run.say(f"round {round_number}/{run.rounds} {target.name} {row}: {text}")
 
 
 def partitions(run: Run) -> None:

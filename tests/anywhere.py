@@ -1,13 +1,14 @@
-"""`make test-anywhere`: a fitting part of the suite under what machines differ in.
+"""`make test-anywhere`: runs parts of the suite under the conditions in which machines differ.
 
 python -m tests.anywhere --pythons "3.11 3.12 3.13 3.14?"     # a `?`: goes without where that Python cannot be had
 
-Three kinds of runs, and a line for each with what passed and how long it took:
+Four kinds of runs, and a line for each with what passed and how long it took:
 
 - where the tests stand, as in the background of a script (SIGINT ignored), behind a proxy that leads nowhere, without
   HOME, with LANG=C and output in latin-1;
 - in a copy whose path has a blank, as has TMPDIR, as a user who is not root, with umask 077 and (but for Spark, which
   needs more) 256 open files;
+- where the tests stand, with KOHORT_PORTABLE=1: without the calls that only Linux has, as on macOS;
 - on each other Python, in an environment of its own that is kept in .cache/anywhere.
 
 When a run fails, what failed is run under each of its conditions alone, so that the guilty one is named. What was not
@@ -56,6 +57,20 @@ IN_PLACE = (
     "tests/testing/test_plugin.py",
     "tests/test_exposition.py",
     "tests/spark/test_pipeline_files.py",
+)
+PORTABLY = (
+    "tests/log",
+    "tests/broker",
+    "tests/test_portable.py",
+    "tests/testing",
+    "tests/clients/test_records.py",
+    "tests/clients/test_groups.py",
+    "tests/client/test_reactor.py",
+    "tests/client/test_engine.py",
+    "tests/client/test_consumer_end.py",
+    "tests/client/test_async_consumer.py",
+    "tests/client/test_producer.py",
+    "tests/cli/test_serve.py",
 )
 IN_A_COPY = (
     "tests/cli/test_serve.py",
@@ -112,6 +127,7 @@ PROXY = Condition("a proxy", environ={**PROXIES, "no_proxy": None, "NO_PROXY": N
 HOMELESS = Condition("no HOME", environ={"HOME": None})
 PLAIN_C = Condition("LANG=C", environ={"LANG": "C", "LC_ALL": "C"})
 LATIN_1 = Condition("latin-1", environ={"PYTHONIOENCODING": "latin-1"})
+PORTABLE = Condition("portable", environ={"KOHORT_PORTABLE": "1"})
 PRIVATE = Condition("umask 077", "umask 077")
 FEW = Condition("few files", f"ulimit -n {FEW_FILES}")
 NOT_ROOT = Condition("not root", is_other_user=True)
@@ -145,7 +161,7 @@ class Outcome:
 
 
 class CannotRun(Exception):
-    """With the reason, for people."""
+    """A run cannot take place; the text says why."""
 
 
 def say(text: str) -> None:
@@ -157,15 +173,15 @@ def say(text: str) -> None:
 
 @dataclass(slots=True)
 class Place:
-    """Where the tests stand, and who runs them with which Python."""
+    """The folder that the tests run in, the user that runs them, and the Python that they run on."""
 
     folder: Path
     python: Path
     user: str | None = None
-    """Who is not root, for the condition that asks for one."""
+    """The user for the condition that asks for one who is not root."""
     environ: dict[str, str] = field(default_factory=dict)
     prefix: str = ""
-    """Of the names of its runs."""
+    """The beginning of the names of its runs."""
     through_make: bool = False
 
     def command(self, tests: tuple[str, ...]) -> list[str]:
@@ -174,7 +190,7 @@ class Place:
         return [str(self.python), "-m", "tests.twice", "-n", "2", "--dist", "worksteal", *tests]
 
     def run(self, command: list[str], conditions: list[Condition], log: Path) -> int:
-        """The exit code; all that is said goes to the log."""
+        """Runs a command and returns its exit code; its output goes to the log."""
         environ = os.environ | self.environ | {"PYTHONUNBUFFERED": "1"}
         environ.pop("PYTHONPATH", None)
         for condition in conditions:
@@ -213,7 +229,7 @@ def _as_user(name: str | None) -> dict[str, Any]:
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """What a run that was ended leaves behind ends too."""
+    """Ends the processes that a run has left behind."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, 9)
@@ -250,7 +266,7 @@ def _lines(log: Path) -> list[str]:
 
 
 def _blame(place: Place, log: Path, conditions: list[Condition]) -> None:
-    """Under which condition alone does it fail, and does it without any?"""
+    """Runs what failed under no condition and under each one alone, and says where it fails."""
     said = "\n".join(_lines(log)).partition("What failed, once more:\n")[2]
     failed = [line.strip() for line in said.splitlines() if line.startswith("  tests/")]
     if not failed or len(conditions) < 2:
@@ -279,7 +295,7 @@ _LEFT_OUT = {
 
 @contextmanager
 def copied() -> Iterator[Place]:
-    """In a path with a blank, with an environment of its own. CannotRun if that does not succeed."""
+    """Makes a copy in a path with a blank, with an environment of its own; raises CannotRun if that fails."""
     user = "nobody" if os.geteuid() == 0 else None
     with tempfile.TemporaryDirectory(prefix="kohort x", ignore_cleanup_errors=True) as made:
         folder = Path(made)
@@ -320,7 +336,7 @@ def _must(place: Place, command: list[str]) -> None:
 
 
 def _python_for(folder: Path, user: str | None) -> Path:
-    """The Python that this one was made from; a copy of it if the user may not go where it is (/root, say)."""
+    """Returns the Python that this environment was made from, or a copy of it where the user may read it."""
     base = Path(sys.base_prefix, "bin", f"python{THIS}")
     try:
         probe = [str(base), "-c", "import ssl"]
@@ -342,7 +358,7 @@ def _python_for(folder: Path, user: str | None) -> Path:
 
 
 def environment_of(version: str) -> Place:
-    """With everything that the tests need, kept from one run to the next. CannotRun says why there is none."""
+    """Returns an environment with everything that the tests need, which is kept; CannotRun says why there is none."""
     python = find_python(version)
     home = KEPT / f"python{version}"
     requirements = [ROOT / "requirements" / "dev.lock", ROOT / "pyproject.toml"]
@@ -359,7 +375,7 @@ def environment_of(version: str) -> Place:
 
 
 def find_python(version: str) -> Path:
-    """On PATH or among pyenv's; else uv gets it."""
+    """Finds a Python on PATH or among those of pyenv; otherwise uv gets it."""
     pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
     candidates = [path for path in [shutil.which(f"python{version}")] if path is not None]
     candidates += [str(path / "bin" / "python") for path in sorted(pyenv.glob(f"{version}.*"), reverse=True)]
@@ -416,6 +432,7 @@ def main(arguments: list[str]) -> int:
                 Place(ROOT, Path(sys.executable)), IN_PLACE, [BACKGROUND, PROXY, HOMELESS, PLAIN_C, LATIN_1]
             )
         )
+        total.add(run_tests(Place(ROOT, Path(sys.executable)), PORTABLY, [PORTABLE]))
         try:
             with copied() as place:
                 total.add(run_tests(place, IN_A_COPY, [NOT_ROOT, PRIVATE, FEW]))

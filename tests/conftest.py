@@ -1,7 +1,7 @@
-"""For all tests: Hypothesis tries the same examples everywhere and does not look at the clock.
+"""Settings for all tests: Hypothesis tries the same examples everywhere, without deadlines.
 
-A machine that stands still for a moment is no fault of what is tested, so no example has a deadline, and it does not
-matter how long it takes to make one. `KOHORT_FRESH_EXAMPLES=1` asks for examples that nobody has tried before.
+A machine may stand still for a moment, so no example has a deadline, and it does not matter how long it takes to make
+one. `KOHORT_FRESH_EXAMPLES=1` asks for new examples.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ settings.load_profile("kohort")
 def ctrl_c() -> Iterator[None]:
     """Ctrl-C works as in a terminal, here and in programs that the test starts.
 
-    A shell makes what it starts in its background ignore SIGINT (`nohup make test &`), and all that it starts in turn.
+    Programs that a shell starts in its background ignore SIGINT (`nohup make test &`), and so do their children.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield

@@ -22,7 +22,7 @@ ADDRESS = "127.0.0.1:9092"
 
 
 class Enough(Exception):
-    """An example that goes on for ever has seen all there is."""
+    """Ends an example that would go on for ever."""
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -36,7 +36,7 @@ def example(word: str) -> str:
 
 
 def commands(page: str, word: str) -> list[str]:
-    """What is typed at a prompt, without the comments behind it."""
+    """Returns the commands of a page that have this word, without the comments behind them."""
     typed = [
         line[2:] for text in blocks(page, "console") for line in text.splitlines() if line.startswith("$ ")
     ]
@@ -75,7 +75,7 @@ def test_the_example_of_the_testing_kit_works(kafka: Kafka) -> None:
 
 
 def test_the_example_of_spark_is_that_of_its_page() -> None:
-    """Which is run by tests/spark."""
+    """The example of that page is run by tests/spark."""
     lines = {line.strip() for line in example("readStream").splitlines()}
     assert lines <= {line.strip() for line in (ROOT / "docs" / "spark.md").read_text("utf-8").splitlines()}
 

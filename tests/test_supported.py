@@ -1,4 +1,4 @@
-"""SUPPORTED.md is written from the tables; this says when it is stale."""
+"""SUPPORTED.md is written from the tables; this test fails when it is stale."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_workers_that_crash_too_often_are_no_success(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "workers"])
 def test_a_file_that_cannot_be_collected_is_not_tried_again(tmp_path: Path, workers: list[str]) -> None:
-    """All others would be left out of the second try, and it might pass."""
+    """The second try would leave out all tests of that file, and might pass."""
     make_tests(tmp_path, a=GOOD, b=ONCE.replace("def test_once():", "if True:"))
     code, last = run(tmp_path, *workers)
     assert code == 1

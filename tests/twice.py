@@ -1,4 +1,4 @@
-"""Runs pytest; what fails is tried once more, and the last line says how many tests that were.
+"""Runs pytest, runs the tests that failed once more, and says in the last line how many those were.
 
 python -m tests.twice -n 2 tests/broker     # every argument is pytest's
 
@@ -42,7 +42,7 @@ class Tally:
 
 
 class Recorder:
-    """Listens where the results of all workers come together, and writes the tally at the end."""
+    """Collects the results of all workers, and writes the tally at the end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -76,7 +76,7 @@ class Recorder:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """As a plugin of pytest (`-p tests.twice`); the workers of xdist are not where results come together."""
+    """Registers the recorder (`-p tests.twice`), in the process that collects the results of xdist's workers."""
     if _WHERE in os.environ and not hasattr(config, "workerinput"):
         # pytest runs of a test's own have nothing to write here.
         config.pluginmanager.register(Recorder(Path(os.environ.pop(_WHERE))))

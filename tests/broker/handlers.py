@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from kohort.broker.apis import configs
-from kohort.broker.apis.fetch_sessions import FetchSessions
 from kohort.broker.apis.table import TABLE
 from kohort.broker.broker import Broker
+from kohort.broker.call import Call, Encoded, release
 from kohort.broker.config import BrokerConfig
-from kohort.broker.net.call import Call, Encoded
-from kohort.broker.net.outbox import release
+from kohort.broker.fetch_sessions import FetchSessions
 from kohort.log.partition import Durability
 from kohort.log.storage.files import Slice
 from kohort.log.store import Store
@@ -56,7 +55,7 @@ class Node:
         self.loop.close()
 
     def crash(self) -> Path:
-        """Ends it; the directory as a crash at this moment would have left it."""
+        """End the node, and return a copy of the directory as a crash at this moment would have left it."""
         assert self.store.directory is not None
         left = self.store.directory.with_name(self.store.directory.name + "-crashed")
         shutil.copytree(self.store.directory, left)

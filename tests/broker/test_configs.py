@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker.apis.configs import Operation, ResourceType
+from kohort.broker.apis.configs import AlterConfigOp, ResourceType
 from kohort.settings import ConfigSource, Kind
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import alter_configs as legacy
@@ -14,7 +14,7 @@ from kohort.wire.messages.list_config_resources import ListConfigResourcesReques
 from tests.broker.handlers import Node
 
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
-SET, DELETE, APPEND, SUBTRACT = Operation
+SET, DELETE, APPEND, SUBTRACT = AlterConfigOp
 OK = (ErrorCode.NONE, None)
 OF_ALL_BROKERS = {"min.insync.replicas": "1"}
 """What a cluster of Kafka 4 says of all brokers before anybody sets anything."""

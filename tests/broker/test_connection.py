@@ -245,7 +245,7 @@ def test_a_client_that_resets_during_a_long_poll_leaves_nothing_behind(broker, c
 
 
 def test_a_client_that_closes_during_a_long_poll_is_gone_when_that_is_over(broker, client):
-    """It may have closed its half alone, so the answer is sent; nobody takes it."""
+    """The client may have closed only its sending half, so the answer is sent, although it is not read."""
     create_topic(client, "closed")
     partition = broker.server.broker.store.topics["closed"].partitions[0]
     before = broker.server.connection_count
@@ -332,7 +332,7 @@ def test_a_waiting_fetch_is_not_idle():
 
 
 async def long_silence(server) -> None:
-    """As after an hour in which no connection was heard of."""
+    """Makes connections look as if they had been silent for an hour."""
     for connection in server._connections:
         connection.last_active -= 3600
     server._close_idle()

@@ -11,9 +11,9 @@ import pytest
 
 from kohort.broker import running
 from kohort.broker.apis.fetch import _Fetch
-from kohort.broker.apis.fetch_sessions import FetchSessions
 from kohort.broker.apis.table import TABLE
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
+from kohort.broker.fetch_sessions import FetchSessions
 from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
@@ -313,7 +313,7 @@ def test_a_long_poll_in_a_session_hears_of_any_of_its_partitions(broker, client,
 
 
 def fetches_of(call: Call) -> int:
-    """A broker of other tests may have some of its own."""
+    """A broker of other tests may have fetches of its own."""
     return sum(isinstance(found, _Fetch) and found._call is call for found in gc.get_objects())
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.broker.apis.fetch_answers import COPIED_BYTES, layout, response_of
-from kohort.broker.apis.fetch_sessions import Key, Wanted
 from kohort.broker.apis.table import TABLE
-from kohort.broker.net.outbox import release
+from kohort.broker.call import release
+from kohort.broker.fetch_sessions import Key, Wanted
 from kohort.log.storage.files import DiskDirectory, File, FilePool, Slice
 from kohort.log.storage.memory import MemoryDirectory
 from kohort.wire.errors import ErrorCode

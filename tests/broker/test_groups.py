@@ -390,7 +390,7 @@ def test_members_generations_and_offsets_survive_a_restart(tmp_path):
 
 
 def test_without_find_coordinator_a_fresh_broker_is_not_the_coordinator():
-    """As Kafka: it makes __consumer_offsets when somebody asks for the coordinator."""
+    """The first request for a coordinator creates __consumer_offsets, as in Kafka."""
     with running() as fresh, BlockingConnection(fresh.bootstrap_servers) as client:
         assert client.call(join_request("g"), version=5).error_code == ErrorCode.NOT_COORDINATOR
         client.call(FindCoordinatorRequest("g"), version=2)

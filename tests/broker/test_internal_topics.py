@@ -1,4 +1,4 @@
-"""The topics that the groups live in: what clients may not do to them, over the wire."""
+"""The topics that hold the groups: what clients may not do to them, over the wire."""
 
 from __future__ import annotations
 

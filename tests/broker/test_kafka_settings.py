@@ -1,4 +1,4 @@
-"""No setting of Kafka's is passed over in silence: it is done, named in a warning, or stops the start with words."""
+"""No setting of Kafka's is ignored silently: it has an effect, causes a warning, or stops the start with a reason."""
 
 from __future__ import annotations
 

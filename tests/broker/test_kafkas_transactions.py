@@ -1,4 +1,4 @@
-"""Offsets that Kafka committed in transactions: its log is put in our place, and we are asked for the offsets."""
+"""Offsets that Kafka committed in transactions: a broker starts with its log, and is asked for the offsets."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _epoch(producer: int) -> int:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Of a stopped broker with the topics, and an offsets topic of one partition."""
+    """The directory of a stopped broker with the topics, and an offsets topic of one partition."""
     broker = running(tmp_path, offsets_topic_num_partitions=1)
     with broker, BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("any"), version=2)
@@ -93,7 +93,7 @@ def put(directory: Path, log: KafkasLog) -> None:
 def fetched(
     client: BlockingConnection, group: str, partitions: Sequence[int] = range(4), *, stable: bool = False
 ) -> list[int | ErrorCode]:
-    """The committed offsets, or the error in the place of one."""
+    """The committed offsets, or the error instead of one."""
     topics = [OffsetFetchRequestTopics("orders", partition_indexes=list(partitions))]
     request = OffsetFetchRequest(
         groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=stable

@@ -191,7 +191,7 @@ def test_all_listeners_come_back_after_a_restart() -> None:
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """Given to nobody else while this lasts, and free for who asks for it."""
+    """A port that the system gives to no other socket meanwhile, but that can be bound on request."""
     with socket.socket() as reserved:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Who asks for what is not there yet is told in the broker's log, once: the client's own words point elsewhere."""
+"""A client that asks for a missing feature is named in the broker's log, once: its own messages mislead."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def told(caplog):
 
 
 def unknown_request(key: int, client_id: bytes) -> bytes:
-    """With a header that all versions begin with."""
+    """A request with a header that all versions begin with."""
     head = struct.pack(">hhih", key, 0, 1, len(client_id)) + client_id
     return struct.pack(">i", len(head)) + head
 
@@ -97,13 +97,13 @@ def test_requests_of_apis_that_are_not_there(broker, told, key, words):
 
 @pytest.fixture
 def lost(caplog):
-    """The warnings about clients that find the coordinator and ask it nothing."""
+    """The warnings about clients that find the coordinator and never join."""
     caplog.set_level(logging.WARNING, "kohort.broker")
     return lambda: [r.getMessage() for r in caplog.records if "never joins" in r.getMessage()]
 
 
 def test_a_client_that_only_looks_for_its_coordinator_may_want_the_new_protocol(broker, lost):
-    """What librdkafka does with group.protocol=consumer, once a second, without a word."""
+    """Looks for the coordinator as librdkafka does with group.protocol=consumer, once a second, without a message."""
     for _ in range(2):
         with BlockingConnection(broker.bootstrap_servers, client_id="newer") as client:
             for _ in range(6):

@@ -161,7 +161,7 @@ def test_the_end_of_an_epoch_is_told_to_those_who_know_the_leader(crashed):
 
 
 def test_an_epoch_that_wrote_nothing_ends_where_the_log_ends(tmp_path):
-    """Or a consumer that was told of it (it asked for the end) believes after the next crash that records are lost."""
+    """Else a consumer that asked for the end and got it would believe after the next crash that records are lost."""
     node = Node(tmp_path / "node")
     node.create("t")
     node.append("t", 10, 20, 30)

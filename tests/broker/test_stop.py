@@ -1,4 +1,4 @@
-"""A broker that stops answers those who wait before it closes their connections; it waits for no rebalance to end."""
+"""A broker that stops answers waiting requests before it closes their connections; it waits for no rebalance."""
 
 from __future__ import annotations
 
@@ -132,3 +132,14 @@ def test_a_long_poll_is_answered_with_what_there_is(tmp_path):
         eventually(lambda: broker.call(is_parked()), "the fetch waits")
         broker.stop()
         assert values_in(client.receive().responses[0].partitions[0]) == [b"one"]
+
+
+@pytest.mark.parametrize("event_loop", ["uvloop", "asyncio"])
+def test_a_connection_that_comes_with_the_stop_is_closed(event_loop: str) -> None:
+    """asyncio's own server would forget one that it accepts while it is closed, and the client would wait."""
+    with running(event_loop=event_loop) as broker:
+        client = BlockingConnection(broker.bootstrap_servers, timeout_s=PATIENCE_S)
+        broker.call(broker.go_away())
+        with client, pytest.raises(ConnectionError):
+            client.call(DescribeGroupsRequest(["g"]), version=5)
+        broker.call(broker.come_back())

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kohort.log.registry import JOURNAL
+from kohort.log.registry import REGISTRY_FILE
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -52,7 +52,7 @@ def outcome(results) -> list[tuple[ErrorCode, str | None]]:
 
 
 def refusal(node, wanted: CreatableTopic) -> tuple[ErrorCode, str | None]:
-    """How a topic is refused; nothing may remain of it."""
+    """Return how a topic is refused, after a check that nothing of it remains."""
     before = set(node.store.topics)
     (result,) = create(node, wanted)
     assert result.error_code != ErrorCode.NONE
@@ -271,8 +271,8 @@ def test_topics_settings_and_partition_counts_survive_a_restart(tmp_path):
 
 @contextmanager
 def no_room_on_disk(node: Node) -> Iterator[None]:
-    """Files cannot grow beyond what the journal of topics has now."""
-    size = (node.store.directory / JOURNAL).stat().st_size
+    """Files cannot grow beyond the size that the registry's file has now."""
+    size = (node.store.directory / REGISTRY_FILE).stat().st_size
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

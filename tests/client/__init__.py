@@ -1,1 +1,1 @@
-"""Tests of the client room."""
+"""Tests of the client."""

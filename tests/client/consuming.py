@@ -81,7 +81,7 @@ class Told:
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """All waits are bounded by the caller's timeout, which is `seconds`."""
+    """Checks that the block ends within the caller's timeout, which is `seconds`."""
     began = time.monotonic()
     yield
     took = time.monotonic() - began
@@ -89,8 +89,10 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def times_out(call: Callable[[float], object], words: str, seconds: float = 0.3) -> None:
-    """`call(timeout)` ends in its time and says what it waited for. Where nothing could happen in that time, because
-    the machine stood still, there is nothing to say: then it gets more."""
+    """Checks that `call(timeout)` raises TimedOut in time, and that the text has these words.
+
+    If the machine stood still, nothing happened in that time that the text could name; then the call gets more time.
+    """
     said = []
     for timeout in (seconds, 5.0, PATIENCE_S):
         with within(timeout), pytest.raises(TimedOut) as raised:

@@ -107,8 +107,10 @@ class Driven:
         return next(answer for answer in self.asker.answers if answer.send is send)
 
     def failure(self, says: str, kind: FailureKind = FailureKind.TIMED_OUT, **more: Any) -> Failure:
-        """The failure of a request that ends by its timeout. What there is to say may not have happened by then, if
-        somebody was not given a processor: it is asked again until it is said."""
+        """Returns the failure of a request that times out, once its message has these words.
+
+        On a busy machine the obstacle may not have shown itself within one timeout, so the request is sent again.
+        """
         deadline_ms = self.engine.now_ms() + PATIENCE_MS
         while True:
             failure = self.call(**more).failure
@@ -119,7 +121,7 @@ class Driven:
             assert self.engine.now_ms() < deadline_ms, failure.message
 
     def eventually(self, condition: Callable[[], object]) -> None:
-        """Drives until something is so that no event of ours will tell: what a broker has received."""
+        """Drives the engine until a condition holds that no event reports, for example what a broker has received."""
         deadline_ms = self.engine.now_ms() + PATIENCE_MS
         while not condition():
             assert self.engine.now_ms() < deadline_ms, "it did not happen"

@@ -395,7 +395,7 @@ def all_versions(**newest: int) -> Versions:
 
 
 def _reserve(host: str, port: int) -> socket.socket:
-    """Bound and never open: while the broker is stopped the port is given to nobody, not even to who connects to it."""
+    """Binds the port without listening, so that the system gives it to nobody while the broker is stopped."""
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind((host, port))

@@ -19,7 +19,7 @@ from kohort import (
     TopicPartition,
 )
 from kohort.broker.broker import Broker
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
 from kohort.testing import Kafka
 from kohort.testing.faults import Match
 from kohort.testing.groups import end_session

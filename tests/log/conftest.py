@@ -10,5 +10,5 @@ from kohort.log.storage.memory import MemoryDirectory
 
 @pytest.fixture(params=["disk", "memory"])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
-    """Every test that takes it runs twice: both kinds must behave the same."""
+    """A directory on disk and one in memory: both must behave the same."""
     return DiskDirectory(tmp_path) if request.param == "disk" else MemoryDirectory()

@@ -3,6 +3,8 @@
 `Disk.watch` looks at the system calls of this process: what `fsync` and `fdatasync` are asked for, and what goes
 through a descriptor opened with O_DSYNC, by a call or by the kernel itself, is remembered as safe. `cut` makes a
 directory as the next start could find it: every name and every byte that was not safe may be there or not.
+
+With KOHORT_PORTABLE=1 a round of the journal is a write and a sync of its file, by a thread, never the kernel.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class Disk:
         self.root = root
         self.kernel_writes = kernel_writes  # whether the journal is written by the kernel, not by a thread
         self.synced_files: list[str] = []  # in order; what a test counts
-        self.rounds = 0  # writes through O_DSYNC
+        self.rounds = 0  # writes to the journal that were safe when they returned
         self.gate: threading.Event | None = None  # a sync of a log waits for it
         self._contents: dict[int, bytes] = {}
         self._names: dict[int, Names] = {}
@@ -86,7 +88,7 @@ class Disk:
         self._folders.clear()
 
     def go_on_with(self, root: Path) -> None:
-        """The next life, in a directory that `cut` made: all that is in it is safe."""
+        """Watch the next run, in a directory that `cut` made: all that is in it is safe."""
         with self._lock:
             self.root = root
             for folder, _, files in os.walk(root):
@@ -110,15 +112,22 @@ class Disk:
             if os.path.isdir(path):
                 self._names[inode] = self._look(path)
             else:
-                self.synced_files.append(os.path.relpath(path, self.root))
+                if (
+                    path.endswith(".journal")
+                    and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_RDWR
+                    and "/appends-" in path
+                ):
+                    self.rounds += 1
+                else:
+                    self.synced_files.append(os.path.relpath(path, self.root))
                 self._contents[inode] = _read(f"/proc/self/fd/{fd}")
 
     def _is_ours(self, path: str) -> bool:
-        """In our directory, and not deleted."""
+        """Tell whether a path is in the watched directory, and not deleted."""
         return path == str(self.root) or (path.startswith(f"{self.root}/") and os.path.exists(path))
 
     def _hold(self, path: str) -> int:
-        """The inode of a name. Other threads and the cleaner rename and delete: what is held is what is looked at."""
+        """Return the inode of a name, and keep the file alive: other threads and the cleaner rename and delete."""
         if os.path.isdir(path):
             fd = os.open(path, os.O_PATH)
             inode = os.fstat(fd).st_ino
@@ -190,7 +199,7 @@ class Disk:
 
 
 def _maybe(synced: bytes, now: bytes, chance: Random) -> bytes:
-    """What may be left of a file that was written on after its last sync."""
+    """Return what may be left of a file that was written to after its last sync."""
     if not now.startswith(synced):
         return chance.choice((synced, now))
     length = chance.choice((len(synced), len(now), chance.randint(len(synced), len(now))))

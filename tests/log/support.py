@@ -38,7 +38,7 @@ def make_batch(
 
 
 class Inbox:
-    """The event loop of a test: what workers and the kernel hand back runs when the test says so."""
+    """The event loop of a test: callbacks of workers and of the kernel run when the test says so."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -99,7 +99,7 @@ class Node:
         self.syncer = Syncer(self.inbox, self.fatal.append)
 
     def open(self, index: int = 0, *, clean: CleanState | None = None) -> Partition:
-        """Recovers, unless told how the partition was left."""
+        """Open a partition: recovered, unless `clean` says how it was left."""
         return Partition.open(
             self.directory,
             "t",
@@ -111,7 +111,7 @@ class Node:
         )
 
     def crash(self) -> Node:
-        """The same directory under a new process, as far as a test can have one."""
+        """Open the same directory as a new process would, as far as that is possible in a test."""
         self.syncer.close()
         self.inbox = Inbox()
         self.syncer = Syncer(self.inbox, self.fatal.append)
@@ -135,7 +135,7 @@ def append(partition: Partition, count: int = 1, *, now_ms: int = 0, **batch: in
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What we have logged. Threads of clients that earlier tests left behind may say something too."""
+    """What the log and the broker have logged. Clients of earlier tests may still log something, too."""
     return [record.getMessage() for record in caplog.records if record.name.startswith("kohort.")]
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.log.maintenance.cleaner import (
+    CleanedSegments,
+    CleaningJob,
     Covered,
-    Group,
-    Job,
-    Source,
+    SourceSegment,
     Spoiled,
     clean,
     cleaned_name,
@@ -47,7 +47,7 @@ class Log:
 
     def __init__(self) -> None:
         self.directory = MemoryDirectory()
-        self.sources: list[Source] = []
+        self.sources: list[SourceSegment] = []
         self.end = 0
 
     def segment(self, *batches: Sequence[Row] | bytearray, **fields: int) -> None:
@@ -59,26 +59,26 @@ class Log:
             self.end = header.last_offset + 1
         file = self.directory.open(log_name(base), private=True)
         file.append(data)
-        self.sources.append(Source(base, len(data)))
+        self.sources.append(SourceSegment(base, len(data)))
 
-    def job(self, **changes: object) -> Job:
-        job = Job(self.sources, 0, self.end, 5000, 100, 10**6, 4096, 250_000, {})
+    def job(self, **changes: object) -> CleaningJob:
+        job = CleaningJob(self.sources, 0, self.end, 5000, 100, 10**6, 4096, 250_000, {})
         return replace(job, **changes)  # type: ignore[arg-type]
 
-    def clean(self, **changes: object) -> list[Group | Covered | Spoiled]:
+    def clean(self, **changes: object) -> list[CleanedSegments | Covered | Spoiled]:
         return [step for step in clean(self.directory, self.job(**changes)) if step is not None]
 
-    def swap(self, steps: list[Group | Covered | Spoiled]) -> None:
-        """What the partition does with the cleaned files."""
+    def swap(self, steps: list[CleanedSegments | Covered | Spoiled]) -> None:
+        """Replace the old files by the cleaned ones, as the partition does."""
         gone: set[int] = set()
-        cleaned: list[Source] = []
+        cleaned: list[SourceSegment] = []
         for group in steps:
-            if isinstance(group, Group):
+            if isinstance(group, CleanedSegments):
                 for base in group.sources:
                     self.directory.delete(log_name(base))
                 self.directory.rename(cleaned_name(group.sources[0]), log_name(group.sources[0]))
                 gone |= set(group.sources)
-                cleaned.append(Source(group.sources[0], group.size))
+                cleaned.append(SourceSegment(group.sources[0], group.size))
         rest = [source for source in self.sources if source.base_offset not in gone]
         self.sources = sorted([*cleaned, *rest], key=lambda source: source.base_offset)
 
@@ -172,7 +172,7 @@ def test_control_batches_stay() -> None:
 
 
 def test_what_a_transaction_wrote_takes_nobodys_place_and_gives_way_to_others() -> None:
-    """Whether it was aborted is not looked up: a log that Kafka wrote must lose nothing that counts."""
+    """The cleaner does not know whether a transaction was aborted: a log that Kafka wrote must lose no valid record."""
     log, producer = Log(), {"producer_id": 7, "producer_epoch": 1}
     log.segment([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
     aborted: list[Row] = [(b"a", b"2"), (b"b", b"2"), (b"c", None)]
@@ -196,12 +196,18 @@ def test_the_end_of_each_cleaned_segment_is_remembered_even_if_all_its_records_g
 
 
 def test_segments_are_grouped_by_their_size_and_offset_span() -> None:
-    sources = [Source(0, 40), Source(10, 40), Source(20, 40), Source(30, 100), Source(40, 5)]
+    sources = [
+        SourceSegment(0, 40),
+        SourceSegment(10, 40),
+        SourceSegment(20, 40),
+        SourceSegment(30, 100),
+        SourceSegment(40, 5),
+    ]
     bases = [[s.base_offset for s in group] for group in grouped(sources, 100, 50, 50)]
     assert bases == [[0, 10], [20], [30], [40]]
     bases = [[s.base_offset for s in group] for group in grouped(sources, 100, 20, 50)]
     assert bases == [[0, 10]], "what the pass does not cover is left alone"
-    far = [Source(0, 1), Source(2**31 - 5, 1), Source(2**31 + 5, 1)]
+    far = [SourceSegment(0, 1), SourceSegment(2**31 - 5, 1), SourceSegment(2**31 + 5, 1)]
     bases = [[s.base_offset for s in group] for group in grouped(far, 100, 2**31 + 9, 2**31 + 9)]
     assert bases == [[0], [2**31 - 5, 2**31 + 5]]
 
@@ -250,16 +256,16 @@ def test_a_segment_that_ends_inside_a_batch_spoils_the_pass() -> None:
     log.segment([(b"a", b"1")], [(b"a", b"2")])
     whole = log.sources[0].size
     for size in range(1, whole):
-        log.sources = [Source(0, size)]
+        log.sources = [SourceSegment(0, size)]
         steps = log.clean()
         assert isinstance(steps[-1], Covered if size == whole // 2 else Spoiled), size
 
 
 def test_steps_survive_the_pipe() -> None:
-    for step in (Group([0, 5], 7, 1), Covered(9), Spoiled(3, "why")):
+    for step in (CleanedSegments([0, 5], 7, 1), Covered(9), Spoiled(3, "why")):
         assert step_from_json(step_to_json(step)) == step
-    job = Log().job(sources=[Source(1, 2)], producers={7: 8})
-    assert Job.from_json(job.to_json()) == job
+    job = Log().job(sources=[SourceSegment(1, 2)], producers={7: 8})
+    assert CleaningJob.from_json(job.to_json()) == job
 
 
 rows = st.tuples(

@@ -1,4 +1,4 @@
-"""When a partition is compacted, and that no moment to be killed in loses anything."""
+"""When a partition is compacted; and that nothing is lost, whenever the process is killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kohort.log.config import TopicConfig
-from kohort.log.maintenance.cleaner import Covered, Group, Spoiled, clean, index_cleaned
+from kohort.log.maintenance.cleaner import CleanedSegments, Covered, Spoiled, clean, index_cleaned
 from kohort.log.maintenance.compaction import (
     ChildPass,
     discard_unfinished,
@@ -71,7 +71,7 @@ def store_on(directory: Path | None, **overrides: str) -> Iterator[Store]:
         entry = TopicCreated(
             "t", A, 1, {"cleanup.policy": "compact", "internal.segment.bytes": "160", **overrides}
         )
-        store.journal(entry)
+        store.persist(entry)
         store.apply(entry)
     try:
         yield store
@@ -158,7 +158,7 @@ def test_a_topic_deleted_meanwhile_ends_the_pass(place: Path | None) -> None:
         store.housekeeping(NOW)
         assert store.upkeep.is_busy
         for entry in (TopicDeleted(A), TopicCreated("t", B, 1)):
-            store.journal(entry)
+            store.persist(entry)
             store.apply(entry)
         inbox = store.upkeep._call_soon
         assert isinstance(inbox, Inbox)
@@ -217,7 +217,7 @@ def test_a_kill_after_any_step_loses_nothing(tmp_path: Path, stop_after: str) ->
         directory = partition.directory
         assert isinstance(directory, DiskDirectory)
         job = job_for(partition, chosen, NOW, 1000)
-        group = next(step for step in clean(directory, job) if isinstance(step, Group))
+        group = next(step for step in clean(directory, job) if isinstance(step, CleanedSegments))
         _carry_out(partition, directory, group, stop_after)
         node.syncer.drain()  # or the copy would catch a file that is being replaced
         shutil.copytree(tmp_path / "one", tmp_path / "two")
@@ -235,8 +235,10 @@ def test_a_kill_after_any_step_loses_nothing(tmp_path: Path, stop_after: str) ->
         assert (len(after) < len(before)) == is_swapped
 
 
-def _carry_out(partition: Partition, directory: DiskDirectory, group: Group, stop_after: str) -> None:
-    """The steps of a swap one by one, up to that one."""
+def _carry_out(
+    partition: Partition, directory: DiskDirectory, group: CleanedSegments, stop_after: str
+) -> None:
+    """Carry out the steps of a replacement one by one, up to that one."""
     base = group.sources[0]
     if stop_after == "cleaned":
         return
@@ -262,14 +264,16 @@ def test_a_group_whose_segments_went_meanwhile_is_not_swapped_in(tmp_path: Path)
         partition = node.open()
         fill(partition)
         bases = [segment.base_offset for segment in partition.segments]
-        assert swap_is_possible(partition, Group(bases[:2], 0, 0))
-        assert not swap_is_possible(partition, Group(bases, 0, 0)), "the active segment is never replaced"
+        assert swap_is_possible(partition, CleanedSegments(bases[:2], 0, 0))
+        assert not swap_is_possible(partition, CleanedSegments(bases, 0, 0)), (
+            "the active segment is never replaced"
+        )
         partition.delete_records(bases[1])
-        assert not swap_is_possible(partition, Group(bases[:2], 0, 0))
+        assert not swap_is_possible(partition, CleanedSegments(bases[:2], 0, 0))
 
 
 def test_a_partition_is_not_unloaded_in_the_middle_of_a_pass(tmp_path: Path) -> None:
-    """A load that recovers brings the swap to its end by itself; the pass would then put nothing in its place."""
+    """Loading recovers, and finishes the replacement by itself; the pass would then replace segments by nothing."""
     with node_on(DiskDirectory(tmp_path), **compacted()) as node:  # type: ignore[arg-type]
         partition = node.open()
         fill(partition)
@@ -295,7 +299,7 @@ def test_a_partition_is_not_unloaded_in_the_middle_of_a_pass(tmp_path: Path) -> 
 
 
 class ShortLived(ChildPass):
-    """Its child dies before it is told what to do; else it could be done before a test has killed it."""
+    """The child process dies before it gets its job; else it could be done before a test has killed it."""
 
     def _talk(self, child: subprocess.Popen[str]) -> Covered | Spoiled | None:
         child.kill()

@@ -98,7 +98,7 @@ def test_removing_a_directory_takes_all_of_it(directory: Directory) -> None:
 
 
 def open_descriptors(directory: Path) -> int:
-    """Of files in there; threads that earlier tests left behind may open and close others."""
+    """Count the open files of a directory; threads of earlier tests may open and close others."""
     count = 0
     for fd in os.listdir("/proc/self/fd"):
         try:

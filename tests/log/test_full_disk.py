@@ -25,7 +25,7 @@ DURABILITIES: list[Durability] = ["disk", "os"]
 
 
 def fill(partition: Partition, most: int = 100_000, **batch: int) -> int:
-    """Append until the disk is full; how many batches went in."""
+    """Append until the disk is full, and return how many batches were written."""
     for n in range(most):
         try:
             append(partition, **batch)
@@ -110,14 +110,14 @@ def test_a_full_disk_at_a_roll_costs_an_index_but_no_record(directory: Directory
 def test_a_state_file_that_does_not_fit_stops_nothing(
     directory: Directory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kohort.log.durability.commit.STATE_EVERY_BATCHES", 3)
+    monkeypatch.setattr("kohort.log.durability.tracker.STATE_EVERY_BATCHES", 3)
     faults = Faults(bytes_left=4 * BATCH + 50)
     with node_on(FaultyDirectory(directory, faults), "disk") as node:  # type: ignore[arg-type]
         partition = node.open(clean=FRESH)
         for _ in range(4):
             append(partition)
             node.inbox.run_until(lambda: partition.high_watermark == partition.log_end_offset)
-        assert "after a sync: [Errno 28]" in caplog.text
+        assert "a state file was not written after a sync: [Errno 28]" in caplog.text
         assert partition.stopped is None
         assert node.fatal == []
 
@@ -127,7 +127,7 @@ def test_a_state_file_that_does_not_fit_stops_nothing(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A tmpfs of 2 MB; where mounting is not permitted, None is yielded and a file size limit stands in."""
+    """A tmpfs of 2 MB; None where mounting is not permitted, and a limit of the file size is used instead."""
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=2m", "kohort-test", str(tmp_path)],
         capture_output=True,

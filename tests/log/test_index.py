@@ -129,7 +129,7 @@ def test_a_rebuilt_index_equals_the_written_one(directory: Directory) -> None:
 def test_an_index_that_is_ahead_of_an_older_state_is_cut_to_it(
     directory: Directory, monkeypatch: pytest.MonkeyPatch, torn: bool
 ) -> None:
-    monkeypatch.setattr("kohort.log.durability.commit.STATE_EVERY_BATCHES", 10)
+    monkeypatch.setattr("kohort.log.durability.tracker.STATE_EVERY_BATCHES", 10)
     with node_on(directory, index_interval_bytes=100) as node:
         partition = node.open()
         for n in range(35):

@@ -13,7 +13,8 @@ import pytest
 
 from kohort.cli.verify import verify
 from kohort.log.durability.journal import SMALL_BYTES
-from kohort.log.durability.rounds import BLOCK, DamagedJournal, read_rounds, rounds_in
+from kohort.log.durability.rounds import BLOCK, read_rounds, rounds_in
+from kohort.log.journal_replay import DamagedJournal
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated, TopicDeleted
 from kohort.log.storage.files import sync_path
@@ -58,7 +59,7 @@ class Running:
         partition.when_durable(end, self.answers.append)
 
     def settle(self) -> None:
-        """Until everything is acknowledged."""
+        """Run the loop until everything is acknowledged."""
         self.inbox.run_until(
             lambda: bool(self.fatal) or all(p.high_watermark == p.log_end_offset for p in self.partitions())
         )
@@ -133,7 +134,7 @@ def test_putting_back_twice_changes_nothing(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_a_journal_torn_at_every_byte(disk: Disk) -> None:
-    """Whole rounds count, a torn one and what an earlier life of the file left behind it do not."""
+    """Whole rounds are read; a torn one, and what an earlier use of the file left behind it, are not."""
     node = Running(disk)
     node.warm_up()
     for index in (0, 1, 2):
@@ -227,7 +228,7 @@ def test_a_roll_between_small_appends(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_segment_that_was_not_synced_when_the_next_began(disk: Disk, tmp_path: Path) -> None:
-    """It may end between two batches: only the journal knows that something is missing there."""
+    """A log may end between two batches: only the journal knows that something is missing there."""
     node = Running(disk)
     node.warm_up()
     node.append(size=100)

@@ -1,4 +1,4 @@
-"""Writes that the kernel carries out by itself: what comes of them is told, once, and nothing before."""
+"""Writes that the kernel does on its own: each result is reported once, and not before the write is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.log.durability.journal_files import JournalFile, Round, RoundWriter, create
+from kohort.log.durability.journal_files import JournalFile, RoundWrite, RoundWriter, create
 from kohort.log.durability.kernel_writes import KernelWriter
 from kohort.log.durability.rounds import BLOCK
 from tests.log.support import PATIENCE_S, Inbox
@@ -30,7 +30,9 @@ def writer() -> Iterator[KernelWriter]:
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[JournalFile]:
     create(tmp_path / "appends-0.journal", SIZE)
-    made = JournalFile(tmp_path / "appends-0.journal")
+    made = JournalFile(
+        tmp_path / "appends-0.journal", portable=False
+    )  # Linux's own way is what is tested here
     assert made.is_direct, "these tests need a file system that can write past the page cache"
     yield made
     made.close()
@@ -87,7 +89,7 @@ def test_what_the_kernel_refuses(writer: KernelWriter, file: JournalFile) -> Non
 
 
 class Answers(KernelWriter):
-    """A kernel that does as asked and says something else of it."""
+    """A kernel that does what it is asked and reports another result."""
 
     says = 0
 
@@ -95,13 +97,13 @@ class Answers(KernelWriter):
         return None if super().result(wait=wait) is None else self.says
 
 
-def _written(file: JournalFile, says: int, monkeypatch: pytest.MonkeyPatch) -> Round:
+def _written(file: JournalFile, says: int, monkeypatch: pytest.MonkeyPatch) -> RoundWrite:
     monkeypatch.setattr("kohort.log.durability.journal_files.KernelWriter", Answers)
     monkeypatch.setattr(Answers, "says", says)
     buffer, _ = filled(b"round" * 2_000)
-    inbox, done = Inbox(), list[Round]()
-    writer = RoundWriter(inbox, done.append, inbox)
-    writer.begin(Round(buffer, 10_000, file, {}))
+    inbox, done = Inbox(), list[RoundWrite]()
+    writer = RoundWriter(inbox, done.append, inbox, portable=False)
+    writer.begin(RoundWrite(buffer, 10_000, file, {}))
     inbox.run_until(lambda: bool(done))
     writer.close()
     (written,) = done
@@ -138,10 +140,10 @@ def test_a_system_without_it_has_a_thread(file: JournalFile, monkeypatch: pytest
     monkeypatch.setattr("kohort.log.durability.kernel_writes.platform.machine", lambda: "abacus")
     with pytest.raises(OSError, match="not known"):
         KernelWriter()
-    inbox, done = Inbox(), list[Round]()
-    writer = RoundWriter(inbox, done.append, inbox)
+    inbox, done = Inbox(), list[RoundWrite]()
+    writer = RoundWriter(inbox, done.append, inbox, portable=False)
     buffer, _ = filled(b"round" * 2_000)
-    writer.begin(Round(buffer, 10_000, file, {}))
+    writer.begin(RoundWrite(buffer, 10_000, file, {}))
     inbox.run_until(lambda: bool(done))
     writer.close()
     assert file.path.read_bytes()[: 3 * BLOCK] == bytes(buffer[: 3 * BLOCK])

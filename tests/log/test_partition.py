@@ -392,7 +392,7 @@ def test_a_dropped_segment_is_read_on_by_who_has_it_pinned(directory: Directory)
 
 
 def test_a_replaced_segment_is_read_from_its_successor(directory: Directory) -> None:
-    """As compaction does it: the first batch is gone, the second lies where the first was."""
+    """Replace segments as compaction does: the first batch is gone, and the second is at its position."""
     with node_on(directory) as node:
         partition = node.open(clean=FRESH)
         for _ in range(3):

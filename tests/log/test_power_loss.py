@@ -1,4 +1,4 @@
-"""Anything may happen before and between power cuts: what was acknowledged is there, at its offset, once."""
+"""Whatever happens before and between power cuts, what was acknowledged is there, at its offset, once."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Life:
         self.inbox.run_ready()
 
     def wait(self) -> None:
-        """Until all is acknowledged."""
+        """Run the loop until all is acknowledged."""
         partitions = [partition for topic in self.store.topics.values() for partition in topic.partitions]
 
         def all_is_done() -> bool:
@@ -241,7 +241,7 @@ class Life:
 
     @staticmethod
     def _forget_the_unpromised(partition: Partition, promise: Promise) -> None:
-        """What a start has found is promised from now on: consumers see it."""
+        """Expect what a start has found from now on, because consumers see it."""
         found = content(partition)
         position = 0
         for header in headers_of(found):

@@ -1,4 +1,4 @@
-"""Idempotent producers: what Kafka answers for each sequence, and that a start knows it again."""
+"""Idempotent producers: what Kafka answers for each sequence, and that a start restores their state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PID = 4000
 def produce(
     partition: Partition, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = PID
 ) -> int | Duplicate | ErrorCode:
-    """As the broker does: ask first, then append."""
+    """Check first, then append, as the broker does."""
     batch, header = make_batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
     try:
         duplicate = partition.producers.check(header)

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from kohort.log.durability import commit
+from kohort.log.durability import tracker
 from kohort.log.partition import Partition
 from kohort.log.storage.files import Directory
 from kohort.log.storage.index import OffsetIndex
-from kohort.log.storage.recovery import CleanState, State, offsets_of, verify
+from kohort.log.storage.recovery import CleanState, StateFile, offsets_of, verify
 from kohort.log.storage.segment import LOG
 from tests.log.support import Node, append, content, headers_of, node_on, told
 
@@ -43,12 +43,12 @@ def rolled(node: Node, count: int = 20) -> list[int]:
 
 
 def test_a_state_survives_its_encoding_and_damage_is_noticed() -> None:
-    state = State(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, b"producers")
+    state = StateFile(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, b"producers")
     data = state.encode()
-    assert State.decode(data) == state
+    assert StateFile.decode(data) == state
     for at in range(len(data)):
-        assert State.decode(data[:at]) is None
-        assert State.decode(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]) is None
+        assert StateFile.decode(data[:at]) is None
+        assert StateFile.decode(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]) is None
 
 
 def test_a_roll_leaves_a_state_file_and_removes_old_ones(directory: Directory) -> None:
@@ -104,7 +104,7 @@ def test_a_state_beyond_the_data_is_not_believed(directory: Directory) -> None:
 
 @pytest.mark.parametrize("state", ["kept", "lost"])
 def test_no_index_file_stays_that_tells_of_batches_that_are_gone(directory: Directory, state: str) -> None:
-    """It would be overwritten in time, but come back after a power cut, beside a log with other batches in it."""
+    """The old index would be overwritten, but could come back after a power cut, beside a log with other batches."""
     with node_on(directory, index_interval_bytes=100) as node:
         home, partition = directory.child("t-0"), node.open()
         for _ in range(10):
@@ -130,7 +130,7 @@ def test_no_index_file_stays_that_tells_of_batches_that_are_gone(directory: Dire
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_whose_end_did_not_reach_the_disk_is_rebuilt(directory: Directory, suffix: str) -> None:
-    """Of sealed segments they are not synced; a power cut may leave zeros in the last entry."""
+    """Indexes of sealed segments are not synced; a power cut may leave zeros in the last entry."""
     with node_on(directory, internal_segment_bytes=1000, index_interval_bytes=100) as node:
         bases = rolled(node, 60)
         home, name = directory.child("t-0"), f"{bases[1]:020d}{suffix}"
@@ -154,7 +154,7 @@ def look_ups(partition: Partition, base: int) -> tuple[list[object], list[object
 def test_a_state_file_is_due_every_so_many_batches(
     directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "STATE_EVERY_BATCHES", 10)
+    monkeypatch.setattr(tracker, "STATE_EVERY_BATCHES", 10)
     with node_on(directory, "disk") as node:
         partition = node.open()
         for _ in range(25):

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from kohort.log.registry import (
-    JOURNAL,
+    REGISTRY_FILE,
     BrokerConfigSet,
     DamagedRegistry,
-    Entry,
     EpochBumped,
     PartitionsAdded,
     ProducerIdsReserved,
     Registry,
+    RegistryEntry,
     TopicConfigSet,
     TopicCreated,
     TopicDeleted,
@@ -23,7 +23,7 @@ from kohort.log.storage.files import DiskDirectory, DiskFile
 from kohort.wire.errors import KafkaError
 
 A, B = b"a" * 16, b"b" * 16
-HISTORY: list[Entry] = [
+HISTORY: list[RegistryEntry] = [
     TopicCreated("orders", A, 3, {"retention.ms": "5"}),
     TopicCreated("lines", B, 1),
     PartitionsAdded(A, 6),
@@ -40,14 +40,14 @@ def state(registry: Registry) -> object:
     return list(registry.live_entries())
 
 
-def after(entries: list[Entry]) -> object:
+def after(entries: list[RegistryEntry]) -> object:
     registry = Registry()
     for entry in entries:
         registry.apply(entry)
     return state(registry)
 
 
-def write(directory: Path, entries: list[Entry]) -> Registry:
+def write(directory: Path, entries: list[RegistryEntry]) -> Registry:
     registry = Registry.open(DiskDirectory(directory))
     for entry in entries:
         registry.append(entry)
@@ -70,7 +70,7 @@ def test_a_line_torn_at_any_byte_is_cut_and_the_journal_goes_on(tmp_path: Path) 
     lines = [encode_entry(entry) for entry in HISTORY]
     whole = b"".join(lines)
     for size in range(len(whole)):
-        (tmp_path / JOURNAL).write_bytes(whole[:size])
+        (tmp_path / REGISTRY_FILE).write_bytes(whole[:size])
         complete = whole[:size].count(b"\n")
         registry = Registry.open(DiskDirectory(tmp_path), sync=False)
         assert state(registry) == after(HISTORY[:complete]), size
@@ -83,37 +83,37 @@ def test_a_line_torn_at_any_byte_is_cut_and_the_journal_goes_on(tmp_path: Path) 
 
 def test_a_last_line_of_garbage_with_a_newline_is_cut(tmp_path: Path) -> None:
     good = encode_entry(HISTORY[0])
-    (tmp_path / JOURNAL).write_bytes(good + b"\0" * 20 + b"\n")
+    (tmp_path / REGISTRY_FILE).write_bytes(good + b"\0" * 20 + b"\n")
     Registry.open(DiskDirectory(tmp_path)).close()
-    assert (tmp_path / JOURNAL).read_bytes() == good
+    assert (tmp_path / REGISTRY_FILE).read_bytes() == good
 
 
 def test_damage_before_the_last_line_stops_the_start(tmp_path: Path) -> None:
     lines = [encode_entry(entry) for entry in HISTORY]
     whole = bytearray(b"".join(lines))
     whole[len(lines[0]) + 12] ^= 1
-    (tmp_path / JOURNAL).write_bytes(whole)
+    (tmp_path / REGISTRY_FILE).write_bytes(whole)
     with pytest.raises(DamagedRegistry, match=rf"damaged at line 2 \(byte {len(lines[0])}\)"):
         Registry.open(DiskDirectory(tmp_path))
-    assert (tmp_path / JOURNAL).read_bytes() == whole, "a damaged journal is left as it is"
+    assert (tmp_path / REGISTRY_FILE).read_bytes() == whole, "a damaged journal is left as it is"
 
 
 def test_an_entry_of_a_newer_version_is_not_cut(tmp_path: Path) -> None:
     text = b'{"type":"topic_renamed","name":"x"}'
     line = b"%08x %s\n" % (zlib.crc32(text), text)
-    (tmp_path / JOURNAL).write_bytes(line)
+    (tmp_path / REGISTRY_FILE).write_bytes(line)
     with pytest.raises(DamagedRegistry, match="topic_renamed"):
         Registry.open(DiskDirectory(tmp_path))
-    assert (tmp_path / JOURNAL).read_bytes() == line
+    assert (tmp_path / REGISTRY_FILE).read_bytes() == line
 
 
 def test_a_journal_grown_to_twice_its_live_size_is_rewritten_on_start(tmp_path: Path) -> None:
-    noise: list[Entry] = [TopicConfigSet(A, {"retention.ms": str(n)}) for n in range(2000)]
-    (tmp_path / JOURNAL).write_bytes(b"".join(encode_entry(entry) for entry in [*HISTORY, *noise]))
+    noise: list[RegistryEntry] = [TopicConfigSet(A, {"retention.ms": str(n)}) for n in range(2000)]
+    (tmp_path / REGISTRY_FILE).write_bytes(b"".join(encode_entry(entry) for entry in [*HISTORY, *noise]))
     registry = Registry.open(DiskDirectory(tmp_path))
     registry.append(PartitionsAdded(A, 9))
     registry.close()
-    assert (tmp_path / JOURNAL).stat().st_size < 1000
+    assert (tmp_path / REGISTRY_FILE).stat().st_size < 1000
     again = Registry.open(DiskDirectory(tmp_path))
     assert again.topics[A].overrides == {"retention.ms": "1999"}
     assert again.topics[A].partitions == 9
@@ -144,8 +144,8 @@ def test_entries_of_one_request_are_there_all_or_none(tmp_path: Path) -> None:
     registry = Registry.open(DiskDirectory(tmp_path))
     registry.append(*HISTORY)
     registry.close()
-    journal = (tmp_path / JOURNAL).read_bytes()
+    journal = (tmp_path / REGISTRY_FILE).read_bytes()
     assert journal.count(b"\n") == 1
     assert state(Registry.open(DiskDirectory(tmp_path))) == after(HISTORY)
-    (tmp_path / JOURNAL).write_bytes(journal[:40] + bytes(8) + journal[48:])
+    (tmp_path / REGISTRY_FILE).write_bytes(journal[:40] + bytes(8) + journal[48:])
     assert state(Registry.open(DiskDirectory(tmp_path))) == after([])

@@ -24,8 +24,8 @@ from kohort.log.datadir import (
 )
 from kohort.log.registry import (
     BrokerConfigSet,
-    Entry,
     PartitionsAdded,
+    RegistryEntry,
     TopicConfigSet,
     TopicCreated,
     TopicDeleted,
@@ -51,14 +51,14 @@ def running(directory: Path | None, durability: str = "os", **options: object) -
         store.close()
 
 
-def do(store: Store, *entries: Entry) -> None:
+def do(store: Store, *entries: RegistryEntry) -> None:
     for entry in entries:
-        store.journal(entry)
+        store.persist(entry)
         store.apply(entry)
 
 
 def crash(store: Store) -> None:
-    """As a killed process leaves it: the lock is free, nothing was said good-bye to."""
+    """Leave the store as a killed process does: the lock is free, and nothing was closed."""
     store._syncer.close()
     assert store._data is not None
     store._data.close()
@@ -243,7 +243,7 @@ def test_a_directory_with_something_else_in_it_is_refused(tmp_path: Path) -> Non
 def test_a_topic_setting_that_is_wrong_now_names_the_topic(tmp_path: Path) -> None:
     with running(tmp_path) as store:
         do(store, TopicCreated("t", A, 1))
-        store.journal(TopicConfigSet(A, {"retention.ms": "soon"}))
+        store.persist(TopicConfigSet(A, {"retention.ms": "soon"}))
     with pytest.raises(SettingError, match=r"topic t: Invalid value soon for configuration retention.ms"):
         open_store(tmp_path)
 
@@ -353,7 +353,7 @@ def test_a_start_with_many_partitions_after_a_clean_stop_opens_none_of_them(tmp_
 
 
 def test_compaction_comes_more_often_than_retention(tmp_path: Path) -> None:
-    """Records that are old when they come can be read until the next look for what expired, as in Kafka."""
+    """Records that are old when they are produced can be read until the next round of retention, as in Kafka."""
     inbox = Inbox()
     with running(tmp_path, call_soon=inbox) as store:
         do(store, TopicCreated("t", A, 1, {"retention.ms": "5"}))

@@ -1,4 +1,4 @@
-"""Group commit: who waits is answered after a sync that began after his append, and never otherwise."""
+"""Group commit: an append is acknowledged after a sync that began after it, and never otherwise."""
 
 from __future__ import annotations
 

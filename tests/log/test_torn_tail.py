@@ -66,7 +66,7 @@ def test_a_log_cut_at_every_byte(directory: Directory) -> None:
 
 @pytest.mark.parametrize("garbage", [b"\0", b"\xff", b"\x01\x02\x03"], ids=["zeros", "ones", "noise"])
 def test_a_log_with_a_tail_of_garbage_from_every_byte(directory: Directory, garbage: bytes) -> None:
-    """As a file system leaves it that has grown the file but not written the data."""
+    """The file system has extended the file but not written the data."""
     with node_on(directory) as node:
         log, ends = whole_log(node)
         for length in range(0, len(log), 3):

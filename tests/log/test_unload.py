@@ -1,4 +1,4 @@
-"""A partition that nobody uses any more gives its memory back, and is as it was when somebody comes again."""
+"""A partition that is not used any more frees its memory, and is unchanged when it is used again."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def left_without_its_id(directory: Path, *then: TopicCreated | TopicDeleted) -> 
     store = open_store(directory)
     do(store, TopicCreated("t", A, 1))
     append(store.topics["t"].partitions[0], 3)
-    store.journal(*then)
+    store.persist(*then)
     crash(store)
     (directory / "t-0" / PARTITION_METADATA).write_bytes(b"")
 

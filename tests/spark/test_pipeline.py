@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from kohort import Admin, Consumer, Producer, TopicPartition
-from kohort.spark.driver.member import process_of
-from kohort.spark.driver.process_identity import is_below
+from kohort.spark.driver.process_identity import is_below, process_of
 from kohort.spark.pipelines.definition import Pipeline, PipelineError, from_sql, load_file
 from kohort.spark.pipelines.progress import Terminal
 from kohort.spark.pipelines.run import GroupWatch, Run, run_pipeline, stream_options
@@ -265,7 +264,8 @@ def test_the_end_waits_for_the_farewell_of_its_own_members_only(
         assert member.stdin is not None
         assert member.stdout is not None
         assert member.stdout.readline() == "joined\n"
-        process = process_of(*admin.describe_groups(group)[group].members)
+        (described,) = admin.describe_groups(group)[group].members
+        process = process_of(described.client_id)
         told: list[int] = []
 
         def look(name: str) -> bool:

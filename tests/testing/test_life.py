@@ -38,7 +38,7 @@ def test_it_is_ready_soon() -> None:
 
 
 def is_quick(took_s: Callable[[], float], limit_s: float) -> bool:
-    """Whether it ever takes less: what is quick may be slow on a busy machine, what waits for something never is."""
+    """Says whether any try within a minute is quick; a busy machine may delay some of them."""
     deadline = time.monotonic() + 60
     while took_s() >= limit_s:
         if time.monotonic() > deadline:
@@ -73,7 +73,7 @@ def test_it_does_not_wait_for_those_who_wait_for_it(kafka: Kafka, how: str) -> N
     """A member that waits in JoinGroup for another, and requests that are to be carried out in ten minutes."""
 
     def took_s() -> float:
-        kafka.start()  # where it was stopped or thrown away by the last turn
+        kafka.start()  # it was stopped or closed by the iteration before
         return while_three_wait(kafka, getattr(kafka, how))
 
     assert is_quick(took_s, 1)

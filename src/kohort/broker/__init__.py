@@ -1,4 +1,4 @@
-"""asyncio around the core: connections, the table of APIs, one handler per API.
+"""The broker: asyncio around the cores, connections, the table of APIs, one handler per API.
 
 `kohort.broker.running()` is a broker inside this process.
 """

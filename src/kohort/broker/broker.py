@@ -1,4 +1,4 @@
-"""What the handlers share: the store, the settings, the clock, the addresses."""
+"""Holds what the handlers share: the store, the settings, the clock, the addresses, the groups."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from kohort.broker.apis.fetch_sessions import FetchSessions
 from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
+from kohort.broker.fetch_sessions import FetchSessions
 from kohort.broker.missing import Missing
 from kohort.log.partition import Partition
-from kohort.log.registry import Entry, TopicDeleted
+from kohort.log.registry import RegistryEntry, TopicDeleted
 from kohort.log.store import Store
 from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kohort.broker.call import Call
     from kohort.broker.groups.coordinator import Groups
-    from kohort.broker.net.call import Call
 
 T = TypeVar("T")
 
@@ -36,13 +36,13 @@ class Broker:
     sessions: FetchSessions
     clock: Clock = field(default_factory=Clock)
     missing: Missing = field(default_factory=Missing)
-    # Changes of the registry happen one after the other: plan, journal (durable, off the loop), apply.
+    # Changes of the registry are made one after the other: plan, persist (off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     _groups: Groups | None = field(default=None, init=False)
 
     @property
     def groups(self) -> Groups:
-        """The coordinator of groups; made when somebody first needs it: a broker without groups starts sooner."""
+        """The group coordinator; made when it is first needed, so that a broker without groups starts sooner."""
         if self._groups is None:
             from kohort.broker.groups.coordinator import Groups
 
@@ -61,22 +61,22 @@ class Broker:
         return self.clock.now_ms()
 
     def address_for(self, call: Call) -> tuple[str, int]:
-        """Where this node is for who asks: what the listener that it came by advertises."""
-        told = getattr(call.connection, "told", None)  # who asks within this process came by none
+        """Return the address of this node for a caller: what the listener that the caller came by advertises."""
+        told = getattr(call.connection, "told", None)  # a caller within this process came by none
         return (self.host, self.port) if told is None else (told.host, told.port)
 
     def tell_missing(self, call: Call, feature: str, what: str) -> None:
-        """A call is refused because Kohort lacks the feature: the log says so."""
+        """Log that a call is refused because Kohort lacks the feature."""
         peer = getattr(call.connection, "peer", "?")
         self.missing.tell(feature, what, call.client_id, peer, self.clock.steady_ms())
 
     def partition(self, topic: str, index: int) -> Partition | ErrorCode:
-        """A partition by topic name, or why there is none."""
+        """Return a partition by topic name, or why there is none."""
         found = self.store.topics.get(topic)
         return self._partition_of(found, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def partition_by_id(self, topic_id: bytes, index: int) -> Partition | ErrorCode:
-        """A partition by topic id, or why there is none."""
+        """Return a partition by topic id, or why there is none."""
         found = self.store.topics_by_id.get(topic_id)
         return self._partition_of(found, index, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -88,12 +88,12 @@ class Broker:
             return topic.partitions[index]
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    async def commit(self, entries: Sequence[Entry]) -> KafkaError | None:
-        """Makes changes durable with one write, then true; what went wrong, if it did. Hold `changes`."""
+    async def commit(self, entries: Sequence[RegistryEntry]) -> KafkaError | None:
+        """Make changes durable with one write, then apply them; return what went wrong, if it did. Hold `changes`."""
         if not entries:
             return None
         try:
-            await self.off_loop(partial(self.store.journal, *entries))
+            await self.off_loop(partial(self.store.persist, *entries))
         except KafkaError as error:
             return error
         topics = self.store.topics_by_id
@@ -105,5 +105,5 @@ class Broker:
         return None
 
     async def off_loop(self, work: Callable[[], T]) -> T:
-        """Runs what blocks (a durable write) on a worker thread."""
+        """Run what blocks (a durable write) on a worker thread."""
         return await asyncio.get_running_loop().run_in_executor(None, work)

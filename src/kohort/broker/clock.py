@@ -1,4 +1,4 @@
-"""What time it is for a broker. A test may move it forward; nothing else does."""
+"""Tells a broker the time. A test may move the clock forward; nothing else does."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 
 
 class Clock:
-    """Time of day, and a steady one that nobody can set back.
+    """The time of day, and a steady time that cannot be set back.
 
-    Sessions are timed by the steady clock, commits carry the time of day: one clock serves both, the time of day
-    when it was made and from then on what the monotonic clock adds.
+    Sessions are timed by the steady time, which is the time of day at the start plus what the monotonic clock adds.
+    So commits, which carry a time of day, can use it too.
     """
 
     __slots__ = ("_steady_offset_ms", "shift_ms")

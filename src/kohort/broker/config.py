@@ -1,8 +1,8 @@
-"""The broker settings: Kafka's names and defaults, and our own `durability`.
+"""Defines the broker settings, with Kafka's names and defaults, and Kohort's own `durability`.
 
-`BrokerConfig.parse({"num.partitions": "3"})` checks everything once. Names of Kafka that have no effect here
-are accepted and named in `warnings`; what means something and is not done is refused (`kafka_settings` has both);
-unknown ones are refused with the nearest right one.
+`BrokerConfig.parse({"num.partitions": "3"})` checks everything once. Settings of Kafka that have no effect here are
+accepted and named in `warnings`; those that matter and are not supported are refused (`kafka_settings` has both lists).
+Unknown names are refused with the most similar known one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _default(topic_name: str, broker_name: str) -> Any:
 
 
 def _fixed(name: str, kind: Kind, default: Value, check: Any, doc: str) -> Any:
-    """A setting that only a restart changes, as most are in Kafka."""
+    """Define a setting that only a restart changes, as most are in Kafka."""
     return setting(name, kind, default, check, doc, read_only=True)
 
 
@@ -237,9 +237,9 @@ class BrokerConfig:
         dynamic: Mapping[str, str] | None = None,
         dynamic_defaults: Mapping[str, str] | None = None,
     ) -> BrokerConfig:
-        """SettingError says what is wrong and what is allowed.
+        """Parse the settings of a broker; SettingError says what is wrong and what is allowed.
 
-        `dynamic` (this broker) beats `dynamic_defaults` (all brokers) beats `static` (the command line).
+        `dynamic` (this broker) overrides `dynamic_defaults` (all brokers), which override `static` (the command line).
         """
         kafka_settings.check_all(static)
         static = _with_one_id(static)
@@ -270,8 +270,8 @@ class BrokerConfig:
         *,
         for_all_brokers: bool = False,
     ) -> BrokerConfig:
-        """With these dynamic settings set, or taken back where the value is None."""
-        # What has a row can be set and is described, as clients' tests expect; a start looks at it again.
+        """Return the settings with these dynamic ones set, or unset where the value is None."""
+        # A setting that has a row can be set and is described, as clients' tests expect; the next start checks it.
         others = {
             n: text for n, text in changes.items() if text is not None and n not in BROKER_SETTINGS.settings
         }
@@ -291,12 +291,12 @@ class BrokerConfig:
 
     @property
     def max_compaction_keys(self) -> int:
-        """Keys that one pass of compaction may hold; in Kafka one takes 24 bytes, here more, hence the limit."""
+        """How many keys one pass of compaction may hold; a key takes 24 bytes in Kafka, here more, hence the limit."""
         fit = int(self.log_cleaner_dedupe_buffer_size * self.log_cleaner_io_buffer_load_factor) // 24
         return max(1, min(fit, 250_000))
 
     def describe(self) -> list[Described]:
-        """All settings of this broker, as DescribeConfigs answers them."""
+        """Return all settings of this broker, as DescribeConfigs answers them."""
         rows = []
         for row in BROKER_SETTINGS:
             found = self._explained_by(row.name, _chain(row.name))
@@ -304,7 +304,7 @@ class BrokerConfig:
         return rows
 
     def describe_defaults(self) -> list[Described]:
-        """The settings of all brokers (resource name empty): only what was set there."""
+        """Return the settings for all brokers (resource name empty): only those that were set."""
         rows = []
         for name, text in sorted(self._of_all_brokers().items()):
             row = BROKER_SETTINGS[name]
@@ -313,7 +313,7 @@ class BrokerConfig:
         return rows
 
     def describe_topic(self, overrides: Mapping[str, str]) -> list[Described]:
-        """All settings of a topic with these overrides, as DescribeConfigs answers them."""
+        """Return all settings of a topic with these overrides, as DescribeConfigs answers them."""
         config = TopicConfig.parse(overrides, self.topic_defaults)
         rows = []
         for row in TOPIC_SETTINGS:
@@ -326,13 +326,13 @@ class BrokerConfig:
         return rows
 
     def _of_all_brokers(self) -> dict[str, str]:
-        """A new cluster of Kafka 4 has min.insync.replicas set for all brokers, and clients' tests look for it."""
+        """Return the settings for all brokers; a new Kafka 4 has min.insync.replicas there, and clients check it."""
         name = "min.insync.replicas"
         text = self.static_values.get(name, as_text(BROKER_SETTINGS[name].default) or "")
         return {name: text, **self.dynamic_defaults}
 
     def _explained_by(self, name: str, names: tuple[str, ...]) -> list[DescribedSynonym]:
-        """From the first value under `name` itself on, as Kafka: retention.ms does not show log.retention.hours."""
+        """Return the synonyms from `name` itself on, as Kafka: retention.ms does not show log.retention.hours."""
         return list(dropwhile(lambda synonym: synonym.name != name, self._synonyms(names)))
 
     def _synonyms(self, names: tuple[str, ...]) -> Iterator[DescribedSynonym]:
@@ -355,7 +355,7 @@ class BrokerConfig:
                 "group.max.session.timeout.ms must be greater than or equal to group.min.session.timeout.ms"
             )
         if self.max_connections_per_ip == 0:
-            raise SettingError("max.connections.per.ip of 0 would let nobody in; take at least 1")
+            raise SettingError("max.connections.per.ip of 0 would refuse every client; set it to at least 1")
         if self.default_replication_factor > 1:
             raise SettingError("default.replication.factor must be 1: a single node holds one copy")
 
@@ -364,13 +364,13 @@ BROKER_SETTINGS: Table[BrokerConfig] = Table(BrokerConfig, "broker")
 
 
 def _is_inert(name: str) -> bool:
-    """Known to Kafka, and not even listed here."""
+    """Tell whether Kafka knows the setting and Kohort does not even list it."""
     known = kafka_settings.is_inert(name) or kafka_settings.is_refused(name)
     return known and name not in BROKER_SETTINGS.settings
 
 
 def _with_one_id(static: Mapping[str, str]) -> dict[str, str]:
-    """node.id and broker.id are one setting under two names."""
+    """Make node.id and broker.id the same: they are one setting with two names."""
     values = dict(static)
     given = {values[name].strip() for name in ("node.id", "broker.id") if name in values}
     if len(given) > 1:
@@ -381,7 +381,7 @@ def _with_one_id(static: Mapping[str, str]) -> dict[str, str]:
 
 
 def _chain(name: str) -> tuple[str, ...]:
-    """The broker settings that stand in for one another (log.retention.ms, .minutes, .hours), or the one."""
+    """Return the broker settings that are alternatives of each other (log.retention.ms, .minutes, .hours)."""
     for row in TOPIC_SETTINGS.settings.values():
         names = tuple(synonym.name for synonym in row.synonyms)
         if name in names:

@@ -1,4 +1,4 @@
-"""Which directory holds the data: the one on the command line, or `log.dirs`, or `log.dir`."""
+"""Finds the data directory: the one on the command line, or `log.dirs`, or `log.dir`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kohort.settings import SettingError
 
 
 def data_directory(settings: Mapping[str, str], given: Path | None = None) -> Path | None:
-    """None if nobody says. SettingError if there are several, or two that contradict each other."""
+    """Return the data directory; None if none is given, SettingError if several or contradicting ones are."""
     name = next((name for name in ("log.dirs", "log.dir") if settings.get(name, "").strip()), None)
     if name is None:
         return given

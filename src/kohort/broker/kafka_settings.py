@@ -1,7 +1,7 @@
-"""The settings of Kafka's that have no row in `config`: those that change nothing here, and those that we do not do.
+"""Lists the settings of Kafka that Kohort does not have: those without effect here, and those that are refused.
 
-What only tunes a JVM, a cluster or a feature that is not there is named in a warning. What would change who may do
-what, what clients see or what is kept is refused: a broker that passed over it would not be the one that was asked for.
+A setting that only tunes a JVM, a cluster or a missing feature causes a warning. One that would change permissions,
+what clients see or what is kept is refused: a broker that ignored it would not be the one that the user asked for.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WHY_INERT = (
     (("remote.", "rsm.config.", "rlmm.config.", "log.local.retention."), "there is no tiered storage"),
 )
 
-_LOGINS = ("sasl.kerberos.", "sasl.login.")  # they tune what other settings ask for
+_LOGINS = ("sasl.kerberos.", "sasl.login.")  # they only tune what other settings switch on
 
 _NO_SECURITY = (
     "the broker has no TLS, SASL or ACLs yet and would be open to everybody who reaches its port. "
@@ -63,7 +63,7 @@ class _Refusal:
     """Names of settings; those that end with a dot are the beginnings of names."""
     why: str
     harmless: tuple[str, ...] = ()
-    """Values that ask for nothing, as Kafka's default does."""
+    """Values that switch nothing on, such as Kafka's default."""
 
 
 _REFUSED = (
@@ -109,7 +109,7 @@ def is_inert(name: str) -> bool:
 
 
 def why_inert(name: str) -> str:
-    """A warning about a setting that has no effect."""
+    """Return the warning about a setting that has no effect."""
     for beginnings, why in _WHY_INERT:
         if name.startswith(beginnings):
             return f"{name} has no effect here: {why}"
@@ -117,20 +117,20 @@ def why_inert(name: str) -> str:
 
 
 def is_refused(name: str) -> bool:
-    """Of those that may be refused, by their value."""
+    """Tell whether a setting is refused unless its value is harmless."""
     return _refusal(name) is not None
 
 
 def check_all(settings: Mapping[str, str]) -> None:
-    """SettingError names the first setting that means something and is not done, and says what to do."""
+    """Raise SettingError for the first setting that matters and is not supported; it says what to do."""
     for name, text in settings.items():
         value = text.strip()
         refusal = _refusal(name)
         if refusal is not None and value and value.lower() not in map(str.lower, refusal.harmless):
-            raise SettingError(f"{name}={_shown(name, value)} is not done: {refusal.why}.")
+            raise SettingError(f"{name}={_shown(name, value)} is not supported: {refusal.why}.")
         if name == "process.roles" and "broker" not in _items(value):
             why = "Kohort is a broker, not a controller. Set it to broker, or take it out."
-            raise SettingError(f"process.roles={value} is not done: {why}")
+            raise SettingError(f"process.roles={value} is not supported: {why}")
         if (
             name in ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
             and len(_items(value)) > 1
@@ -153,5 +153,5 @@ def _items(value: str) -> list[str]:
 
 
 def _shown(name: str, value: str) -> str:
-    """Logs are read by many: what may be a secret stays out of them."""
+    """Return the value as logs may show it: what may be a secret stays out of them."""
     return "…" if name.startswith(("sasl.", "ssl.", "delegation.", "listener.name.")) else value

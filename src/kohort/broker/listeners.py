@@ -1,10 +1,10 @@
-"""Where a node listens, and what clients are told: `listeners`, `advertised.listeners` and what belongs to them.
+"""Parses `listeners`, `advertised.listeners` and their kin: where a node listens, and what clients are told.
 
     parse({"listeners": "PLAINTEXT://127.0.0.1:9092,LAN://:9093", "listener.security.protocol.map": "…,LAN:PLAINTEXT"})
 
-The rules are Kafka's. Each listener has a name; who came by one is told the address that is advertised under its
-name. An empty host listens on all interfaces and is advertised as this machine's name. `0.0.0.0` and `::` listen on
-all interfaces too, and are never advertised: nobody can connect to them.
+The rules are Kafka's. Each listener has a name, and its clients are told the address that is advertised under that
+name. An empty host listens on all interfaces and is advertised as this machine's name. `0.0.0.0` and `::` listen on all
+interfaces too, and are never advertised, because no client can connect to them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ _NAMED = re.compile(r"([a-zA-Z0-9_.-]+)://(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Address:
+    """A host and a port."""
+
     host: str  # without brackets; empty for all interfaces
     port: int
 
     @staticmethod
     def parse(text: str, what: str) -> Address:
-        """`HOST:PORT`, `[::1]:PORT`, `:PORT`; raises SettingError with an example."""
+        """Parse `HOST:PORT`, `[::1]:PORT` or `:PORT`; SettingError shows an example."""
         host, colon, port = text.rpartition(":")
         if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
             raise SettingError(f"{what} {text!r} is not HOST:PORT, for example 127.0.0.1:9092 or [::1]:9092")
@@ -39,7 +41,7 @@ class Address:
 
     @property
     def is_everywhere(self) -> bool:
-        """Whether it means all interfaces, in whatever spelling: nobody could connect to it."""
+        """Whether it means all interfaces, in whatever spelling, so that no client can connect to it."""
         try:
             return ip_address(self.host).is_unspecified
         except ValueError:
@@ -51,13 +53,15 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
+    """One listener of the node: its name, where it listens, what its clients are told."""
+
     name: str
     where: Address
     told: Address
-    """What clients are told who came by it. Port 0: the one that it listens on."""
+    """The address that its clients are told. Port 0: the one that it listens on."""
 
     def at(self, port: int) -> Listener:
-        """With the port that it got."""
+        """Return the listener with the port that it was given."""
         told = self.told if self.told.port else replace(self.told, port=port)
         return Listener(self.name, replace(self.where, port=port), told)
 
@@ -65,7 +69,7 @@ class Listener:
 def parse(
     settings: Mapping[str, str], listen: str | None = None, advertise: str | None = None
 ) -> tuple[list[Listener], list[str]]:
-    """The listeners, at least one, and warnings. `listen` and `advertise` beat the settings."""
+    """Return the listeners, at least one, and warnings. `listen` and `advertise` override the settings."""
     protocols = _protocols(settings)
     controllers = [name.upper() for name in _items(settings.get("controller.listener.names", ""))]
     found = {_PLAINTEXT: Address("127.0.0.1", 9092)}
@@ -87,7 +91,7 @@ def parse(
         told = _endpoints(advertise, "--advertise", first)
     elif "advertised.listeners" in settings:
         told = _endpoints(settings["advertised.listeners"], "advertised.listeners", first)
-        if listen:  # in the place of all listeners that the file has
+        if listen:  # it replaces all listeners that the settings have
             told = {name: address for name, address in told.items() if name in found}
     strange = [name for name in told if name not in found and name not in controllers]
     if strange:
@@ -100,7 +104,7 @@ def parse(
 
 
 def as_settings(listeners: Sequence[Listener]) -> dict[str, str]:
-    """The two settings as they are in force, for DescribeConfigs."""
+    """Return the two settings as they are in force, for DescribeConfigs."""
     return {
         "listeners": ",".join(f"{each.name}://{each.where}" for each in listeners),
         "advertised.listeners": ",".join(f"{each.name}://{each.told}" for each in listeners),
@@ -108,7 +112,7 @@ def as_settings(listeners: Sequence[Listener]) -> dict[str, str]:
 
 
 def _endpoints(listed: str, what: str, unnamed: str) -> dict[str, Address]:
-    """By name. Kafka wants the name; an address alone is that of the listener `unnamed`."""
+    """Return the addresses by name. Kafka requires the name; an address alone belongs to the listener `unnamed`."""
     found: dict[str, Address] = {}
     for text in _items(listed):
         named = _NAMED.fullmatch(text)
@@ -178,7 +182,7 @@ def _items(text: str) -> list[str]:
 
 
 def listening_socket(address: Address, *, send_buffer: int = -1, receive_buffer: int = -1) -> socket.socket:
-    """Bound and listening. A busy port is a SettingError that says what to do. -1: the system's buffer sizes."""
+    """Return a bound and listening socket; SettingError says what to do. -1: the system's buffer sizes."""
     sock: socket.socket | None = None
     try:
         family, where = bind_address(address)
@@ -186,14 +190,14 @@ def listening_socket(address: Address, *, send_buffer: int = -1, receive_buffer:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6 and ip_address(where[0].partition("%")[0]).is_unspecified:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # all interfaces, as Java's sockets
-        # What a connection has is what its listener had when it was made.
+        # A connection inherits the buffer sizes of the listening socket.
         for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
             if size >= 0:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
         sock.bind(where)
-        # Claims the port now: two brokers that both bound it must not find out later.
+        # Listening claims the port now: of two brokers that bound it, the second must fail here.
         sock.listen(1024)
-    except (OSError, UnicodeError) as error:  # a name that can be none at all is a UnicodeError
+    except (OSError, UnicodeError) as error:  # text that cannot be a host name is a UnicodeError
         if sock is not None:
             sock.close()
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
@@ -208,9 +212,9 @@ def listening_socket(address: Address, *, send_buffer: int = -1, receive_buffer:
 
 
 def bind_address(address: Address) -> tuple[int, Any]:
-    """The family of sockets and the address as it takes it. IPv4 where a name has both, as `localhost` mostly has.
+    """Return the address family and the address as `bind` takes it; OSError if the name is not known.
 
-    OSError if the name is not known.
+    IPv4 is preferred where a name has both, as `localhost` mostly does.
     """
     if not address.host:
         if socket.has_dualstack_ipv6():

@@ -1,6 +1,6 @@
-"""What this node tells Prometheus, gathered when it is asked: nothing is counted on the way of a request.
+"""Gathers the metrics of a node for Prometheus when they are asked for; requests count nothing on their way.
 
-Topics and groups have the names that exporters for Kafka use, so that dashboards find them.
+Metrics of topics and groups have the names that exporters for Kafka use, so that dashboards find them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kohort.exposition import Family
 
 
 def families(server: Server) -> list[Family]:
-    """Call on the event loop: it looks at everything in one moment."""
+    """Return all metrics of this moment. Call it on the event loop."""
     return [*_node(server), *_topics(server), *_groups(server)]
 
 
@@ -38,7 +38,7 @@ def _topics(server: Server) -> list[Family]:
         count.add(len(topic.partitions), topic=name)
         for index, partition in enumerate(topic.partitions):
             if not partition.log_end_offset:
-                continue  # nothing was ever written: in a node of 10,000 partitions most are so
+                continue  # never written to, as most partitions of a node with 10,000
             of = {"topic": name, "partition": str(index)}
             end.add(partition.log_end_offset, **of)
             start.add(partition.log_start_offset, **of)

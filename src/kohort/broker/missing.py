@@ -1,7 +1,7 @@
-"""What Kafka has and Kohort has not yet, and one warning for each client that asks for it.
+"""Lists what Kafka has and Kohort has not yet, and logs one warning for each client that asks for it.
 
-A client's own words do not say so: a refused transaction reads like a missing right, an unknown request like a broken
-connection. What goes over the wire stays as it is; the log tells the person who runs the broker.
+The client's own messages do not say so: a refused transaction reads like a missing right, an unknown request like a
+broken connection. The answers on the wire stay as they are; the log tells the operator of the broker.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _APIS = {
     91: ("AlterShareGroupOffsets", SHARE_GROUPS),
     92: ("DeleteShareGroupOffsets", SHARE_GROUPS),
 }
-"""API key -> its name, and what it is a part of. Those that nodes have among themselves are left out."""
+"""API key -> its name, and the feature it belongs to. APIs that only nodes use among themselves are left out."""
 
 _AGAIN_AFTER_MS = 3_600_000
 _MOST_REMEMBERED = 1000
@@ -71,20 +71,20 @@ _LONGEST_ID = 100
 
 
 def api_of(key: int) -> tuple[str, str] | None:
-    """The name of an API that Kafka has and we have not, and the feature; None if Kafka has none of this key either."""
+    """Return name and feature of an API that Kafka has and Kohort has not; None if Kafka has no API of this key."""
     return _APIS.get(key)
 
 
 @dataclass(slots=True)
 class Missing:
-    """Who has been told of already; bounded, whatever clients call themselves."""
+    """Remembers which warnings were logged; its size is bounded, whatever ids clients use."""
 
     _told_ms: dict[tuple[str | None, str], int] = field(default_factory=dict)
     _minute: int = -1
     _in_this_minute: int = 0
 
     def tell(self, feature: str, what: str, client_id: str | None, peer: str, now_ms: int) -> None:
-        """A client was refused `what`, because the feature is not there."""
+        """Log that a client was refused `what`, because the feature is not there."""
         if self._is_news(client_id, feature, now_ms):
             log.warning(
                 "%s at %s asked for %s (%s): Kohort does not have that yet and refused it; "
@@ -96,7 +96,7 @@ class Missing:
             )
 
     def tell_lost(self, group_id: str, told: str, client_id: str | None, peer: str, now_ms: int) -> None:
-        """A client looks for the coordinator of a group again and again, and asks it nothing."""
+        """Log that a client looks for the coordinator of a group again and again, and never joins."""
         if self._is_news(client_id, _CONSUMER_GROUPS, now_ms):
             log.warning(
                 "%s at %s looks for the coordinator of group %r again and again and never joins: either its "
@@ -109,7 +109,7 @@ class Missing:
             )
 
     def _is_news(self, client_id: str | None, feature: str, now_ms: int) -> bool:
-        """Once a client id and feature, and again after an hour; few a minute in all."""
+        """Tell whether to log: once per client id and feature, again after an hour, and only a few per minute."""
         who = (None if client_id is None else client_id[:_LONGEST_ID], feature)
         last_ms = self._told_ms.get(who)
         if last_ms is not None and now_ms - last_ms < _AGAIN_AFTER_MS:

@@ -1,4 +1,4 @@
-"""Topic names: what is allowed, what collides, what is internal."""
+"""Checks topic names: which are allowed, which collide, which are internal."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 
 MAX_LENGTH = 249
 OFFSETS_TOPIC = "__consumer_offsets"
-METADATA_TOPIC = "__cluster_metadata"  # Kafka keeps its own state there; nobody may make it
+METADATA_TOPIC = "__cluster_metadata"  # Kafka keeps its own state there; it cannot be created
 HISTORY_TOPIC = "__kohort_group_history"
 INTERNAL = frozenset({OFFSETS_TOPIC, HISTORY_TOPIC, "__transaction_state", "__share_group_state"})
-# Told of only when asked for by name: Kafka has no such topic, and nobody's list should change because of it.
+# Shown only when asked for by name: Kafka has no such topic, and lists of topics should not change because of it.
 HIDDEN = frozenset({HISTORY_TOPIC})
-# The groups live in these: without them, or with other partitions, groups would only seem to be there.
+# These hold the groups: deleting them or adding partitions would lose the groups.
 GROUPS_LIVE_IN = frozenset({OFFSETS_TOPIC, HISTORY_TOPIC})
 
 _ALLOWED = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def what_is_wrong(name: str) -> str | None:
-    """Why this cannot be a topic's name, in Kafka's words; None if it can."""
+    """Return why this cannot be a topic's name, in Kafka's words; None if it can."""
     reason = _reason(name)
     return None if reason is None else f"Topic name is invalid: {reason}"
 
@@ -37,7 +37,7 @@ def _reason(name: str) -> str | None:
 
 
 class Collisions:
-    """Which of the existing topics has the same name but for '.' and '_': both would share a metric's name.
+    """Finds existing topics whose names differ only in '.' and '_': both would share a metric's name.
 
     The table is made when it is first needed, once for all topics of a request.
     """

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import cast
 
 from kohort.broker import listeners
+from kohort.broker.api_row import Row
 from kohort.broker.apis import configs
-from kohort.broker.apis.fetch_sessions import FetchSessions
-from kohort.broker.apis.table import TABLE, Row
+from kohort.broker.apis.table import TABLE
 from kohort.broker.broker import Broker
 from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
+from kohort.broker.fetch_sessions import FetchSessions
 from kohort.broker.listeners import Listener
 from kohort.broker.net.server import Server
 from kohort.log.partition import Durability
@@ -33,15 +34,15 @@ async def start(
     clock: Clock | None = None,
     table: dict[int, Row] | None = None,
 ) -> Server:
-    """A broker that serves when this returns. Raises SettingError for whatever a person can put right.
+    """Start a broker; it serves when this returns. Raises SettingError for what a user can correct.
 
-    `listen` and `advertise` beat the settings `listeners` and `advertised.listeners`; `directory` is None for a broker
-    in memory. A test may bring a clock that it moves, and a table of APIs that fails on purpose.
+    `listen` and `advertise` override the settings `listeners` and `advertised.listeners`; `directory` is None for a
+    broker in memory. A test may pass a clock that it moves, and a table of APIs that fails on purpose.
     """
     loop = asyncio.get_running_loop()
     clock = clock or Clock()
     wanted, warnings = listeners.parse(settings, listen, advertise)
-    # What is wrong with the settings is told before a port is taken.
+    # Errors in the settings are reported before a port is taken.
     config = BrokerConfig.parse({**settings, **listeners.as_settings(wanted)})
     bound = _bind(wanted, config)
     try:
@@ -75,7 +76,7 @@ async def start(
 
 
 async def start_again(stopped: Server) -> Server:
-    """The node of a server that was stopped with `keep_store`: same addresses, same data; only memory is lost."""
+    """Start the node of a server again that was stopped with `keep_store`: same addresses and data, empty memory."""
     was = stopped.broker
     bound = _bind(stopped.listeners, was.config)
     try:
@@ -90,7 +91,7 @@ async def start_again(stopped: Server) -> Server:
 
 def _bind(wanted: Sequence[Listener], config: BrokerConfig) -> list[tuple[Listener, socket.socket]]:
     bound: list[tuple[Listener, socket.socket]] = []
-    # Only who asks for other buffers gets others: the system's grow with what a connection needs.
+    # Buffer sizes are set only if the user gave them: the system's own grow with what a connection needs.
     given = config.static_values
     send = config.socket_send_buffer_bytes if "socket.send.buffer.bytes" in given else -1
     receive = config.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in given else -1

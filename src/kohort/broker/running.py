@@ -1,10 +1,10 @@
-"""A broker inside this process, for tests and demos.
+"""Runs a broker inside this process, for tests and demos.
 
     with kohort.broker.running() as broker:
         Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It runs on a thread of its own with an event loop of its own, on a free port of 127.0.0.1, and keeps everything
-in memory unless it is told a directory. `async with` works too. Any number can run at once.
+It runs on a thread and an event loop of its own, on a free port of 127.0.0.1, and keeps everything in memory unless it
+is given a directory. `async with` works too. Any number can run at once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kohort.broker.directory import data_directory
 from kohort.broker.node import start, start_again
+from kohort.log.storage.system_calls import check_system
+from kohort.portable import PORTABLE
 
 if TYPE_CHECKING:
-    from kohort.broker.apis.table import Row
+    from kohort.broker.api_row import Row
     from kohort.broker.clock import Clock
     from kohort.broker.net.server import Server
 
@@ -30,12 +32,12 @@ _DEFAULTS = {"durability": "memory", "group.initial.rebalance.delay.ms": "0"}
 
 
 def new_event_loop(kind: str = "uvloop") -> asyncio.AbstractEventLoop:
-    """uvloop's where it is wanted and installed, else asyncio's own."""
+    """Make an event loop: uvloop's where it is wanted and installed, else asyncio's own, as in the portable way."""
+    if kind != "uvloop" or PORTABLE:
+        return asyncio.new_event_loop()
     try:
         import uvloop
     except ImportError:
-        kind = "asyncio"
-    if kind != "uvloop":
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
@@ -100,6 +102,7 @@ class running:
     def start(self) -> None:
         if self._thread is not None:
             raise RuntimeError("this broker runs already")
+        check_system()
         self._ready.clear()
         thread = threading.Thread(target=self._main, name="kohort-broker", daemon=True)
         thread.start()
@@ -115,21 +118,22 @@ class running:
         return failure
 
     def stop(self) -> None:
-        """Stops it gracefully; does nothing if it does not run."""
+        """Stop the broker gracefully; does nothing if it does not run."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._loop.call_soon_threadsafe(self._end.set)
             thread.join()
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Runs a coroutine on the broker's own loop and waits for it; for tests that look inside."""
+        """Run a coroutine on the broker's own loop and wait for it; for tests that look inside."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
     async def go_away(self) -> None:
-        """On the broker's loop: closes the port and all connections, at once; the data stays for `come_back`."""
+        """Close the port and all connections at once, on the broker's loop; the data stays for `come_back`."""
         await self._server.stop(keep_store=True, patience_s=0)
 
     async def come_back(self) -> None:
+        """Serve again after `go_away`, on the broker's loop."""
         self._server: Server = await start_again(self._server)
 
     @property

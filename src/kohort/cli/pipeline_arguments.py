@@ -63,4 +63,8 @@ def add_pipeline(commands: Any) -> None:
 
 
 def _add_state(action: argparse.ArgumentParser) -> None:
-    action.add_argument("--state", metavar="DIR", help="default: ~/.local/state/kohort/pipelines")
+    action.add_argument(
+        "--state",
+        metavar="DIR",
+        help="default: the user's directory for state, ~/.local/state/kohort/pipelines on Linux",
+    )

@@ -7,7 +7,6 @@ import asyncio
 import gc
 import json
 import logging
-import resource
 import signal
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from kohort.broker.directory import data_directory
 from kohort.broker.node import start
 from kohort.broker.running import new_event_loop
+from kohort.log.storage.system_calls import check_system, raise_open_files_limit
 from kohort.settings import SettingError
 
 if TYPE_CHECKING:
@@ -81,21 +81,14 @@ def read_settings(options: argparse.Namespace) -> dict[str, str]:
 def serve(options: argparse.Namespace) -> int:
     configure_logging(options.log_format, options.log_level)
     settings = read_settings(options)
-    _allow_many_files()
+    check_system()
+    raise_open_files_limit(_MOST_FILES)
     loop = new_event_loop()
     try:
         return loop.run_until_complete(_serve(options, settings))
     finally:
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
-
-
-def _allow_many_files() -> None:
-    """Raises the soft limit of open files up to what the system allows, as servers do."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _spare_the_collector() -> None:

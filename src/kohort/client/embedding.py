@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 from types import TracebackType
+from typing import Self
 
 from kohort.client.admin_types import GroupDescription
 from kohort.client.administer.groups import GroupCalls
@@ -86,7 +87,7 @@ class ClusterSession:
         self._calls.obstacle = lambda: self._engine.network.last_error
         self._fetches = RangeFetches(self._engine.out, self.config)
 
-    def __enter__(self) -> ClusterSession:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -1,1 +1,1 @@
-"""One partition on disk, and all partitions of a node."""
+"""Keeps the partitions of a node on disk or in memory."""

@@ -1,7 +1,7 @@
-"""The topic settings: Kafka's names, defaults and limits.
+"""Defines the settings of a topic, with Kafka's names, defaults and limits.
 
-What a single node has no use for (replication throttles, tiered storage) is accepted and listed as by Kafka,
-because clients send and compare it; tiered storage cannot be switched on.
+Settings that a single node has no use for (replication throttles, tiered storage) are accepted and listed as by Kafka,
+because clients send and compare them; tiered storage cannot be switched on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 
 
 def _log(*names: str) -> tuple[Synonym, ...]:
-    """Broker settings under `log.`, most precise unit first."""
+    """Return the broker settings under `log.` with these names, the most precise unit first."""
     factors = {"minutes": MINUTE_MS, "hours": HOUR_MS}
     return tuple(Synonym(f"log.{name}", factors.get(name.rsplit(".", 1)[-1], 1)) for name in names)
 
@@ -77,7 +77,7 @@ class TopicConfig:
     )  # fmt: skip
     file_delete_delay_ms: int = setting(
         "file.delete.delay.ms", Kind.LONG, MINUTE_MS, at_least(0),
-        "Accepted; the files go at once, and who is reading one reads it to the end.",
+        "Accepted; the files are deleted at once, and a fetch that is reading one reads it to the end.",
         synonyms=_log("segment.delete.delay.ms"),
     )  # fmt: skip
     flush_messages: int = setting(
@@ -211,9 +211,9 @@ class TopicConfig:
 
     @staticmethod
     def parse(overrides: Mapping[str, str], defaults: TopicConfig | None = None) -> TopicConfig:
-        """The settings of a topic with these overrides; SettingError says what is wrong (INVALID_CONFIG).
+        """Return the settings of a topic with these overrides; SettingError says what is wrong (INVALID_CONFIG).
 
-        Without overrides it is `defaults` itself, so that ten thousand topics share one object.
+        Without overrides `defaults` itself is returned, so that ten thousand topics share one object.
         """
         if defaults is not None and not overrides:
             return defaults
@@ -233,12 +233,12 @@ class TopicConfig:
 
     @property
     def segment_size(self) -> int:
-        """Bytes at which a segment is full."""
+        """The size in bytes at which a segment is full."""
         return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
 
     @property
     def max_segment_ms(self) -> int:
-        """Age at which a segment is closed; in a compacted topic before the compaction lag is over."""
+        """The age at which a segment is closed; in a compacted topic at most the compaction lag."""
         return min(self.max_compaction_lag_ms, self.segment_ms) if self.compact else self.segment_ms
 
 
@@ -246,9 +246,9 @@ TOPIC_SETTINGS: Table[TopicConfig] = Table(TopicConfig, "topic")
 
 
 def broker_row(topic_name: str, broker_name: str) -> Setting:
-    """The broker setting that gives a topic setting its default: the same limits under another name.
+    """Return the broker setting that gives a topic setting its default: the same limits under another name.
 
-    Of several synonyms the last one carries the default; limits are checked once it is known which counts.
+    Of several synonyms the last one has the default; limits are checked once it is known which one is in force.
     """
     row = TOPIC_SETTINGS[topic_name]
     factor = next(synonym.factor for synonym in row.synonyms if synonym.name == broker_name)

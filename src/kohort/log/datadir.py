@@ -1,6 +1,8 @@
-"""The data directory of a node: who owns it, whose it is, and how it was left. In it are
+"""Locks and describes the data directory of a node: its owner, its contents, and how the last run left it.
 
-    .lock             held by the running process, which writes its id into it
+In it are:
+
+    .lock             locked by the running process, which writes its id into it
     meta.json         format, cluster id, node id
     topics.journal    the registry
     clean-stop        how every partition was left; a start reads and removes it, so a crash leaves none
@@ -8,14 +10,13 @@
     <topic>-<n>/      a partition, with Kafka's partition.metadata
     <topic>-<n>.<id>-delete/    a partition of a deleted topic, on its way out
 
-A partition finds its directory by name, so a deleted topic's directories are renamed before anybody can make a
-topic of the same name.
+A partition finds its directory by name, so the directories of a deleted topic are renamed before a topic of the same
+name can be created.
 """
 
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import logging
 import os
@@ -28,6 +29,7 @@ from pathlib import Path
 
 from kohort.log.storage.files import DiskDirectory, FilePool, sync_path
 from kohort.log.storage.recovery import CleanState
+from kohort.log.storage.system_calls import try_lock
 from kohort.wire.errors import KohortError
 
 log = logging.getLogger(__name__)
@@ -47,7 +49,7 @@ class DirectoryRefused(KohortError):
 
 
 def uuid_text(uuid: bytes) -> str:
-    """As Kafka writes it: 22 characters of URL-safe base64."""
+    """Write a UUID as Kafka does: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(uuid)[:22].decode()
 
 
@@ -60,7 +62,7 @@ def uuid_bytes(text: str) -> bytes | None:
 
 
 def new_uuid() -> bytes:
-    """Random, and never one that begins with a dash: Kafka's tools would take it for an option."""
+    """Return a random UUID whose text does not begin with a dash: Kafka's tools would take it for an option."""
     while True:
         uuid = secrets.token_bytes(16)
         if uuid not in RESERVED_IDS and not uuid_text(uuid).startswith("-"):
@@ -68,7 +70,7 @@ def new_uuid() -> bytes:
 
 
 def partition_of(name: str) -> tuple[str, int] | None:
-    """Topic and partition that a directory is named after."""
+    """Return the topic and partition that a directory is named after; None if it is not one of a partition."""
     found = _PARTITION_NAME.fullmatch(name)
     return (found["topic"], int(found["index"])) if found else None
 
@@ -79,7 +81,7 @@ def name_of_deleted(name: str, topic_id: bytes) -> str:
 
 
 class TopicHome(DiskDirectory):
-    """The data directory as the partitions of one topic see it: directories they make get the topic's id."""
+    """The data directory as the partitions of one topic see it: the directories they make carry the topic's id."""
 
     __slots__ = ("topic_id",)
 
@@ -92,17 +94,17 @@ class TopicHome(DiskDirectory):
 
 
 class PartitionHome(DiskDirectory):
-    """A partition's directory. It says whose it is before anything in it is promised to anybody."""
+    """The directory of a partition. It carries the topic's id before anything in it is acknowledged."""
 
     __slots__ = ("_has_id", "_id_is_synced", "topic_id")
 
     def __init__(self, path: str | Path, pool: FilePool, topic_id: bytes) -> None:
         super().__init__(path, pool)
         self.topic_id = topic_id
-        self._has_id = self._id_is_synced = False  # that this process knows
+        self._has_id = self._id_is_synced = False  # as far as this process knows
 
     def make(self) -> None:
-        """Also says whose it is, if the directory is there and does not: a full disk or a power cut took that."""
+        """Create the directory and write the topic's id, also where a full disk or a power cut has left none."""
         if self._has_id:
             return
         with suppress(FileExistsError):
@@ -113,14 +115,14 @@ class PartitionHome(DiskDirectory):
         self._has_id = True
 
     def sync(self) -> None:
-        """The first sync takes the id along; a process that died may have written it and not come to that."""
+        """Sync the names, and the first time the id too: a process that died may have written it without a sync."""
         if not self._id_is_synced:
             self.open(PARTITION_METADATA, private=True).sync()
             self._id_is_synced = True
         super().sync()
 
     def retire(self) -> None:
-        """The topic is deleted: the name is free, and this is the directory under its new name."""
+        """Rename the directory, because its topic is deleted and another may take the name."""
         parent, name = os.path.split(self.path)
         to = f"{parent}/{name_of_deleted(name, self.topic_id)}"
         try:
@@ -131,7 +133,7 @@ class PartitionHome(DiskDirectory):
 
 
 def topic_id_in(directory: str | Path) -> bytes | None:
-    """The topic that a partition's directory was made for; None if it does not say."""
+    """Return the id of the topic that a partition's directory was made for; None if it does not say."""
     try:
         text = Path(directory, PARTITION_METADATA).read_text()
     except (OSError, UnicodeDecodeError):
@@ -141,19 +143,19 @@ def topic_id_in(directory: str | Path) -> bytes | None:
 
 
 @dataclass(slots=True)
-class Left:
+class StoppedPartition:
     """How a clean stop left a partition, and when there may be something to delete or compact in it."""
 
     clean: CleanState
     due_ms: int
 
 
-CleanStop = dict[bytes, list[Left | None]]
+CleanStop = dict[bytes, list[StoppedPartition | None]]
 """Topic id -> its partitions; None for one that must be recovered."""
 
 
 class DataDirectory:
-    """Locked while it is open."""
+    """The data directory of the running node, locked while it is open."""
 
     def __init__(self, path: Path, lock_fd: int) -> None:
         self.path = path
@@ -165,7 +167,7 @@ class DataDirectory:
 
     @staticmethod
     def open(path: Path, node_id: int) -> DataDirectory:
-        """Created if it is not there. DirectoryRefused if it is not ours to use."""
+        """Lock the directory, and create it if it is not there; DirectoryRefused if this node must not use it."""
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
@@ -211,7 +213,7 @@ class DataDirectory:
         self.root.sync_parent()
 
     def take_clean_stop(self) -> CleanStop | None:
-        """What `write_clean_stop` wrote, once: it is gone from the disk when this returns."""
+        """Return what `write_clean_stop` wrote, and remove it from the disk."""
         data = self.root.read(CLEAN_STOP)
         if data is None:
             return None
@@ -221,7 +223,9 @@ class DataDirectory:
         if crc != b"%08x" % zlib.crc32(text):
             return None
         return {
-            bytes.fromhex(topic_id): [left and Left(CleanState(*left[:3]), left[3]) for left in partitions]
+            bytes.fromhex(topic_id): [
+                left and StoppedPartition(CleanState(*left[:3]), left[3]) for left in partitions
+            ]
             for topic_id, partitions in json.loads(text).items()
         }
 
@@ -238,11 +242,11 @@ class DataDirectory:
         self.root.replace(CLEAN_STOP, b"%08x %s" % (zlib.crc32(text), text))
 
     def note_that_nothing_is_synced(self) -> None:
-        """From now on this directory is written without syncs, until `sync_all` is called."""
+        """Note on disk that this directory is written without syncs from now on, until `sync_all` is called."""
         self.root.replace(UNSYNCED, b"", sync=False)
 
     def sync_all(self) -> None:
-        """What was written without syncs: else a power cut could take it, and with it what is behind it."""
+        """Sync what an earlier run wrote without syncs: a power cut could take it, and what is appended behind it."""
         if self.root.read(UNSYNCED) is None:
             return
         log.info("%s was written without syncs: syncing all of it", self.path)
@@ -258,7 +262,7 @@ class DataDirectory:
             return {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
 
     def retire(self, name: str) -> PartitionHome:
-        """Take the directory of a deleted topic's partition out of the way; the caller removes it."""
+        """Rename the directory of a partition whose topic is deleted; the caller removes it."""
         topic_id = topic_id_in(self.path / name) or new_uuid()
         gone = PartitionHome(self.path / name, self.pool, topic_id)
         gone.retire()
@@ -272,15 +276,13 @@ class DataDirectory:
 
 
 def _lock(path: Path) -> int:
-    fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    if not try_lock(fd):
         owner = os.pread(fd, 20, 0).decode(errors="replace").strip()
         os.close(fd)
         raise DirectoryRefused(
             f"{path} is in use by process {owner or '(unknown)'}; stop it or name another directory"
-        ) from None
+        )
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd

@@ -1,4 +1,4 @@
-"""Segments in order: append, fetch, high watermark, waiters, delete records.
+"""The log of one partition: append, read, high watermark, waiters, deleting records.
 
 Nothing is read or created before the first use, and a partition that was never used has no files. With durability
 `disk` the high watermark is what is on disk; with `os` and `memory` it is the end of the log.
@@ -13,8 +13,9 @@ from struct import Struct
 from typing import Literal
 
 from kohort.log.config import TopicConfig
-from kohort.log.durability.commit import Commit
+from kohort.log.datadir import PartitionHome
 from kohort.log.durability.sync import Syncer
+from kohort.log.durability.tracker import DurabilityTracker
 from kohort.log.storage import recovery
 from kohort.log.storage.epochs import Epochs
 from kohort.log.storage.files import Directory, Slice
@@ -34,11 +35,13 @@ _patch = Struct(">qii").pack_into
 
 
 class Partition:
+    """The log of one partition of a topic. `durability/tracker.py` says what it owns and what its tracker does."""
+
     __slots__ = (
-        "_active", "_clean", "_commit", "_config", "_directory", "_durability", "_durable_base",
-        "_durable_position", "_epoch", "_epochs", "_parent", "_producers", "_roll_after_ms",
-        "_segment_size", "_segments", "_syncer", "_touched", "_waiters", "deleted", "high_watermark",
-        "index", "leader_epoch", "log_end_offset", "log_start_offset", "stopped", "topic",
+        "_active", "_clean", "_config", "_directory", "_durability", "_durable_base", "_durable_position",
+        "_epoch", "_epochs", "_parent", "_producers", "_roll_after_ms", "_segment_size", "_segments",
+        "_syncer", "_touched", "_tracker", "_waiters", "deleted", "high_watermark", "index",
+        "leader_epoch", "log_end_offset", "log_start_offset", "stopped", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -60,7 +63,7 @@ class Partition:
         self._producers: ProducerStates | None = None
         self._epochs: Epochs | None = None
         self._epoch = -2  # of the last append since the start
-        self._commit: Commit | None = None
+        self._tracker: DurabilityTracker | None = None
         self._waiters: dict[Callable[[], None], None] | None = None
         self._durable_base = self._durable_position = 0
         self._touched = False  # something must be written at a clean stop
@@ -79,9 +82,11 @@ class Partition:
         leader_epoch: int = 0,
         journaled: Container[int] = (),
     ) -> Partition:
-        """`parent` is the node's directory. With `clean` nothing is read now; without, the log is recovered.
+        """Open the partition in `parent`, the node's directory.
 
-        `CleanState()` is the state of a partition that is new. `journaled`: see `recovery.open_log`."""
+        With `clean` nothing is read now; without it the log is recovered. `CleanState()` is the state of a new
+        partition. `journaled`: see `recovery.open_log`.
+        """
         partition = cls(parent, topic, index, durability, syncer)
         partition.config = config
         partition.leader_epoch = leader_epoch
@@ -116,7 +121,7 @@ class Partition:
 
     @property
     def segments(self) -> list[Segment]:
-        """In order; the last one is active. Empty before the first append. Do not change it."""
+        """The segments in order; the last one is active. Empty before the first append. Do not change the list."""
         return self._loaded().items
 
     def _loaded(self) -> Segments:
@@ -145,7 +150,7 @@ class Partition:
         return self._epochs
 
     def _load(self, journaled: Container[int] = ()) -> None:
-        """Look at the directory, at last."""
+        """Read the directory, which was put off until the first use."""
         must_sync = self._durability == "disk"
         at = (self.directory, self.topic, self.index, self._config.index_interval_bytes)
         try:
@@ -160,16 +165,25 @@ class Partition:
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = self.high_watermark = opened.log_end_offset
         if self._durability != "memory":
-            self._commit = Commit(self, self._syncer, must_sync, opened.states, opened.walked_bytes)
-            self._commit.epochs_changed = bool(opened.walked)
+            home = self.directory
+            self._tracker = DurabilityTracker(
+                self,
+                self._syncer,
+                topic_id=home.topic_id if isinstance(home, PartitionHome) else bytes(16),
+                waits_for_disk=must_sync,
+                states=opened.states,
+                walked_bytes=opened.walked_bytes,
+                epochs_changed=bool(opened.walked),
+            )
         self._touched = bool(opened.walked)
 
     # Append
 
     def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
-        """Write one checked batch under the next offsets and the leader epoch, patched in place.
+        """Write one checked batch and return its base offset.
 
-        Returns its base offset. `batch` must be writable, and `header` its header as it is now.
+        The next offsets and the leader epoch are patched into it, so `batch` must be writable; `header` is its header
+        as it came.
         """
         if self._segments is None:
             self._load()
@@ -179,7 +193,7 @@ class Partition:
         return base_offset
 
     def append_as_is(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
-        """Keeps the batch's own offsets, which must not go back."""
+        """Write one batch with the offsets it has, which must not be smaller than the end of the log."""
         if self._segments is None:
             self._load()
         assert header.base_offset >= self.log_end_offset, f"{header.base_offset} < {self.log_end_offset}"
@@ -217,10 +231,10 @@ class Partition:
             self._producers.update(header, base_offset)
         if epoch != self._epoch:
             self._begin_epoch(epoch, base_offset)
-        commit = self._commit
-        if commit is not None:
-            commit.appended(batch, last_offset + 1)
-            if commit.waits_for_disk:
+        tracker = self._tracker
+        if tracker is not None:
+            tracker.appended(batch, last_offset + 1)
+            if tracker.waits_for_disk:
                 return
         self.high_watermark = last_offset + 1
         if self._waiters:
@@ -231,19 +245,19 @@ class Partition:
         interval = self._config.index_interval_bytes
         self._active = segment = self._loaded().begin(self.directory, base_offset, interval, now_ms)
         self._touched = True
-        if self._commit is not None:
-            self._commit.new_names = True
+        if self._tracker is not None:
+            self._tracker.file_created()
         return segment
 
     def _begin_epoch(self, epoch: int, start_offset: int) -> None:
-        if epoch >= 0 and self.epochs.assign(epoch, start_offset) and self._commit is not None:
-            self._commit.epochs_changed = True
+        if epoch >= 0 and self.epochs.assign(epoch, start_offset) and self._tracker is not None:
+            self._tracker.epochs_changed()
         self._epoch = epoch
 
     def _seal(self, active: Segment) -> None:
         active.seal()
-        if self._commit is not None:
-            self._commit.sealed(active.file)
+        if self._tracker is not None:
+            self._tracker.sealed(active.file)
         self._loaded().keep_loaded(active)
 
     def _cut_and_stop(self, problem: OSError) -> None:
@@ -258,34 +272,34 @@ class Partition:
     # High watermark
 
     def when_durable(self, end_offset: int, done: Callable[[ErrorCode], None]) -> None:
-        """`done(NONE)` once all before `end_offset` is durable; KAFKA_STORAGE_ERROR if it never will be."""
+        """Call `done(NONE)` once all before `end_offset` is durable; with KAFKA_STORAGE_ERROR if it never will be."""
         if self.high_watermark >= end_offset:
             done(ErrorCode.NONE)
-        elif self._commit is None or end_offset > self.log_end_offset:
+        elif self._tracker is None or end_offset > self.log_end_offset:
             done(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
-            self._commit.when_durable(end_offset, done)
+            self._tracker.when_durable(end_offset, done)
 
     @property
     def synced_offset(self) -> int:
-        """All before it is in the files of this partition, as durably as it will ever be."""
-        return self._commit.synced_offset if self._commit is not None else self.high_watermark
+        """All before this offset is in the files of this partition, as durably as it will ever be."""
+        return self._tracker.synced_offset if self._tracker is not None else self.high_watermark
 
     def advance(self, end_offset: int, segment_base: int, position: int) -> None:
-        """All before `end_offset`, which is at that place in the log, is durable."""
+        """Raise the high watermark: all before `end_offset`, which is at that position in the log, is durable."""
         if end_offset > self.high_watermark:
             self.high_watermark = end_offset
             self._durable_base, self._durable_position = segment_base, position
             self._notify()
 
     def stop(self, reason: str) -> None:
-        """No more appends. Reads go on."""
+        """Refuse all further appends. Reads go on."""
         log.error("%s-%d takes no more appends: %s", self.topic, self.index, reason)
         self.stopped = reason
         self._notify()
 
     def add_waiter(self, callback: Callable[[], None]) -> None:
-        """Called whenever the high watermark moves, and when the partition stops or is deleted."""
+        """Have `callback` called whenever the high watermark moves, and when the partition stops or is deleted."""
         if self._waiters is None:
             self._waiters = {}
         self._waiters[callback] = None
@@ -307,10 +321,10 @@ class Partition:
     # Read
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool, up_to: int | None = None) -> Slice:
-        """From the batch that holds `offset` (or the next one, if it was compacted away) to at most `max_bytes`.
+        """Read at most `max_bytes`, from the batch that holds `offset` (or the next one, if it was compacted away).
 
-        Never past `up_to` or the high watermark, and never past the end of a segment. May end inside a batch,
-        but not the first: `at_least_one` returns one that is larger than `max_bytes` whole, else nothing comes.
+        The slice never goes past `up_to`, the high watermark or the end of a segment. It may end inside a batch, but
+        not inside the first: a first batch larger than `max_bytes` comes whole with `at_least_one`, else nothing does.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
@@ -330,7 +344,7 @@ class Partition:
         return segment.file.slice(position, min(max(max_bytes, size), available))
 
     def _end_in(self, segment: Segment, limit: int) -> int:
-        """The position in `segment` before which all is below `limit`, which is the high watermark or before it."""
+        """Return the position in `segment` before which all offsets are below `limit`, at most the high watermark."""
         if limit == self.log_end_offset:
             return segment.size
         if limit == self.high_watermark:
@@ -356,14 +370,14 @@ class Partition:
     # Delete
 
     def delete_records(self, offset: int) -> int:
-        """The log begins at `offset` (-1: the high watermark) from now on, durably. Returns where it begins."""
+        """Let the log begin at `offset` (-1: the high watermark), durably, and return where it begins."""
         if offset == -1:
             offset = self.high_watermark
         if not 0 <= offset <= self.high_watermark:
             why = f"{offset} is not below the high watermark {self.high_watermark}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
         if offset > self.log_start_offset:
-            # Whole segments first: on a full disk that is what makes room for the small file.
+            # Whole segments go first: on a full disk that frees the space for the small file.
             self.drop_segments(self._loaded().wholly_below(offset))
             if self._durability != "memory":
                 try:
@@ -376,8 +390,8 @@ class Partition:
     def _raise_start(self, offset: int) -> None:
         self.log_start_offset = offset
         self._touched = True
-        if self.epochs.truncate_from_start(offset) and self._commit is not None:
-            self._commit.epochs_changed = True
+        if self.epochs.truncate_from_start(offset) and self._tracker is not None:
+            self._tracker.epochs_changed()
 
     def drop_segments(self, count: int) -> list[Segment]:
         """Delete the oldest segments (never the active one); the log begins at the next one."""
@@ -386,15 +400,16 @@ class Partition:
         if not count:
             return []
         active = segments.items[-1]
-        if not active.size:  # the last trace of the offsets on disk must not go before the new one is there
+        # The name of the last file tells the end offset after a crash: the new file must be there before it goes.
+        if not active.size:
             active.file.append(b"")
             self.directory.sync()
         dropped = segments.drop(count)
         for segment in dropped:
-            if self._commit is None:
+            if self._tracker is None:
                 segment.delete()
             else:
-                self._commit.dropped(segment.file)
+                self._tracker.dropped(segment.file)
                 self._syncer.background(segment.retire())
         start = segments.items[0].base_offset
         if start > self.log_start_offset:
@@ -402,11 +417,11 @@ class Partition:
         return dropped
 
     def replace_segments(self, old: Sequence[Segment], new: Segment | None) -> None:
-        """Compaction has put the files of `new` in the place of those of `old`."""
+        """Use `new` instead of `old`: compaction has replaced the files."""
         self._loaded().replace(old, new)
-        if self._commit is not None:
+        if self._tracker is not None:
             for segment in old:
-                self._commit.dropped(segment.file)
+                self._tracker.dropped(segment.file)
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment, if it has anything, and begin a new one."""
@@ -418,33 +433,40 @@ class Partition:
     # End
 
     def close(self) -> CleanState:
-        """The clean stop. Blocks until all is on disk; what it returns makes the next start cheap."""
+        """Stop cleanly: block until all is on disk, and return what makes the next start cheap."""
         changed = self._touched or self._clean is None or self.log_end_offset != self._clean.log_end_offset
-        if changed and self._commit is not None and self._active is not None and self.stopped is None:
-            self._commit.close()
+        if changed and self._tracker is not None and self._active is not None and self.stopped is None:
+            self._tracker.close()
         for segment in self._segments.items if self._segments is not None else ():
             segment.file.close()
         return CleanState(self.log_start_offset, self.log_end_offset, self.size)
 
     def unload(self) -> bool:
-        """Give the memory back, as if the node had just started; False if somebody uses it."""
-        segments, commit = self._segments, self._commit
-        if segments is None or commit is None or self._waiters or segments.in_use or not commit.settled():
+        """Free the memory, as if the node had just started; False if the partition is in use."""
+        segments, tracker = self._segments, self._tracker
+        if (
+            segments is None
+            or tracker is None
+            or self._waiters
+            or segments.in_use
+            or not tracker.is_settled()
+        ):
             return False
         try:
             self._clean = self.close()
         except OSError:
-            return False  # no room for the state file: it stays as it is
-        self._segments = self._active = self._producers = self._epochs = self._commit = self._directory = None
+            return False  # the state file cannot be written: the partition stays loaded
+        self._segments = self._active = self._producers = self._epochs = None
+        self._tracker = self._directory = None
         self._epoch, self._touched = -2, False
         return True
 
     def delete(self) -> None:
-        """The topic is gone: nobody waits any longer. The caller removes the directory."""
+        """Tell all who wait that the topic is deleted. The caller removes the directory."""
         self.deleted = True
         self.stopped = "the topic was deleted"
         self._notify()
-        if self._commit is not None and not self._commit.busy:
-            self._commit.abandon()
+        if self._tracker is not None and not self._tracker.is_busy:
+            self._tracker.abandon()
         for segment in self._segments.items if self._segments is not None else ():
             segment.file.abandon()

@@ -1,11 +1,11 @@
-"""Topics, ids and settings of a node: a journal of what happened, replayed on start.
+"""Keeps the topics, ids and settings of a node in a file of changes, which a start replays.
 
-`topics.journal` has one line a change: eight hex digits of CRC-32, a space, the entry (or a list) as JSON. Entries are
-appended and synced before anything is answered; `Registry.apply` is the only place that changes the state,
-live and on start.
+The file `topics.journal` has one line per change: eight hex digits of CRC-32, a space, the entry (or a list) as JSON.
+Entries are appended and synced before a request is answered. `Registry.apply` is the only place that changes the
+state, while the node runs and at a start.
 
-A line is synced before the next one is written, so after a crash only the last line can be bad: it is cut. A
-bad line before a good one is damage that nobody should guess about, and stops the start.
+A line is synced before the next one is written, so after a crash only the last line can be bad: it is cut. A bad line
+before a good one is damage that cannot be repaired by guessing, and stops the start.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from typing import Any
 from kohort.log.storage.files import Directory, File
 from kohort.wire.errors import ErrorCode, KafkaError, KohortError
 
-JOURNAL = "topics.journal"
+REGISTRY_FILE = "topics.journal"
 REWRITE_ABOVE_BYTES = 64 * 1024
 
 
 class DamagedRegistry(KohortError):
-    """The journal of topics cannot be trusted; the text says where it is damaged."""
+    """The file of the registry cannot be trusted; the text says where it is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
+    """A topic is created."""
+
     name: str
     topic_id: bytes
     partitions: int
@@ -38,38 +40,50 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
+    """A topic is deleted."""
+
     topic_id: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAdded:
+    """A topic gets more partitions."""
+
     topic_id: bytes
     partitions: int  # how many there are now
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigSet:
+    """The settings of a topic change."""
+
     topic_id: bytes
     overrides: dict[str, str]  # all of them
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfigSet:
+    """The dynamic settings of a broker change."""
+
     node_id: int | None  # None: for all brokers
     values: dict[str, str]  # all of them
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsReserved:
+    """A block of producer ids is reserved, and never given again."""
+
     up_to: int  # the first id that is not reserved
 
 
 @dataclass(frozen=True, slots=True)
 class EpochBumped:
+    """The leader epoch of the node goes up, after a crash."""
+
     leader_epoch: int
 
 
-Entry = (
+RegistryEntry = (
     TopicCreated
     | TopicDeleted
     | PartitionsAdded
@@ -79,7 +93,7 @@ Entry = (
     | EpochBumped
 )
 
-_KINDS: dict[str, type[Entry]] = {
+_KINDS: dict[str, type[RegistryEntry]] = {
     "topic_created": TopicCreated,
     "topic_deleted": TopicDeleted,
     "partitions_added": PartitionsAdded,
@@ -91,22 +105,22 @@ _KINDS: dict[str, type[Entry]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-def encode_entry(*entries: Entry) -> bytes:
-    """One line. Several entries share its CRC: a crash leaves all of them or none."""
+def encode_entry(*entries: RegistryEntry) -> bytes:
+    """Encode one line of the file. Several entries share its CRC: a crash leaves all of them or none."""
     rows = [_fields(entry) for entry in entries]
     text = json.dumps(rows[0] if len(rows) == 1 else rows, separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-def _fields(entry: Entry) -> dict[str, Any]:
+def _fields(entry: RegistryEntry) -> dict[str, Any]:
     fields: dict[str, Any] = {"type": _NAMES[type(entry)], **asdict(entry)}
     if "topic_id" in fields:
         fields["topic_id"] = fields["topic_id"].hex()
     return fields
 
 
-def decode_entries(line: bytes) -> list[Entry] | None:
-    """None if the line (without its newline) is damaged; DamagedRegistry if another version wrote it."""
+def decode_entries(line: bytes) -> list[RegistryEntry] | None:
+    """Decode a line (without its newline); None if it is damaged, DamagedRegistry if another version wrote it."""
     crc, _, text = line.partition(b" ")
     if crc != b"%08x" % zlib.crc32(text):
         return None
@@ -115,12 +129,12 @@ def decode_entries(line: bytes) -> list[Entry] | None:
         return [_entry(fields) for fields in (found if isinstance(found, list) else [found])]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedRegistry(
-            f"the journal of topics has an entry of another version: {text.decode(errors='replace')}; "
+            f"{REGISTRY_FILE} has an entry of another version: {text.decode(errors='replace')}; "
             "start the version that wrote it"
         ) from error
 
 
-def _entry(fields: dict[str, Any]) -> Entry:
+def _entry(fields: dict[str, Any]) -> RegistryEntry:
     kind = _KINDS[fields.pop("type")]
     if "topic_id" in fields:
         fields["topic_id"] = bytes.fromhex(fields["topic_id"])
@@ -129,6 +143,8 @@ def _entry(fields: dict[str, Any]) -> Entry:
 
 @dataclass(slots=True)
 class TopicRow:
+    """A topic as the registry has it."""
+
     name: str
     topic_id: bytes
     partitions: int
@@ -136,11 +152,11 @@ class TopicRow:
 
 
 class Registry:
-    """What the journal says. `append` makes an entry durable (any thread), `apply` makes it true (loop)."""
+    """The state that the entries make. `append` makes an entry durable (any thread), `apply` uses it (loop)."""
 
     def __init__(self) -> None:
         self.topics: dict[bytes, TopicRow] = {}
-        self.deleted: dict[bytes, str] = {}  # ids that the journal still remembers, and the names they had
+        self.deleted: dict[bytes, str] = {}  # ids that are still in the file, and the names they had
         self.broker_configs: dict[int | None, dict[str, str]] = {}
         self.next_producer_id = 0  # the first one that is not reserved
         self.leader_epoch = 0
@@ -151,18 +167,18 @@ class Registry:
 
     @staticmethod
     def open(directory: Directory | None, *, sync: bool = True) -> Registry:
-        """Replayed from the journal in `directory`; None keeps everything in memory."""
+        """Replay the file in `directory`; None keeps everything in memory."""
         registry = Registry()
         if directory is None:
             return registry
         registry._sync = sync
-        data = directory.read(JOURNAL) or b""
-        good = registry._replay(data, f"{directory.path}/{JOURNAL}")
+        data = directory.read(REGISTRY_FILE) or b""
+        good = registry._replay(data, f"{directory.path}/{REGISTRY_FILE}")
         live = b"".join(encode_entry(entry) for entry in registry.live_entries())
         if good > REWRITE_ABOVE_BYTES and good >= 2 * len(live):
-            directory.replace(JOURNAL, live)
+            directory.replace(REGISTRY_FILE, live)
             good = len(live)
-        registry._file = directory.open(JOURNAL, private=True)
+        registry._file = directory.open(REGISTRY_FILE, private=True)
         if registry._file.size != good:
             registry._file.truncate(good)
         if not data:
@@ -171,8 +187,8 @@ class Registry:
             directory.sync()
         return registry
 
-    def append(self, *entries: Entry) -> None:
-        """Durable when it returns, with one write and one sync. Blocks; any thread may call it."""
+    def append(self, *entries: RegistryEntry) -> None:
+        """Make entries durable with one write and one sync. Blocks; any thread may call it."""
         if self._file is None:
             return
         line = encode_entry(*entries)
@@ -184,11 +200,12 @@ class Registry:
                 if self._sync:
                     self._file.sync()
             except OSError as error:
-                # Nobody knows what of this line is on disk: writing on could hide it behind a good one.
-                self._failed = f"the journal of topics failed: {error}; restart the broker"
+                # Nobody knows what of this line is on disk, and a good line behind it would look like damage.
+                self._failed = f"{self._file.path} could not be written: {error}; restart the broker"
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed) from error
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: RegistryEntry) -> None:
+        """Change the state as the entry says."""
         match entry:
             case TopicCreated(name, topic_id, partitions, overrides):
                 self.topics[topic_id] = TopicRow(name, topic_id, partitions, dict(overrides))
@@ -208,8 +225,8 @@ class Registry:
             case EpochBumped(leader_epoch):
                 self.leader_epoch = max(self.leader_epoch, leader_epoch)
 
-    def live_entries(self) -> Iterator[Entry]:
-        """The shortest journal that says the same."""
+    def live_entries(self) -> Iterator[RegistryEntry]:
+        """Yield the fewest entries that make the same state."""
         yield EpochBumped(self.leader_epoch)
         yield ProducerIdsReserved(self.next_producer_id)
         for node_id, values in self.broker_configs.items():
@@ -223,7 +240,7 @@ class Registry:
             self._file.close()
 
     def _replay(self, data: bytes, path: str) -> int:
-        """Applies every good line and returns where they end."""
+        """Apply every good line and return where they end."""
         position = 0
         while (end := data.find(b"\n", position)) >= 0:
             entries = decode_entries(data[position:end])

@@ -1,9 +1,9 @@
-"""All partitions of a node.
+"""Holds all topics and partitions of a node, opens them at a start and closes them at a stop.
 
-Changes of topics and settings go two ways at once: `journal(entry)` makes them durable (it blocks: call it from a
-worker thread), then `apply(entry)` makes them true, on the loop. A start applies the same entries from the journal.
+A change of topics or settings has two steps: `persist(entry)` makes it durable (it blocks: call it from a worker
+thread), then `apply(entry)` puts it into force, on the loop. A start applies the same entries from the registry's file.
 
-After a clean stop a start reads three small files, whatever the number of partitions; each partition looks at its
+After a clean stop a start reads three small files, whatever the number of partitions; each partition reads its
 directory when it is first used. After a crash every partition that has a directory is recovered, and the leader epoch
 of the node goes up, so that consumers can find out what was cut (KIP-320).
 """
@@ -19,31 +19,25 @@ from kohort.log import datadir
 from kohort.log.config import TopicConfig
 from kohort.log.datadir import (
     DataDirectory,
-    Left,
     PartitionHome,
+    StoppedPartition,
     TopicHome,
     new_uuid,
     partition_of,
     uuid_text,
 )
 from kohort.log.durability.journal_files import Loop
-from kohort.log.durability.rounds import (
-    DamagedJournal,
-    Found,
-    begin_again,
-    put_back,
-    read_rounds,
-    remove_journal,
-)
+from kohort.log.durability.rounds import FoundRounds, read_rounds, remove_journal
 from kohort.log.durability.sync import Syncer
+from kohort.log.journal_replay import DamagedJournal, begin_again, put_back
 from kohort.log.maintenance.upkeep import Upkeep
 from kohort.log.partition import Durability, Partition
 from kohort.log.registry import (
-    Entry,
     EpochBumped,
     PartitionsAdded,
     ProducerIdsReserved,
     Registry,
+    RegistryEntry,
     TopicConfigSet,
     TopicCreated,
     TopicDeleted,
@@ -64,7 +58,7 @@ CallSoon = Callable[[Callable[[], None]], object]
 
 
 class Store:
-    """Made by `open`. All methods belong to the loop's thread, unless they say otherwise."""
+    """The topics and partitions of one node. All methods run on the loop's thread, unless they say otherwise."""
 
     def __init__(
         self,
@@ -82,7 +76,7 @@ class Store:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self.cluster_id = data.cluster_id if data is not None else uuid_text(new_uuid())
-        self.unowned: list[str] = []  # directories that look like partitions of no topic
+        self.unowned: list[str] = []  # directories that are named like partitions of topics that do not exist
         self._data = data
         self._registry = registry
         self._defaults = defaults
@@ -104,11 +98,11 @@ class Store:
         on_fatal: Callable[[str], None] = log.critical,
         loop: Loop | None = None,
     ) -> Store:
-        """Replays the registry and opens all partitions. `directory` is not used with durability `memory`.
+        """Replay the registry and open all partitions. `directory` is not used with durability `memory`.
 
-        DirectoryRefused, DamagedRegistry or SettingError say what is wrong. `on_fatal` is told, on the loop, why the
-        node must stop: after a failed sync nothing can be promised any more. With a `loop` it costs less to wait for
-        the disk; it is the one of this thread, and `call_soon` brings work to it.
+        DirectoryRefused, DamagedRegistry or SettingError say what is wrong. `on_fatal` is called on the loop with the
+        reason why the node must stop: after a failed sync nothing can be acknowledged any more. `loop` is the event
+        loop of this thread, where `call_soon` runs functions; with it the kernel can write the journal on its own.
         """
         syncer = Syncer(call_soon, on_fatal, loop)
         if durability == "memory":
@@ -157,7 +151,7 @@ class Store:
         return self._registry.leader_epoch
 
     def broker_configs(self, node_id: int | None) -> dict[str, str]:
-        """The dynamic settings of a broker, or those for all brokers (None)."""
+        """Return the dynamic settings of a broker, or those for all brokers (None)."""
         return dict(self._registry.broker_configs.get(node_id, {}))
 
     # Start
@@ -184,16 +178,15 @@ class Store:
                 names.discard(name)
         self._report_unowned(data, names)
 
-    def _put_back(self, data: DataDirectory, found: Found, now_ms: int) -> None:
-        """What the journal of small appends has and the logs have lost; then a new journal begins."""
+    def _put_back(self, data: DataDirectory, found: FoundRounds, now_ms: int) -> None:
+        """Put back what the logs have lost and the journal of small appends has; then begin a new journal."""
         if found.damage is not None:
-            log.error("%s; what the logs themselves have of it is there", found.damage)
+            log.error("%s; records of them that are in the logs are kept", found.damage)
         partitions = put_back(found, self.topics_by_id, now_ms)
         self._syncer.drain()
         for partition, batches in partitions.items():
-            if (
-                self.durability == "os"
-            ):  # nobody else does: it was acknowledged by a node with durability disk
+            # A node with durability disk has acknowledged it, and with durability os nothing else syncs it.
+            if self.durability == "os":
                 for segment in partition.segments:
                     segment.file.sync()
             if partition.stopped is not None:
@@ -208,20 +201,20 @@ class Store:
             remove_journal(data.path)
 
     def _check_owner(self, data: DataDirectory, name: str, topic: Topic, names: set[str]) -> None:
-        """Retire a directory that was made for another topic of that name.
+        """Retire a directory that was made for an earlier topic of that name.
 
-        One that does not say, after a crash, has nothing that was promised: its id is synced before that. It may
-        be what is left of a deleted topic; if there was none, it is taken for ours, whoever brought it here.
+        A directory without an id holds nothing that was acknowledged, as its id is synced before. It may be what is
+        left of a deleted topic; if there was no such topic, it is taken for this one's.
         """
         owner = datadir.topic_id_in(data.path / name)
         if owner is None and topic.name in self._registry.deleted.values():
             self._retire(data, name, names)
-            data.root.sync()  # it must not come back when nobody remembers the deleted topic any more
+            data.root.sync()  # it must not come back when the registry has forgotten the deleted topic
         elif owner not in (topic.topic_id, None):
             self._retire(data, name, names)
 
     def _retire(self, data: DataDirectory, name: str, names: set[str]) -> None:
-        """The directory of a topic of the same name that was deleted."""
+        """Rename the directory of a deleted topic of the same name, and remove it in the background."""
         names.discard(name)
         self._syncer.background(data.retire(name).remove)
 
@@ -232,7 +225,7 @@ class Store:
         for name in list(names):
             found = partition_of(name)
             if found is None:
-                names.discard(name)  # not one of ours
+                names.discard(name)  # not a partition
             elif self._registry.deleted and datadir.topic_id_in(data.path / name) in self._registry.deleted:
                 self._retire(data, name, names)
 
@@ -243,11 +236,12 @@ class Store:
 
     # Topics
 
-    def journal(self, *entries: Entry) -> None:
-        """Durable when it returns, with one write. Blocks; any thread may call it. Then `apply` each."""
+    def persist(self, *entries: RegistryEntry) -> None:
+        """Make entries durable with one write; then `apply` each. Blocks; any thread may call it."""
         self._registry.append(*entries)
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: RegistryEntry) -> None:
+        """Put a durable entry into force."""
         self._registry.apply(entry)
         match entry:
             case TopicCreated():
@@ -286,9 +280,14 @@ class Store:
         return topic
 
     def _add_partition(
-        self, topic: Topic, left: Left | None, *, has_directory: bool, journaled: Container[int] = ()
+        self,
+        topic: Topic,
+        left: StoppedPartition | None,
+        *,
+        has_directory: bool,
+        journaled: Container[int] = (),
     ) -> None:
-        """As a clean stop left it; else recovered if it has a directory, or new."""
+        """Open a partition as a clean stop left it; else recover it if it has a directory, or create it."""
         clean = left.clean if left is not None else None if has_directory else CleanState()
         partition = Partition.open(
             topic.home,
@@ -310,7 +309,7 @@ class Store:
         del self.topics[topic.name], self.topics_by_id[topic.topic_id]
         self.upkeep.forget(topic)
         for partition in topic.partitions:
-            partition.deleted = True  # all of them, before the first who waits is told
+            partition.deleted = True  # all of them before the first waiting caller is told
         for partition in topic.partitions:
             directory = partition.directory
             if isinstance(directory, PartitionHome):
@@ -325,7 +324,7 @@ class Store:
             topic.due_ms[index] = 0
 
     def set_defaults(self, defaults: TopicConfig) -> None:
-        """What topics have where they say nothing; after a dynamic change of the broker's settings."""
+        """Use new defaults for what topics do not set, after a dynamic change of the broker's settings."""
         self._defaults = defaults
         for topic in self.topics.values():
             self._configure(topic)
@@ -333,7 +332,7 @@ class Store:
     def set_upkeep(
         self, *, compacts: bool, max_keys: int, producer_id_expiration_ms: int, retention_interval_ms: int
     ) -> None:
-        """The broker's settings for the work in the background."""
+        """Use the broker's settings for the work in the background."""
         self.upkeep.compacts = compacts
         self.upkeep.max_keys = max_keys
         self.upkeep.producer_id_expiration_ms = producer_id_expiration_ms
@@ -342,7 +341,7 @@ class Store:
     # Producers
 
     def allocate_producer_id(self) -> int:
-        """Never given before, not even before a crash. May block; any thread may call it."""
+        """Return a producer id that was never given before, not even before a crash. May block; for any thread."""
         with self._ids_lock:
             if self._next_id == self._ids_end:
                 start = self._registry.next_producer_id
@@ -356,11 +355,11 @@ class Store:
     # Background work and end
 
     def housekeeping(self, now_ms: int) -> None:
-        """One round of retention and compaction, in short slices; nothing if the last round is not over."""
+        """Begin a round of retention and compaction, in short slices, unless the last round is still running."""
         self.upkeep.start(list(self.topics.values()), now_ms)
 
     def close(self) -> None:
-        """Blocks until all is durable, and leaves the clean-stop file."""
+        """Block until all is durable, and write the clean-stop file."""
         if self._closed:
             return
         self._closed = True
@@ -371,22 +370,24 @@ class Store:
             self._syncer.close()
             if self._data is not None:
                 self._data.write_clean_stop(stop)
-        finally:  # without the clean-stop file the next start recovers; it must at least get the lock
+        finally:  # without the clean-stop file the next start recovers, for which it needs the lock
             self._registry.close()
             if self._data is not None:
                 self._data.close()
 
-    def _close_partitions(self, topic: Topic) -> list[Left | None]:
-        lefts: list[Left | None] = []
+    def _close_partitions(self, topic: Topic) -> list[StoppedPartition | None]:
+        lefts: list[StoppedPartition | None] = []
         for index, partition in enumerate(topic.partitions):
             clean = self._close_partition(partition)
             seen = clean is not None and topic.seen_end[index] == clean.log_end_offset
-            lefts.append(Left(clean, topic.due_ms[index] if seen else 0) if clean is not None else None)
+            lefts.append(
+                StoppedPartition(clean, topic.due_ms[index] if seen else 0) if clean is not None else None
+            )
         return lefts
 
     @staticmethod
     def _close_partition(partition: Partition) -> CleanState | None:
-        """None: the next start must recover it."""
+        """Close a partition; None if the next start must recover it."""
         try:
             clean = partition.close()
         except OSError as problem:

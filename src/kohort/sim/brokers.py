@@ -8,10 +8,10 @@ from random import Random
 from typing import Any, cast
 
 from kohort.broker.apis import group_membership, group_offsets
-from kohort.broker.apis.fetch_sessions import FetchSessions
 from kohort.broker.apis.table import TABLE
 from kohort.broker.broker import Broker
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
+from kohort.broker.fetch_sessions import FetchSessions
 from kohort.coordinator.effects import CommitResponse, Response
 from kohort.coordinator.events import GroupRequest, JoinGroup
 from kohort.coordinator.runtime import Runtime

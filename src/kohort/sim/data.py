@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from kohort.broker.apis.fetch_sessions import FetchSessions, Plan, Wanted
+from kohort.broker.fetch_sessions import FetchPlan, FetchSessions, Wanted
 from kohort.sim.world import Clock
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import fetch as fetching
@@ -232,7 +232,9 @@ class Data:
         if waiting:
             self.clock.after(request.max_wait_ms, lambda: look(True))
 
-    def _read(self, broker_id: int, plan: Plan) -> tuple[list[tuple[Wanted, fetching.PartitionData]], bool]:
+    def _read(
+        self, broker_id: int, plan: FetchPlan
+    ) -> tuple[list[tuple[Wanted, fetching.PartitionData]], bool]:
         answers, has_news = [], False
         for wanted in plan.wanted:
             data = fetching.PartitionData(wanted.key.partition)
@@ -257,7 +259,7 @@ class Data:
         return answers, has_news
 
 
-def _fetched(plan: Plan, answers: list[tuple[Wanted, fetching.PartitionData]]) -> fetching.FetchResponse:
+def _fetched(plan: FetchPlan, answers: list[tuple[Wanted, fetching.PartitionData]]) -> fetching.FetchResponse:
     response = fetching.FetchResponse(session_id=plan.session_id)
     topics: dict[tuple[str, bytes], fetching.FetchableTopicResponse] = {}
     for wanted, data in answers:

@@ -12,9 +12,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kohort.broker.apis import versions
+from kohort.broker.api_row import unsupported_version
+from kohort.broker.apis.table import TABLE
+from kohort.broker.call import Call
 from kohort.broker.names import HIDDEN
-from kohort.broker.net.call import Call
 from kohort.wire.compiler.compile import codec
 from kohort.wire.compiler.notation import PRIMITIVES, ApiSpec, FieldSpec, StructSpec, all_apis
 from kohort.wire.errors import ErrorCode
@@ -47,7 +48,7 @@ def error_answer(broker: Broker, call: Call, error: ErrorCode) -> Message:
         return _metadata(broker, call, error)
     if key == API_VERSIONS and error is ErrorCode.UNSUPPORTED_VERSION:
         call.codec = codec(API_VERSIONS, 0)  # a client of any age must be able to read this one
-        return versions.unsupported_version()
+        return unsupported_version(TABLE[API_VERSIONS])
     return mirrored(key, call.version, call.request, error)
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kohort.broker.apis.table import TABLE, Row
-from kohort.broker.net.call import Call, Encoded
-from kohort.broker.net.outbox import release
+from kohort.broker.api_row import Row
+from kohort.broker.apis.table import TABLE
+from kohort.broker.call import Call, Encoded, release
 from kohort.testing.answers import MESSAGE as WHY
 from kohort.testing.answers import error_answer
 from kohort.testing.names import groups_in, topics_in

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kohort.broker.apis.table import TABLE
-from kohort.broker.net.call import Call, Encoded
+from kohort.broker.call import Call, Encoded
 from kohort.wire.struct import Message
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kohort.broker.apis.table import TABLE
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
 from kohort.settings import nearest
 from kohort.wire.errors import ErrorCode
 

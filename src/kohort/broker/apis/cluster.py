@@ -1,11 +1,11 @@
-"""What a single node says of the cluster: itself, its disk, and that nothing moves and nobody needs electing."""
+"""Handles DescribeCluster, DescribeLogDirs, ElectLeaders and ListPartitionReassignments for a single node."""
 
 from __future__ import annotations
 
 import shutil
 
 from kohort.broker.broker import Broker
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
 from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_cluster import (
@@ -29,7 +29,7 @@ from kohort.wire.messages.elect_leaders import (
 from kohort.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 
 NOT_ASKED = -(2**31)
-# Who may what is a set of bits, numbered as Kafka's AclOperation. Without an authorizer all are allowed.
+# Authorized operations are a set of bits, numbered as Kafka's AclOperation. Without an authorizer all are allowed.
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = (1 << code for code in range(3, 10))
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = (1 << code for code in range(10, 13))
 TOPIC_OPERATIONS = (
@@ -106,7 +106,7 @@ def _sizes(topic: Topic, partitions: range | list[int]) -> DescribeLogDirsTopic:
 
 
 def elect_leaders(broker: Broker, call: Call) -> ElectLeadersResponse:
-    """Every partition is led by the one node there is."""
+    """Answer that no election is needed: the only node leads every partition."""
     request: ElectLeadersRequest = call.request
     response = ElectLeadersResponse()
     known_type = request.election_type in (_PREFERRED, _UNCLEAN)

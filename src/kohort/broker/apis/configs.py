@@ -1,7 +1,7 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources.
+"""Handles DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources.
 
-Both ways to alter come down to one: the settings a resource has of its own before and after. They are checked as
-a whole, durable before the answer, and in force on open partitions with it.
+Both ways to alter compute the settings that a resource has of its own after the change. They are checked as a whole,
+durable before the answer, and in force on open partitions with it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 from kohort.broker import names
 from kohort.broker.broker import Broker
+from kohort.broker.call import Call
 from kohort.broker.config import BROKER_SETTINGS, BrokerConfig
 from kohort.broker.kafka_settings import is_inert, why_inert
-from kohort.broker.net.call import Call
 from kohort.log.config import TOPIC_SETTINGS, TopicConfig
 from kohort.log.registry import BrokerConfigSet, TopicConfigSet
 from kohort.log.store import Store
@@ -42,11 +42,13 @@ from kohort.wire.messages.list_config_resources import (
 log = logging.getLogger("kohort.broker")
 
 MOST_BYTES_OF_A_VALUE = 2**15 - 1
-_LOGGER_LEVEL = 6  # a source of its own in DescribeConfigs
+_LOGGER_LEVEL = 6  # the source of the settings of loggers in DescribeConfigs
 _LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL", "NOTSET": "TRACE"}
 
 
 class ResourceType(IntEnum):
+    """Kafka's ConfigResource.Type."""
+
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
@@ -57,7 +59,9 @@ class ResourceType(IntEnum):
 _TYPES = frozenset(ResourceType)
 
 
-class Operation(IntEnum):
+class AlterConfigOp(IntEnum):
+    """Kafka's AlterConfigOp.OpType."""
+
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -65,7 +69,7 @@ class Operation(IntEnum):
 
 
 def restore(config: BrokerConfig, store: Store) -> BrokerConfig:
-    """The settings of a node with what was changed while it ran, put in force; for its start."""
+    """Return the settings of a starting node with the dynamic ones that the store has, and put them into force."""
     own, of_all = store.broker_configs(config.node_id), store.broker_configs(None)
     if own or of_all:
         warnings = config.warnings
@@ -131,14 +135,14 @@ def _describe_topic(broker: Broker, name: str) -> list[Described]:
 
 
 def _nothing(name: str, if_unnamed: str) -> list[Described]:
-    """There are no settings of this kind here."""
+    """Return no settings, because there are none of this kind here."""
     if not name:
         raise _invalid(if_unnamed)
     return []
 
 
 def _is_this_node(broker: Broker, name: str) -> bool:
-    """True for this node, False for all brokers (no name); KafkaError for any other node."""
+    """Return True for this node, False for all brokers (no name); KafkaError for any other node."""
     if not name:
         return False
     digits = name.removeprefix("-")
@@ -169,7 +173,7 @@ def _entry(row: Described, request: DescribeConfigsRequest) -> DescribeConfigsRe
 
 
 def _loggers(keys: list[str] | None) -> list[DescribeConfigsResourceResult]:
-    """The levels of the logs, as Kafka calls them; the command line sets them."""
+    """Return the levels of the loggers, by Kafka's names; the command line sets them."""
     levels = {"root": logging.getLogger(), "kohort": logging.getLogger("kohort")}
     return [
         DescribeConfigsResourceResult(
@@ -189,7 +193,7 @@ def _loggers(keys: list[str] | None) -> list[DescribeConfigsResourceResult]:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What becomes of one resource's own settings: `after(before, settings)` says it, or raises KafkaError."""
+    """A change of one resource: `after(before, settings)` returns its own settings, or raises KafkaError."""
 
     resource_type: int
     name: str
@@ -235,7 +239,7 @@ def _code_and_text(outcome: _Outcome) -> tuple[ErrorCode, str | None]:
 
 
 async def _alter(broker: Broker, changes: Sequence[_Change], *, validate_only: bool) -> list[_Outcome]:
-    """What is wrong with each change. A resource changes as a whole or not at all."""
+    """Make the changes, and return what is wrong with each. A resource changes as a whole or not at all."""
     times = Counter((change.resource_type, change.name) for change in changes)
     outcomes: list[_Outcome] = []
     planned: list[_Planned] = []
@@ -280,7 +284,7 @@ def _plan(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
 
 
 def _plan_topic(broker: Broker, change: _Change) -> _Planned:
-    """Names and values are checked before the topic is looked for, as in Kafka."""
+    """Plan a change of a topic. Names and values are checked before the topic is looked up, as in Kafka."""
     topic = broker.store.topics.get(change.name)
     after = change.after(topic.overrides if topic else {}, TOPIC_SETTINGS.settings)
     if not change.name:
@@ -299,14 +303,14 @@ def _plan_topic(broker: Broker, change: _Change) -> _Planned:
 
 
 def _plan_broker(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
-    """Kafka answers INVALID_REQUEST where a broker's settings are wrong."""
+    """Plan a change of a broker's settings. If they are wrong the error is INVALID_REQUEST, as in Kafka."""
     this_node = _is_this_node(broker, change.name)
     before = config.dynamic_values if this_node else config.dynamic_defaults
     after = change.after(before, BROKER_SETTINGS.settings)
     changed = {n: after.get(n) for n in {**before, **after} if before.get(n) != after.get(n)}
     try:
         new = config.with_changes(changed, for_all_brokers=not this_node)
-        for topic in broker.store.topics.values():  # a default must not contradict what a topic says
+        for topic in broker.store.topics.values():  # a default must not contradict what a topic sets
             TopicConfig.parse(topic.overrides, new.topic_defaults)
     except SettingError as error:
         raise _invalid(str(error)) from error
@@ -317,7 +321,7 @@ def _plan_broker(broker: Broker, config: BrokerConfig, change: _Change) -> _Plan
 
 
 def _replacing(resource: legacy.AlterConfigsResource) -> Callable[..., dict[str, str]]:
-    """AlterConfigs: what is not named goes back to its default."""
+    """Return the change of AlterConfigs: what is not named goes back to its default."""
 
     def after(before: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, str]:
         _check_names(resource, [config.name for config in resource.configs if config.value is None])
@@ -328,13 +332,13 @@ def _replacing(resource: legacy.AlterConfigsResource) -> Callable[..., dict[str,
 
 
 def _operating(resource: incremental.AlterConfigsResource) -> Callable[..., dict[str, str]]:
-    """IncrementalAlterConfigs: what is not named stays."""
+    """Return the change of IncrementalAlterConfigs: what is not named stays."""
 
     def after(before: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, str]:
         nulls = [
             config.name
             for config in resource.configs
-            if config.value is None and config.config_operation != Operation.DELETE
+            if config.value is None and config.config_operation != AlterConfigOp.DELETE
         ]
         _check_names(resource, nulls)
         values = dict(before)
@@ -348,20 +352,20 @@ def _operating(resource: incremental.AlterConfigsResource) -> Callable[..., dict
 def _operate(values: dict[str, str], row: Setting | None, config: incremental.AlterableConfig) -> None:
     text = config.value or ""
     match config.config_operation:
-        case Operation.SET:
+        case AlterConfigOp.SET:
             values[config.name] = text
-        case Operation.DELETE:
+        case AlterConfigOp.DELETE:
             values.pop(config.name, None)
-        case Operation.APPEND | Operation.SUBTRACT:
+        case AlterConfigOp.APPEND | AlterConfigOp.SUBTRACT:
             if row is None or row.kind is not Kind.LIST:
-                word = Operation(config.config_operation).name
+                word = AlterConfigOp(config.config_operation).name
                 raise KafkaError(
                     ErrorCode.INVALID_CONFIG,
                     f"Can't {word} to key {config.name} because its type is not LIST.",
                 )
             items = _items(values.get(config.name, as_text(row.default) or ""))
             given = _items(text)
-            if config.config_operation == Operation.APPEND:
+            if config.config_operation == AlterConfigOp.APPEND:
                 after = {**items, **given}
             else:
                 after = {item: None for item in items if item not in given}
@@ -371,7 +375,7 @@ def _operate(values: dict[str, str], row: Setting | None, config: incremental.Al
 
 
 def _items(text: str) -> dict[str, None]:
-    """The parts of a list, each once and in order."""
+    """Return the parts of a list, each once and in order."""
     return {item.strip(): None for item in text.split(",") if item.strip()}
 
 

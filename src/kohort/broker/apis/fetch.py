@@ -1,7 +1,7 @@
-"""Fetch: stored batches go out untouched; a fetch that finds too little waits for more.
+"""Handles Fetch: stored batches are sent as they are; a fetch that finds too little waits for more.
 
-A long poll parks its connection, waits on the partitions it reads, and is answered when `min_bytes` are there,
-when a partition has an error to tell, or when `max_wait_ms` are over.
+A long poll parks its connection, waits on the partitions it reads, and is answered when `min_bytes` are there, when a
+partition has an error to report, or when `max_wait_ms` are over.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kohort.broker.apis.fetch_answers import NOT_HERE, NOTHING, Answer, layout
-from kohort.broker.apis.fetch_sessions import FetchSessions, Plan, Wanted
+from kohort.broker.apis.fetch_answers import NOT_HERE, NOTHING, PartitionAnswer, layout
 from kohort.broker.apis.offsets import epoch_error
-from kohort.broker.net.call import Call, Encoded
+from kohort.broker.call import Call, Encoded
+from kohort.broker.fetch_sessions import FetchPlan, FetchSessions, Wanted
 from kohort.log.partition import Partition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
@@ -40,13 +40,13 @@ def fetch(broker: Broker, call: Call) -> Encoded | FetchResponse | None:
 
 
 class _Fetch:
-    """One fetch while it is served."""
+    """One Fetch request while it is served."""
 
     __slots__ = ("_answers", "_broker", "_call", "_on_change", "_partitions", "_plan", "_timer", "is_enough")
 
-    def __init__(self, broker: Broker, call: Call, plan: Plan) -> None:
+    def __init__(self, broker: Broker, call: Call, plan: FetchPlan) -> None:
         self._broker, self._call, self._plan = broker, call, plan
-        self._answers: list[Answer] = []  # what each partition had at the last look
+        self._answers: list[PartitionAnswer] = []  # what each partition had when it was last read
         self.is_enough = False  # to answer at once
         self._timer: asyncio.TimerHandle | None = None
         self._partitions: list[Partition] = []  # those it waits for
@@ -55,13 +55,13 @@ class _Fetch:
     # --- reading -----------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Looks at what each partition has now; is that `min_bytes`, or an error to tell at once?
+        """Read what each partition has now, and decide whether that is enough to answer at once.
 
-        That a partition is not here waits until the others have something to tell, as in Kafka: who goes on
-        asking for one would otherwise never wait.
+        `min_bytes` are enough, and so is an error; but a missing partition is reported only with the others' news, as
+        in Kafka: a client that keeps asking for one would otherwise never wait.
         """
         request: FetchRequest = self._call.request
-        answers: list[Answer] = []
+        answers: list[PartitionAnswer] = []
         self._answers = answers
         total, failed = 0, False
         most_bytes = min(request.max_bytes, self._broker.config.fetch_max_bytes)
@@ -71,7 +71,7 @@ class _Fetch:
             if partition is None or partition.deleted:
                 partition = wanted.partition = self._find(wanted)
             if partition is not None:
-                # Most partitions, most of the time: read to the end, and nothing to object to.
+                # Most partitions, most of the time, are read to the end, and there is nothing to check.
                 end, start = partition.high_watermark, partition.log_start_offset
                 epoch = wanted.current_leader_epoch
                 if (
@@ -99,7 +99,7 @@ class _Fetch:
 
     def _read_partition(
         self, wanted: Wanted, partition: Partition | None, room: int, is_first: bool
-    ) -> Answer:
+    ) -> PartitionAnswer:
         if partition is None:
             raise KafkaError(self._why_not_here(wanted))
         error = epoch_error(partition, wanted.current_leader_epoch)
@@ -110,7 +110,7 @@ class _Fetch:
             diverging = _diverging_epoch(partition, wanted)
             if diverging is not None:
                 return wanted, 0, end, start, NOTHING, diverging
-        # A first batch that is larger than all limits still comes, so that a consumer never gets stuck on it.
+        # A first batch that is larger than all limits is still sent, so that a consumer never gets stuck at it.
         max_bytes = max(min(wanted.max_bytes, room), 0)
         return (
             wanted,
@@ -131,7 +131,7 @@ class _Fetch:
     # --- waiting -----------------------------------------------------------------------------------
 
     def wait(self) -> bool:
-        """Waits for the partitions that are here; False if there is none to wait for."""
+        """Wait for the partitions that exist; False if there is none to wait for."""
         self._partitions = self._here()
         if not self._partitions:
             return False
@@ -147,7 +147,7 @@ class _Fetch:
         return [w.partition for w in self._plan.wanted if w.partition is not None and not w.partition.deleted]
 
     def _look_again(self) -> None:
-        """A partition moved or is gone: enough to answer?"""
+        """Read again, because a partition has changed or is deleted, and answer if that is enough."""
         self.read()
         if self.is_enough or self._one_is_gone():
             self._reply()
@@ -165,7 +165,7 @@ class _Fetch:
         try:
             answer = self.encoded()
         except OSError:
-            # Who moved the partition is not to blame, and goes on.
+            # The caller that changed the partition is not at fault, and must not fail.
             log.exception("closing the connection of %s: its fetch could not be answered", self._call.peer)
             self._call.connection.close()
         else:
@@ -179,7 +179,7 @@ class _Fetch:
             for partition in self._partitions:
                 partition.remove_waiter(self._on_change)
         self._partitions = []
-        # No circle of references is left: the memory is free at once, and warm for the next request.
+        # This breaks the circle of references, so that the memory is free at once for the next request.
         self._on_change = self._call.on_close = self._call.on_stop = None
 
     # --- answering ---------------------------------------------------------------------------------
@@ -192,8 +192,8 @@ class _Fetch:
             layout(call.version).frame(call.correlation_id, plan.session_id, answers, read_committed)
         )
 
-    def _news(self) -> list[Answer]:
-        """Of a session's partitions those that have something to tell; remembers what was told."""
+    def _news(self) -> list[PartitionAnswer]:
+        """Return the answers of a session's partitions that have news, and remember what was told."""
         plan = self._plan
         assert plan.session is not None
         told, with_data = [], []
@@ -209,7 +209,7 @@ class _Fetch:
                 or wanted.log_start_offset != start
             ):
                 told.append(answer)
-            # An error is told again and again until it is over, as in Kafka: its answer has -1 for both.
+            # An error is told again in every answer until it is over, as in Kafka: its answer has -1 for both.
             wanted.high_watermark, wanted.log_start_offset = end, start
             if has_data:
                 with_data.append(wanted.key)
@@ -218,7 +218,7 @@ class _Fetch:
 
 
 def _diverging_epoch(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
-    """Where the client's log parted from ours; told instead of records."""
+    """Return where the client's log diverged from this one, which is sent instead of records; None if it has not."""
     epoch, end_offset = partition.end_of_epoch(wanted.last_fetched_epoch)
     if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
         return None

@@ -1,8 +1,8 @@
-"""The bytes of a Fetch answer, made without a message: one `struct` call a partition.
+"""Encodes Fetch answers without making messages: one `struct` call per partition.
 
-The codec of `wire` builds an object for each partition and looks at each of its fields; this writes the same bytes,
-which tests/broker/test_fetch_answers.py compares in every version. What few answers have, a diverging epoch, is left
-to the codec.
+The codec of `wire` makes an object for each partition and visits each of its fields. This module writes the same bytes;
+tests/broker/test_fetch_answers.py compares them in every version. Answers with a diverging epoch, which are rare, are
+left to the codec.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from operator import itemgetter
 from struct import Struct
 from typing import TypeAlias
 
-from kohort.broker.apis.fetch_sessions import Wanted
-from kohort.broker.net.outbox import release
+from kohort.broker.call import release
+from kohort.broker.fetch_sessions import Wanted
 from kohort.log.storage.files import Slice
 from kohort.wire.compiler.compile import Chunk, codec
 from kohort.wire.errors import ErrorCode
@@ -25,11 +25,11 @@ from kohort.wire.varint import uvarint_bytes
 NOTHING = b""
 NOT_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
-# Of one partition: what was wanted, error code, high watermark, where the log starts, records, where the logs part.
-Answer: TypeAlias = tuple[Wanted, int, int, int, Slice | bytes, EpochEndOffset | None]
+# One partition: what was asked for, error code, high watermark, log start offset, records, where the logs diverge.
+PartitionAnswer: TypeAlias = tuple[Wanted, int, int, int, Slice | bytes, EpochEndOffset | None]
 
-# Few records are copied and leave with the head by one `write`: sendfile would be one more system call and one more
-# packet, and a third for what follows it since v12. They are held in memory until they are sent, so there is a limit.
+# Few bytes of records are copied and sent with the head by one `write`: sendfile would be one more system call and one
+# more packet, and a third for what follows it since v12. Copies stay in memory until they are sent, hence the limit.
 COPIED_BYTES = 32 * 1024
 
 _FETCH = 1
@@ -38,7 +38,7 @@ _diverging = itemgetter(5)
 
 
 class Layout:
-    """How answers of one version are written."""
+    """Writes the answers of one version."""
 
     __slots__ = ("_aborted", "_empty", "_flexible", "_head", "_part", "_version")
 
@@ -54,9 +54,9 @@ class Layout:
         self._empty = Struct(part + "bi2s").pack  # of a flexible version: with no records, and no tags
 
     def frame(
-        self, correlation_id: int, session_id: int, answers: list[Answer], read_committed: bool
+        self, correlation_id: int, session_id: int, answers: list[PartitionAnswer], read_committed: bool
     ) -> list[Chunk]:
-        """A whole answer: bytes and, between them, views and slices of files. The files of slices are pinned."""
+        """Return a whole answer: bytes and, between them, views and slices of files. The slices' files are pinned."""
         if any(map(_diverging, answers)):
             return self._frame_by_codec(correlation_id, session_id, answers, read_committed)
         chunks: list[Chunk] = []
@@ -76,8 +76,8 @@ class Layout:
         chunks[0] = head + chunks[0]
         return chunks
 
-    def _add_topics(self, chunks: list[Chunk], answers: list[Answer], read_committed: bool) -> int:
-        """Adds all after the number of topics, which is returned: bytes, then a slice and bytes in turn."""
+    def _add_topics(self, chunks: list[Chunk], answers: list[PartitionAnswer], read_committed: bool) -> int:
+        """Add all that follows the number of topics, and return that number: bytes, then slices and bytes in turn."""
         version, flexible, part = self._version, self._flexible, self._part
         null, none = self._aborted
         aborted = none if read_committed else null
@@ -88,7 +88,7 @@ class Layout:
             self._begin_topic(run, name, len(group))
             for wanted, error, end, start, records, _ in group:
                 size, index = len(records), wanted.key[2]
-                # Kafka's bytes for a partition that is not here; for other errors it is as without one.
+                # Kafka sends an empty list for a partition that does not exist; for other errors what it sends without.
                 told = none if error and error in NOT_HERE else aborted
                 if flexible:
                     if not size:
@@ -118,9 +118,9 @@ class Layout:
             chunks.append(b"".join(run))
         return len(topics)
 
-    def _by_topic(self, answers: list[Answer]) -> dict[str | bytes, list[Answer]]:
+    def _by_topic(self, answers: list[PartitionAnswer]) -> dict[str | bytes, list[PartitionAnswer]]:
         by_id = self._version >= 13
-        topics: dict[str | bytes, list[Answer]] = {}
+        topics: dict[str | bytes, list[PartitionAnswer]] = {}
         for answer in answers:
             key = answer[0].key
             name = key[1] if by_id else key[0]
@@ -141,7 +141,7 @@ class Layout:
             run += (len(raw).to_bytes(2, "big"), raw, _INT32(partitions))
 
     def _frame_by_codec(
-        self, correlation_id: int, session_id: int, answers: list[Answer], read_committed: bool
+        self, correlation_id: int, session_id: int, answers: list[PartitionAnswer], read_committed: bool
     ) -> list[Chunk]:
         response = response_of(session_id, answers, read_committed)
         codec_ = codec(_FETCH, self._version)
@@ -163,8 +163,8 @@ class Layout:
 layout = cache(Layout)
 
 
-def response_of(session_id: int, answers: list[Answer], read_committed: bool) -> FetchResponse:
-    """The same as a message."""
+def response_of(session_id: int, answers: list[PartitionAnswer], read_committed: bool) -> FetchResponse:
+    """Return the same answer as a message."""
     response = FetchResponse(session_id=session_id)
     topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
     for wanted, error, end, start, records, diverging in answers:
@@ -186,6 +186,6 @@ def _copy(records: Slice | bytes) -> list[bytes | memoryview]:
     pieces = records.chunks()
     if sum(map(len, pieces)) != records.length:
         raise OSError(
-            errno.EIO, "the file ends before the bytes that were promised from it", records.file.path
+            errno.EIO, "the file ends before the bytes that were to be sent from it", records.file.path
         )
     return pieces

@@ -1,15 +1,18 @@
-"""FindCoordinator: this node, for every group. It waits for the disk where it has to make __consumer_offsets."""
+"""Handles FindCoordinator: this node coordinates every group. The first request creates `__consumer_offsets`."""
 
 from __future__ import annotations
 
 from kohort.broker.broker import Broker
+from kohort.broker.call import Call
 from kohort.broker.missing import SHARE_GROUPS, TRANSACTIONS
-from kohort.broker.net.call import Call
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import find_coordinator as find
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-_LOST_AFTER, _IN_A_ROW_MS = 4, 60_000  # lookups of one group on one connection; others need one or two
+_LOST_AFTER, _IN_A_ROW_MS = (
+    4,
+    60_000,
+)  # lookups of one group on one connection; a client that joins needs one or two
 
 
 async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorResponse:
@@ -40,9 +43,9 @@ async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorRe
 
 
 def _count_lookups(broker: Broker, call: Call, group_id: str) -> None:
-    """Who finds the coordinator and asks it nothing is lost; librdkafka goes on looking and does not say why."""
+    """Warn of a client that finds the coordinator again and again and never joins: librdkafka does not say why."""
     connection, now_ms = call.connection, broker.clock.steady_ms()
-    lookups = getattr(connection, "lookups", None)  # who asks within this process has none
+    lookups = getattr(connection, "lookups", None)  # a caller within this process has none
     if lookups is None:
         return
     count, since_ms = lookups.get(group_id, (0, now_ms))
@@ -57,7 +60,7 @@ async def _coordinator_error(broker: Broker, key_type: int, key: str) -> tuple[E
     if key_type not in (GROUP, TRANSACTION):
         return ErrorCode.INVALID_REQUEST, f"there is no coordinator of kind {key_type} here"
     if key_type == TRANSACTION:
-        # Of all refusals the one that clients take for final: others they ask again until their timeout.
+        # Clients take only this refusal as final; with any other they retry until their timeout.
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker coordinates consumer groups only"
     if not await broker.groups.ensure_topic():
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, None

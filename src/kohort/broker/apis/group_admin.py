@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups, DeleteGroups: one answer gathered from several groups or shards."""
+"""Handles DescribeGroups, ListGroups and DeleteGroups: one answer gathered from several groups or shards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from kohort.broker.apis.cluster import NOT_ASKED
 from kohort.broker.broker import Broker
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
 from kohort.coordinator.effects import DeleteResponse, DescribeResponse, ListResponse
 from kohort.coordinator.events import DeleteGroup, DescribeGroup, ListGroups
 from kohort.wire.errors import ErrorCode
@@ -16,7 +16,7 @@ from kohort.wire.messages import describe_groups as describe
 from kohort.wire.messages import list_groups as listing
 from kohort.wire.struct import Message
 
-# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all that one may do to a group where nobody is refused.
+# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all operations on a group, as there is no authorizer.
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: from messages to the coordinator and back."""
+"""Handles JoinGroup, SyncGroup, Heartbeat and LeaveGroup: from messages to the coordinator and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from kohort.broker.broker import Broker
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
 from kohort.coordinator.effects import (
     HeartbeatResponse,
     JoinResponse,
@@ -30,8 +30,8 @@ _PROTOCOL = attrgetter("name", "metadata")
 _ASSIGNMENT = attrgetter("member_id", "assignment")
 
 
-class Answer:
-    """Turns the coordinator's response into the call's; the token that travels with a request."""
+class CallReply:
+    """Answers a call with the coordinator's response, converted; the token that travels with an event."""
 
     __slots__ = ("call", "convert")
 
@@ -52,7 +52,7 @@ def join_group(broker: Broker, call: Call) -> None:
     call.park()
     broker.groups.submit(
         JoinGroup(
-            Answer(call, _joined),
+            CallReply(call, _joined),
             request.group_id,
             request.member_id,
             request.protocol_type,
@@ -91,7 +91,7 @@ def sync_group(broker: Broker, call: Call) -> sync.SyncGroupResponse | None:
     call.park()
     broker.groups.submit(
         SyncGroup(
-            Answer(call, _synced),
+            CallReply(call, _synced),
             request.group_id,
             request.member_id,
             request.generation_id,
@@ -120,7 +120,7 @@ def heartbeat(broker: Broker, call: Call) -> None:
             return
     groups.submit(
         Heartbeat(
-            Answer(call, _beaten),
+            CallReply(call, _beaten),
             request.group_id,
             request.member_id,
             request.generation_id,
@@ -135,7 +135,7 @@ def _beaten(response: HeartbeatResponse) -> beat.HeartbeatResponse:
 
 @cache
 def _encoded(version: int, error: ErrorCode) -> bytes:
-    """There are so few answers to heartbeats that each is encoded once."""
+    """Encode an answer to a heartbeat; there are so few that each is encoded once."""
     layout = codec(beat.HeartbeatResponse.API_KEY, version)
     return b"".join(layout.encode_response(beat.HeartbeatResponse(0, error)))
 
@@ -147,7 +147,7 @@ def leave_group(broker: Broker, call: Call) -> None:
     else:
         leavers = (Leaver(request.member_id),)
     call.park()
-    answer = Answer(call, _left if call.version >= 3 else _left_alone)
+    answer = CallReply(call, _left if call.version >= 3 else _left_alone)
     broker.groups.submit(LeaveGroup(answer, request.group_id, leavers))
 
 
@@ -157,6 +157,6 @@ def _left(response: LeaveResponse) -> leave.LeaveGroupResponse:
 
 
 def _left_alone(response: LeaveResponse) -> leave.LeaveGroupResponse:
-    """Before v3 the one member's error is the answer."""
+    """Return the error of the one member, which is the answer before v3."""
     only = response.members[0].error if response.members else ErrorCode.NONE
     return leave.LeaveGroupResponse(0, response.error or only)

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete."""
+"""Handles OffsetCommit, OffsetFetch and OffsetDelete."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from kohort.broker.apis.group_membership import Answer
+from kohort.broker.apis.group_membership import CallReply
 from kohort.broker.broker import Broker
+from kohort.broker.call import Call
 from kohort.broker.groups.commit_frames import LaidOutRequest
-from kohort.broker.net.call import Call
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets
 from kohort.coordinator.effects import CommitResponse, FetchedOffset, FetchResponse, OffsetDeleteResponse
 from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit, Token
@@ -47,7 +47,7 @@ def offset_commit(broker: Broker, call: Call) -> None:
 def _resolved(
     broker: Broker, request: commit.OffsetCommitRequest, version: int
 ) -> tuple[tuple[OffsetToCommit, ...], list[Topic | None]]:
-    """The offsets, with what is wrong with their partitions, and the topics they are of."""
+    """Return the offsets, with the errors of their partitions, and the topics that they belong to."""
     by_id = version >= 10
     offsets: list[OffsetToCommit] = []
     topics: list[Topic | None] = []
@@ -85,7 +85,7 @@ def _event(
 
 
 class PreparedCommit:
-    """All that commits in a layout have in common, for as long as their topics are there."""
+    """What all commits in a layout have in common, as long as their topics exist."""
 
     __slots__ = ("answer", "event", "layout", "names", "topics")
 
@@ -132,7 +132,7 @@ class PreparedCommit:
 
 
 def _prepared(broker: Broker, call: Call, request: commit.OffsetCommitRequest) -> PreparedCommit | None:
-    """None if one of the partitions is not there, or comes twice."""
+    """Prepare the commits in a layout; None if one of the partitions does not exist, or comes twice."""
     offsets, topics = _resolved(broker, request, call.version)
     distinct = {(each.topic, each.partition) for each in offsets if not each.refused}
     if len(distinct) < len(offsets):
@@ -144,9 +144,9 @@ def _prepared(broker: Broker, call: Call, request: commit.OffsetCommitRequest) -
 
 
 class CommitAnswer:
-    """Answers a commit. A consumer commits the same partitions again and again, and nearly always all is well:
+    """Answers a commit.
 
-    that answer is encoded once.
+    A consumer commits the same partitions again and again, nearly always without an error: that answer is encoded once.
     """
 
     __slots__ = ("call",)
@@ -174,7 +174,7 @@ def _asked(request: commit.OffsetCommitRequest) -> Asked:
 
 @lru_cache(maxsize=1024)
 def _all_is_well(version: int, asked: Asked) -> bytes:
-    """The body of the answer to a commit of these partitions that went well."""
+    """Return the encoded answer to a commit of these partitions without an error."""
     answer = commit.OffsetCommitResponse()
     for name, topic_id, partitions in asked:
         parts = [commit.OffsetCommitResponsePartition(index, NONE) for index in partitions]
@@ -202,7 +202,7 @@ def offset_fetch(broker: Broker, call: Call) -> None:
     if request.topics is not None:
         topics = tuple((t.name, tuple(t.partition_indexes)) for t in request.topics)
     call.park()
-    answer = Answer(call, lambda response: _fetched_one(request, response, call.version))
+    answer = CallReply(call, lambda response: _fetched_one(request, response, call.version))
     broker.groups.submit(OffsetFetch(answer, request.group_id, topics, request.require_stable))
 
 
@@ -237,7 +237,7 @@ def _fields(each: FetchedOffset) -> tuple[Any, ...]:
 
 
 class _Fetches:
-    """One OffsetFetch about many groups (v8+): answered when the last of them is."""
+    """One OffsetFetch of many groups (v8+), answered when the last of them is."""
 
     __slots__ = ("answers", "broker", "by_id", "call", "missing")
 
@@ -294,7 +294,7 @@ class _Fetches:
             topic = self.broker.store.topics.get(name)
             topic_id = topic.topic_id if topic is not None else ZERO_UUID
             if self.by_id and topic is None:
-                continue  # a topic that is gone cannot be named by its id
+                continue  # a deleted topic has no id to name it by
             parts = [fetch.OffsetFetchResponsePartitions(*_fields(each)) for each in offsets]
             answer.topics.append(fetch.OffsetFetchResponseTopics(name, topic_id, parts))
         for each in unknown:
@@ -315,7 +315,7 @@ def offset_delete(broker: Broker, call: Call) -> None:
             indexes = (p.partition_index for p in each.partitions)
             known.append((each.name, tuple(i for i in indexes if 0 <= i < len(topic.partitions))))
     call.park()
-    answer = Answer(call, lambda response: _deleted(request, response))
+    answer = CallReply(call, lambda response: _deleted(request, response))
     broker.groups.submit(OffsetDelete(answer, request.group_id, tuple(known)))
 
 

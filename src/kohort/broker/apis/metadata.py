@@ -1,4 +1,4 @@
-"""Metadata and DescribeTopicPartitions: this node leads every partition there is."""
+"""Handles Metadata and DescribeTopicPartitions: this node leads every partition."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kohort.broker import names
 from kohort.broker.apis import topics
 from kohort.broker.apis.cluster import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from kohort.broker.broker import Broker
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
 from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_topic_partitions import (
@@ -58,7 +58,7 @@ async def metadata(broker: Broker, call: Call) -> MetadataResponse:
 
 
 def _is_allowed(version: int, asked: list[MetadataRequestTopic]) -> bool:
-    """A name or an id for each topic, and ids only where the version has them."""
+    """Tell whether each topic has a name or an id, and ids only where the version allows them."""
     if version < _IDS_SINCE:
         return all(topic.name is not None and topic.topic_id == ZERO_UUID for topic in asked)
     return all(topic.name is not None or topic.topic_id != ZERO_UUID for topic in asked)
@@ -71,7 +71,7 @@ def _invalid(asked: list[MetadataRequestTopic]) -> MetadataResponse:
 
 
 def _by_id(broker: Broker, asked: list[MetadataRequestTopic]) -> list[MetadataResponseTopic]:
-    """As in Kafka: if there is one id, names without an id are not looked at."""
+    """Find topics by id. If there is one id, names without an id are ignored, as in Kafka."""
     found = []
     for topic_id in dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID):
         topic = broker.store.topics_by_id.get(topic_id)
@@ -83,9 +83,10 @@ def _by_id(broker: Broker, asked: list[MetadataRequestTopic]) -> list[MetadataRe
 
 
 async def _by_name(broker: Broker, request: MetadataRequest) -> list[MetadataResponseTopic]:
-    """Who asks for a missing topic is told that it is unknown, as by Kafka, and finds it when it asks again.
+    """Find topics by name, and create missing ones if that is allowed.
 
-    Clients count on that: kafka-go takes a topic for deleted if the next answer names no partitions of it.
+    A topic that is created now is still answered as unknown, as by Kafka; the client finds it when it asks again.
+    Clients rely on that: kafka-go takes a topic for deleted if the next answer names no partitions of it.
     """
     wanted = list(dict.fromkeys(topic.name for topic in request.topics or () if topic.name is not None))
     missing = {name for name in wanted if name not in broker.store.topics}
@@ -134,7 +135,7 @@ def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
 
 
 def describe_topic_partitions(broker: Broker, call: Call) -> DescribeTopicPartitionsResponse:
-    """Topics in the order of their names; `next_cursor` says where the next page begins."""
+    """Describe topics in the order of their names; `next_cursor` says where the next page begins."""
     request: DescribeTopicPartitionsRequest = call.request
     cursor = request.cursor
     first_topic, first_partition = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)

@@ -1,4 +1,4 @@
-"""Offsets of a partition: by time, by leader epoch, and where it begins (DeleteRecords)."""
+"""Handles ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bisect import bisect_right
 
 from kohort.broker import names
 from kohort.broker.broker import Broker
-from kohort.broker.net.call import Call
+from kohort.broker.call import Call
 from kohort.log.partition import Partition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.delete_records import (
@@ -100,7 +100,7 @@ def _list_one(
 
 
 def _find(partition: Partition, timestamp: int, end: int) -> tuple[int, int, int]:
-    """Timestamp, offset and leader epoch; all -1 if there is no such record before `end`."""
+    """Return timestamp, offset and leader epoch; all -1 if there is no such record before `end`."""
     if timestamp == LATEST:
         return -1, end, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -114,7 +114,7 @@ def _find(partition: Partition, timestamp: int, end: int) -> tuple[int, int, int
 
 
 def _epoch_at(partition: Partition, offset: int) -> int:
-    """The leader epoch under which the record at this offset was written, -1 if that is not known."""
+    """Return the leader epoch under which the record at this offset was written; -1 if that is not known."""
     epochs = partition.epochs
     if not epochs.epochs and partition.log_end_offset == offset:  # the next record will have it
         return partition.leader_epoch
@@ -123,7 +123,7 @@ def _epoch_at(partition: Partition, offset: int) -> int:
 
 
 def epoch_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:
-    """Whether a client's idea of who leads is older or newer than ours."""
+    """Return the error if a client's leader epoch is older or newer than the partition's; NONE if it is neither."""
     if current_leader_epoch in (_UNKNOWN_EPOCH, partition.leader_epoch):
         return ErrorCode.NONE
     if current_leader_epoch < partition.leader_epoch:
@@ -175,13 +175,13 @@ async def delete_records(broker: Broker, call: Call) -> DeleteRecordsResponse:
                 log.error("records of %s-%d could not be deleted: %s", name, index, error)
                 code = ErrorCode.KAFKA_STORAGE_ERROR
             results.append(DeleteRecordsPartitionResult(index, low, code))
-            await asyncio.sleep(0)  # each one waits for the disk: others get their turn in between
+            await asyncio.sleep(0)  # each one waits for the disk, so other requests are served in between
         response.topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
     return response
 
 
 def _delete_up_to(broker: Broker, topic: str, index: int, offset: int) -> int:
-    """The new start of the partition, durable; KafkaError says why not."""
+    """Delete records durably, and return where the partition now begins; KafkaError says why not."""
     partition = broker.partition(topic, index)
     if isinstance(partition, ErrorCode):
         raise KafkaError(partition)

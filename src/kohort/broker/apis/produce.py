@@ -1,11 +1,11 @@
-"""Produce: record batches are checked, given their offsets and appended as they came."""
+"""Handles Produce: record batches are checked, given their offsets and appended as they came."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kohort.broker.call import Call
 from kohort.broker.names import INTERNAL
-from kohort.broker.net.call import Call
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -63,7 +63,7 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
 
 
 class _RecordsRefused(KafkaError):
-    """Records in a batch are at fault: by index in the batch, and why."""
+    """Raised if single records of a batch are at fault; `records` has their indexes in the batch, and why."""
 
     def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -77,7 +77,7 @@ class _Waiting:
 
     def __init__(self, call: Call, answer: ProduceResponse) -> None:
         self.call, self.answer = call, answer
-        self.count = 1  # the request itself, until all of it has been looked at
+        self.count = 1  # the request itself, until all of its partitions are appended
 
     def add(self, outcome: PartitionProduceResponse) -> _Durable:
         self.count += 1
@@ -94,7 +94,7 @@ class _Waiting:
 
 
 class _Durable:
-    """Called when the records of one partition are on disk, or never will be."""
+    """Is called when the records of one partition are durable, or never will be."""
 
     __slots__ = ("outcome", "waiting")
 
@@ -170,7 +170,7 @@ def _append_batch(
         raise _RecordsRefused(ErrorCode.INVALID_RECORD, why, records)
     duplicate = partition.producers.check(header) if header.producer_id >= 0 else None
     if duplicate is not None:
-        # A retry of what was appended already: the first answer again, once it is durable.
+        # A retry of what was appended already gets the first answer again, once the records are durable.
         outcome.base_offset, end_offset = duplicate.base_offset, duplicate.last_offset + 1
         if config.append_time:
             outcome.log_append_time_ms = duplicate.timestamp
@@ -194,7 +194,7 @@ def _append_batch(
 
 
 def _level(config: TopicConfig) -> int | None:
-    """The level that goes with compression.type, where it has one."""
+    """Return the compression level for compression.type, if it has one."""
     levels = {
         "gzip": config.compression_gzip_level,
         "lz4": config.compression_lz4_level,
@@ -204,10 +204,10 @@ def _level(config: TopicConfig) -> int | None:
 
 
 def _check_times(config: TopicConfig, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
-    """message.timestamp.before.max.ms and .after.max.ms, which each record has to keep.
+    """Check each record against message.timestamp.before.max.ms and .after.max.ms.
 
-    The header knows the latest time of the batch but not the earliest: the records themselves are read only
-    where the latest is too late, or where there is a limit to how old a record may be.
+    The header has the latest time of the batch but not the earliest. So the records themselves are read only if the
+    latest is too late, or if there is a limit to how old a record may be.
     """
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
@@ -230,7 +230,7 @@ def _fail(outcome: PartitionProduceResponse, code: ErrorCode, message: str) -> N
 
 
 def _answer_nothing(call: Call, answer: ProduceResponse) -> None:
-    """acks=0: the client hears nothing; if something failed Kafka closes the connection, so that it notices."""
+    """Answer nothing, as acks=0 asks; if something failed close the connection, as Kafka does to tell the client."""
     failed = [p.error_code for topic in answer.responses for p in topic.partition_responses if p.error_code]
     call.reply_nothing()
     if failed:

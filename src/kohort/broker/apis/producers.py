@@ -1,11 +1,11 @@
-"""InitProducerId and DescribeProducers."""
+"""Handles InitProducerId and DescribeProducers."""
 
 from __future__ import annotations
 
 from kohort.broker import names
 from kohort.broker.broker import Broker
+from kohort.broker.call import Call
 from kohort.broker.missing import TRANSACTIONS
-from kohort.broker.net.call import Call
 from kohort.log.partition import Partition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.describe_producers import (
@@ -22,10 +22,10 @@ _NONE = -1
 
 
 async def init_producer_id(broker: Broker, call: Call) -> InitProducerIdResponse:
-    """A new producer id for an idempotent producer; whatever id it had before, as in Kafka.
+    """Give an idempotent producer a new id, whatever id it had before, as Kafka does.
 
-    There are no transactions here. The answer has no room for words, so it is the one code at which both the
-    Java client and librdkafka give up at once (UNSUPPORTED_VERSION would be retried for ever by librdkafka).
+    There are no transactions yet. The answer has no field for a message, so it has the one code at which both the Java
+    client and librdkafka give up at once (librdkafka would retry UNSUPPORTED_VERSION for ever).
     """
     request: InitProducerIdRequest = call.request
     if request.transactional_id == "" or (request.producer_id == _NONE) != (request.producer_epoch == _NONE):

@@ -1,4 +1,4 @@
-"""The table of APIs: key, versions, handler. ApiVersions, SUPPORTED.md and the tests read this table.
+"""The table of APIs: key, versions, handler. ApiVersions, SUPPORTED.md and the tests read it.
 
 A handler is `def handler(broker, call) -> Message | None` (None: it answers later through `call.reply`), or an
 `async def` for calls that wait for the disk. To add an API: write schema/<api>.txt, `make messages`, write the
@@ -7,12 +7,10 @@ handler, add a row here, `make supported`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from importlib import import_module
-from inspect import iscoroutinefunction
-from typing import Any, TypeAlias
+from typing import Any
 
+from kohort.broker.api_row import Handler, Row
 from kohort.broker.apis import (
     cluster,
     configs,
@@ -26,43 +24,12 @@ from kohort.broker.apis import (
     versions,
 )
 from kohort.broker.broker import Broker
-from kohort.broker.net.call import Call
-from kohort.wire.compiler.compile import Codec, codec
-
-# Any: an answer, None (it comes later), or a coroutine of an answer; `Row.is_async` tells which it can be.
-Handler: TypeAlias = Callable[[Broker, Call], Any]
-
-
-@dataclass(slots=True)
-class Row:
-    key: int
-    name: str
-    first: int
-    last: int
-    handler: Handler
-    advertised_first: int = -1  # where it differs from `first`
-    note: str = ""
-    slack: int = 0  # bytes that may follow a request: what a client is known to send too much
-    own_codec: Callable[[int], Codec] | None = None  # of a version, where it is not the schema's
-    is_async: bool = field(init=False)
-    codecs: dict[int, Codec] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.is_async = iscoroutinefunction(self.handler)
-        self.codecs = {}
-        if self.advertised_first < 0:
-            self.advertised_first = self.first
-
-    def codec(self, version: int) -> Codec:
-        found = self.codecs.get(version)
-        if found is None:
-            own = self.own_codec
-            found = self.codecs[version] = codec(self.key, version) if own is None else own(version)
-        return found
+from kohort.broker.call import Call
+from kohort.wire.compiler.compile import Codec
 
 
 def _on_first_use(key: int, name: str) -> Handler:
-    """A handler of the groups' modules, which are loaded with the first request that needs them."""
+    """Return a handler that loads its module, one of the groups', with the first request that needs it."""
 
     def handler(broker: Broker, call: Call) -> Any:
         module, _, function = name.partition(".")

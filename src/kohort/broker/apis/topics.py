@@ -1,6 +1,6 @@
-"""CreateTopics, DeleteTopics, CreatePartitions, and the topics that appear because somebody asked for them.
+"""Handles CreateTopics, DeleteTopics and CreatePartitions, and creates topics that a client asked metadata of.
 
-All of one request is planned first, made durable with one write, then applied.
+All changes of one request are planned first, made durable with one write, then applied.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from kohort.broker import names
 from kohort.broker.broker import Broker
+from kohort.broker.call import Call
 from kohort.broker.names import Collisions
-from kohort.broker.net.call import Call
 from kohort.log.config import TopicConfig
 from kohort.log.datadir import new_uuid
 from kohort.log.registry import PartitionsAdded, TopicCreated, TopicDeleted
@@ -95,7 +95,7 @@ def _how_many(broker: Broker, topic: CreatableTopic) -> int:
 
 
 def _plan_topic(broker: Broker, topic: CreatableTopic, collisions: Collisions) -> TopicCreated:
-    """KafkaError says why it cannot be created."""
+    """Return the entry that creates a topic; KafkaError says why it cannot be created."""
     if topic.name in (names.METADATA_TOPIC, names.HISTORY_TOPIC):
         text = f"Creation of internal topic {topic.name} is prohibited."
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
@@ -126,7 +126,7 @@ def _check_name(broker: Broker, name: str, collisions: Collisions) -> None:
 
 
 def _check_layout(broker: Broker, topic: CreatableTopic) -> None:
-    """Partitions, replicas, or where the client wants them."""
+    """Check the numbers of partitions and replicas, or the replicas that the client assigned."""
     if topic.assignments:
         _check_assignments(broker, topic)
     elif topic.replication_factor < -1 or topic.replication_factor == 0:
@@ -201,11 +201,11 @@ def _not_created(name: str, error: KafkaError | None) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message, configs=[])
 
 
-# --- topics that appear because somebody asked for them -----------------------------------------------------------
+# --- topics that are created because a client asked for them ------------------------------------------------------
 
 
 async def create_missing(broker: Broker, wanted: Sequence[str]) -> dict[str, ErrorCode]:
-    """Creates those of these topics that do not exist; why one could not be, by name."""
+    """Create those of these topics that do not exist; return the errors of those that could not be, by name."""
     failed: dict[str, ErrorCode] = {}
     entries: list[TopicCreated] = []
     room = MOST_PARTITIONS_AT_ONCE
@@ -251,7 +251,7 @@ async def delete_topics(broker: Broker, call: Call) -> DeleteTopicsResponse:
 
 
 def _plan_deletion(broker: Broker, asked: Sequence[DeleteTopicState]) -> list[DeletableTopicResult]:
-    """One result per topic; those without an error are to be deleted."""
+    """Return one result per topic; those without an error are to be deleted."""
     times = Counter((topic.name, topic.topic_id) for topic in asked)
     taken: set[bytes] = set()
     results = []
@@ -316,7 +316,7 @@ async def create_partitions(broker: Broker, call: Call) -> CreatePartitionsRespo
 
 
 def _check_growth(broker: Broker, topic: CreatePartitionsTopic, room: int) -> int:
-    """How many partitions are added; KafkaError says why none can be."""
+    """Return how many partitions are added; KafkaError says why none can be."""
     found = broker.store.topics.get(topic.name)
     if found is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN_NAME)

@@ -1,32 +1,29 @@
-"""OffsetCommit requests that are recognized instead of decoded.
+"""Recognizes OffsetCommit requests that differ from an earlier one only in their offsets, instead of decoding them.
 
-A consumer sends the same request again and again, but for the offsets. Bytes that came twice become a layout, which
-takes the offsets out of the next such request with one call of `struct`, and compares all else with one comparison.
-Whatever is not recognized takes the ordinary way, which also is what a layout is made with.
+A consumer sends the same request again and again, except for the offsets. Bytes that came twice become a layout, which
+takes the offsets out of the next such request with one call of `struct`, and compares the rest with one comparison. A
+request that is not recognized is decoded the ordinary way. A layout is made with the ordinary codec, too.
 """
 
 from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kohort.wire.compiler.compile import Codec, codec
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
 from kohort.wire.template import int64_fields
 
-if TYPE_CHECKING:
-    from kohort.broker.apis.group_offsets import PreparedCommit
-
 KEY = 8
 MOST_PARTITIONS = 1_000  # in one layout
 MOST_IN_ALL = 100_000  # partitions in all layouts of a version: some 50 MB
-MOST_SUSPECTED = 16 << 20  # bytes that came once
+MOST_SUSPECTED = 16 << 20  # bytes of requests that came once
 LONGEST = 32 << 10  # bytes of a request
 
 
 class FrameLayout:
-    """The body of a request, without its offsets. `message` becomes its own."""
+    """The body of a request without its offsets. It takes over `message` and changes it."""
 
     __slots__ = ("count", "message", "pieces", "prepared", "size", "unpack", "used", "wait")
 
@@ -40,10 +37,10 @@ class FrameLayout:
         self.count = len(self.pieces) - 1
         self.used = False
         self.wait = wait
-        self.prepared: PreparedCommit | None = None
+        self.prepared: Any = None  # what the handler of OffsetCommit keeps with the layout
 
     def offsets_in(self, body: bytes) -> tuple[int, ...] | None:
-        """None if this is another request."""
+        """Return the offsets in a body; None if it differs in anything else."""
         if len(body) != self.size:
             return None
         values = self.unpack(body)
@@ -58,7 +55,7 @@ def _encoded_with(offset: int, message: OffsetCommitRequest, ordinary: Codec) ->
 
 
 class LaidOutRequest:
-    """A request in a layout."""
+    """A request that was recognized: a layout and its offsets."""
 
     __slots__ = ("layout", "offsets")
 
@@ -67,7 +64,7 @@ class LaidOutRequest:
         self.offsets = offsets
 
     def message(self) -> OffsetCommitRequest:
-        """What the ordinary decoder makes of it."""
+        """Return the message that the ordinary codec would decode."""
         message, offsets = copy(self.layout.message), iter(self.offsets)
         message.topics = [copy(topic) for topic in message.topics]
         for topic in message.topics:
@@ -79,7 +76,7 @@ class LaidOutRequest:
 
 @dataclass(slots=True)
 class Suspect:
-    """What began like this and was not recognized. After `left` more of them a layout is tried."""
+    """A request that was not recognized. After `left` more that begin alike, a layout is tried."""
 
     body: bytes
     left: int
@@ -87,7 +84,7 @@ class Suspect:
 
 
 class CommitCodec(Codec):
-    """The codec of OffsetCommit in a version: `decode_request` may give a LaidOutRequest."""
+    """The codec of OffsetCommit in a version; `decode_request` may return a LaidOutRequest."""
 
     def __init__(self, version: int) -> None:
         self._ordinary = ordinary = codec(KEY, version)
@@ -125,7 +122,11 @@ class CommitCodec(Codec):
         return message
 
     def _start(self, body: bytes) -> bytes:
-        """What comes before the first offset; of lengths that no client sends something else, with no harm."""
+        """Return the bytes before the first offset, by which layouts are found.
+
+        A length that takes more than one byte, which is rare, leads to other bytes. That does no harm, because
+        a layout compares the whole request.
+        """
         if self.flexible:
             at = body[0] + 4  # group id, generation
             at += body[at] or 1  # member id
@@ -156,16 +157,17 @@ class CommitCodec(Codec):
         self._suspected -= len(self._suspects.pop(start).body)
 
     def _outdated(self, start: bytes, body: bytes, layout: FrameLayout) -> None:
-        """What begins as in a layout goes on in another way."""
+        """Drop a layout, because a request begins like it and continues differently."""
         del self._layouts[start]
         self._in_all -= layout.count
         wait = 0 if layout.used else _longer(layout.wait)
         self._suspect(start, Suspect(body, wait, wait))
 
     def _try_layout(self, start: bytes, body: bytes, suspect: Suspect) -> None:
-        """A layout is made if it fits what came before, too. What goes on in another way each time
+        """Make a layout if it fits the request that came before, too.
 
-        (metadata that changes with each commit, partitions in any order) is tried ever more seldom.
+        Requests that continue differently each time (metadata that changes with each commit, partitions in any order)
+        are tried more and more rarely.
         """
         self._clear(start)
         message: Any = self._ordinary.decode_request(body)
@@ -179,7 +181,7 @@ class CommitCodec(Codec):
             self._suspect(start, Suspect(body, wait, wait))
 
     def _has_room(self, layout: FrameLayout) -> bool:
-        """Who was recognized lately stays; a newcomer waits until somebody was not."""
+        """Tell whether a layout may be added; layouts that were used lately are kept, others are dropped for it."""
         while self._in_all + layout.count > MOST_IN_ALL:
             start = next(iter(self._layouts))
             oldest = self._layouts.pop(start)

@@ -1,7 +1,7 @@
-"""The group coordinator on this node: the sans-IO runtime, with a log, a clock and a way to answer.
+"""Runs the group coordinator on this node: the sans-IO runtime, with a log, a clock and timers.
 
-Each partition of `__consumer_offsets` is a shard that is loaded on its own. Records are appended to the topic as
-any others, and a shard hears of them when they are durable; only then does anybody get an answer.
+Each partition of `__consumer_offsets` is a shard that is loaded separately. Records are appended to the topic like any
+others, and a shard applies them when they are durable; only then is a request answered.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ OnReply = Callable[[Response], None]
 
 
 class Groups:
-    """All groups of this node. Belongs to the event loop's thread."""
+    """All groups of this node. Used on the event loop's thread only."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -69,7 +69,7 @@ class Groups:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._waits_for_disk = broker.store.durability == "disk"
-        self.now_ms = broker.clock.steady_ms  # sessions are timed by a clock that nobody sets back
+        self.now_ms = broker.clock.steady_ms  # sessions are timed by a clock that cannot be set back
         self._load_task: asyncio.Task[None] | None = None
         self._creation = asyncio.Lock()
         self._has_resigned = False
@@ -90,7 +90,7 @@ class Groups:
     # --- requests ---------------------------------------------------------------------------------
 
     def submit(self, request: GroupRequest) -> None:
-        """A request about one group. Its `request` is an OnReply; it may be called before this returns."""
+        """Hand a request about one group to its shard. Its `request` is an OnReply, which may be called at once."""
         self._runtime.submit(request, self.now_ms())
         self._arm()
 
@@ -120,7 +120,7 @@ class Groups:
             self.submit(request)
 
     def has_members(self, group_id: str) -> bool:
-        """Whether somebody has joined it, or is about to."""
+        """Tell whether the group has members, or members that are about to join."""
         shards = self._runtime.shards
         group = shards[partition_for(group_id, len(shards))].groups.get(group_id)
         return group is not None and bool(group.members or group.pending_joins)
@@ -129,14 +129,14 @@ class Groups:
         self._runtime.handle(partition, request, self.now_ms())
 
     def topics_deleted(self, names: tuple[str, ...]) -> None:
-        """Their committed offsets go, in every group."""
+        """Delete the committed offsets of deleted topics, in every group."""
         now_ms = self.now_ms()
         for partition in range(len(self._runtime.shards)):
             self._runtime.handle(partition, TopicsDeleted(names), now_ms)
         self._arm()
 
     def _arm(self) -> None:
-        """One timer of the loop for the earliest deadline of all shards."""
+        """Set the one timer of the loop to the earliest deadline of all shards."""
         deadline_ms = self._runtime.next_deadline_ms()
         if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
             return
@@ -147,7 +147,7 @@ class Groups:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self.fire_due)
 
     def fire_due(self) -> None:
-        """What is due happens; also after something was done to the runtime, or to the clock, from outside."""
+        """Run what is due. Called by the timer, and after a test has moved the clock."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -157,7 +157,7 @@ class Groups:
     # --- the log ----------------------------------------------------------------------------------
 
     def append(self, partition: int, write: Append, done: Done) -> None:
-        """Writes what a shard asks for; `done` when it is durable. Part of the runtime's `Log`."""
+        """Write what a shard asks for, and call `done` when it is durable. Part of the runtime's `Log`."""
         now_ms = self.now_ms()
         records = write.records
         try:
@@ -184,7 +184,7 @@ class Groups:
         if len(batch) > topic.config.max_message_bytes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {len(batch)} bytes")
         if topic.config.append_time:
-            # As with produced records the time of day, which the steady clock may miss.
+            # The append time is the time of day, as for produced records; the steady clock may differ from it.
             now_ms = self._broker.now_ms()
             header = with_append_time(batch, header, now_ms)
         return topic.partitions[partition].append(memoryview(batch), header, now_ms)
@@ -202,9 +202,9 @@ class Groups:
     # --- the topic --------------------------------------------------------------------------------
 
     async def ensure_topic(self) -> bool:
-        """Creates `__consumer_offsets` when it is first asked for, as Kafka does; False if that failed.
+        """Create `__consumer_offsets` when it is first needed, as Kafka does; False if that failed.
 
-        The topic of the history is made with it, or later if a client made the first one.
+        The topic of the history is created with it, or later if a client created `__consumer_offsets`.
         """
         topics = self._broker.store.topics
         if OFFSETS_TOPIC in topics and HISTORY_TOPIC in topics:
@@ -238,12 +238,12 @@ class Groups:
     # --- loading ----------------------------------------------------------------------------------
 
     def begin_load(self) -> None:
-        """Loads all shards from the log, if the topic exists; meanwhile they say that they are loading."""
+        """Load all shards from the log, if the topic exists; meanwhile they answer that they are loading."""
         topic = self._broker.store.topics.get(OFFSETS_TOPIC)
         if topic is None:
             return
         if len(topic.partitions) != len(self._runtime.shards):
-            # The topic was made with another offsets.topic.num.partitions; groups live where the topic says.
+            # The topic was created with another offsets.topic.num.partitions, which decides where groups are.
             self._runtime = self._make_runtime(settings_of(self._broker.config, len(topic.partitions)))
         epoch = self._broker.store.leader_epoch
         full = []
@@ -287,10 +287,10 @@ class Groups:
                 self._runtime.handle(index, RestoreHistory(epoch, group_id, tuple(rebalances)), self.now_ms())
 
     async def resign(self, deadline: float) -> None:
-        """The node stops: what is being written is still answered as it should be, then nobody is served any more.
+        """Wait until what is being written is answered, then refuse all requests, because the node stops.
 
-        Whoever waits in a rebalance is told NOT_COORDINATOR, as by a broker of Kafka that shuts down.
-        `deadline` is the loop's time at which writes are not waited for any longer.
+        Members that wait in a rebalance are answered NOT_COORDINATOR, as by a Kafka broker that shuts down.
+        `deadline` is the loop's time after which writes are not waited for.
         """
         loop = asyncio.get_running_loop()
         while any(shard.writes for shard in self._runtime.shards) and loop.time() < deadline:
@@ -336,13 +336,13 @@ def _on_load_failed(partition: int, failed: LoadFailed) -> None:
 
 
 def _records_of(partition: Partition) -> Iterator[list[LogRecord]]:
-    """All records of a partition in order, some batches at a time."""
+    """Yield all records of a partition in order, some batches at a time."""
     for data in history.batches_of(partition):
         chunk: list[LogRecord] = []
         for position, header in iter_batches(data):
             batch, producer_id = data[position : position + header.size], header.producer_id
             if header.is_control:
-                # A log that Kafka wrote: what a transaction committed counts, or is dropped, at its marker.
+                # In a log that Kafka wrote, the marker of a transaction says whether its commits count or are dropped.
                 kinds = ((r.offset, control_kind(r.key)) for r in iter_records(batch))
                 chunk += [
                     LogRecord(offset, None, None, producer_id, kind is ControlKind.COMMIT)

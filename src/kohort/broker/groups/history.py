@@ -1,10 +1,10 @@
-"""The history of groups, kept in a compacted topic of our own: `__kohort_group_history`.
+"""Keeps the history of groups in a compacted topic of Kohort's own, `__kohort_group_history`.
 
 A record's key is the group and a slot (the rebalance's number modulo the length kept), its value the rebalance as
-JSON. Compaction keeps the last of each slot, so the history is bounded without any clean-up; groups that nobody
-hears of any more go with `retention.ms`. It is read as any topic is, by `kohort groups why` and by whoever likes to;
-it is in no list of topics, so that clients that know nothing of it never meet it. A group's entries are in the
-partition of the same number as its offsets.
+JSON. Compaction keeps the last record of each slot, so the history is bounded without any clean-up; the history of
+groups that are no longer used expires by `retention.ms`. `kohort groups why` and any other client read it as a topic.
+It is in no list of topics, so that clients that do not know it never see it. A group's entries are in the partition of
+the same number as its offsets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("kohort.groups")
 
 SETTINGS = {"cleanup.policy": "compact,delete", "segment.bytes": str(16 << 20), "retention.ms": "604800000"}
 _READ_BYTES = 1 << 20
-_PAUSE_S = 0.05  # news of one group in this time become one record
+_PAUSE_S = 0.05  # changes of one rebalance within this time become one record
 _SEPARATOR = b"\0"
 
 
@@ -45,7 +45,7 @@ def group_of(key: bytes) -> str:
 
 
 class HistoryLog:
-    """Writes the news of groups to the topic. Nobody waits for it: it tells people, it decides nothing."""
+    """Writes what happens to groups to the topic. Nothing waits for it: the history is for people only."""
 
     def __init__(self, store: Store, length: int, now_ms: Callable[[], int]) -> None:
         self._store = store
@@ -92,7 +92,7 @@ def _append(topic: Topic, index: int, entries: list[tuple[bytes, Rebalance]], no
 
 
 def entries_in(data: memoryview) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """(offset, group, rebalance as JSON) of the whole batches in fetched bytes; what is not ours is passed over."""
+    """Yield (offset, group, rebalance as JSON) of the whole batches in fetched bytes; skip what is not history."""
     for position, header in iter_batches(data):
         for record in iter_records(data[position : position + header.size]):
             if record.key is None or record.value is None:
@@ -106,7 +106,7 @@ def entries_in(data: memoryview) -> Iterator[tuple[int, str, dict[str, Any]]]:
 
 
 def batches_of(partition: Partition) -> Iterator[memoryview]:
-    """All that a partition holds, some whole batches at a time."""
+    """Yield all that a partition holds, some whole batches at a time."""
     offset = partition.log_start_offset
     while offset < partition.high_watermark:
         data = memoryview(b"".join(partition.read(offset, _READ_BYTES, at_least_one=True).chunks()))
@@ -118,13 +118,13 @@ def batches_of(partition: Partition) -> Iterator[memoryview]:
 
 
 def restored(partition: Partition) -> dict[str, list[Rebalance]]:
-    """All that the topic knows of a partition's groups: the last word on each rebalance."""
+    """Return the rebalances of a partition's groups, each as it was last written."""
     found: dict[str, dict[int, Rebalance]] = {}
     for data in batches_of(partition):
         for _, group_id, fields in entries_in(data):
             try:
                 rebalance = Rebalance.from_json(fields)
             except (TypeError, AttributeError):
-                continue  # written by another version; it is for people only
+                continue  # written by another version
             found.setdefault(group_id, {})[rebalance.number] = rebalance
     return {group_id: list(numbered.values()) for group_id, numbered in found.items()}

@@ -1,1 +1,1 @@
-"""Connections: frames in, calls to the handlers, answers out."""
+"""Serves connections: frames in, calls to the handlers, answers out."""

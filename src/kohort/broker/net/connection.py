@@ -1,12 +1,12 @@
-"""One client's connection: frames in, calls to handlers, answers out in the order of the requests.
+"""Serves one client: reads frames, calls handlers, and sends the answers in the order of the requests.
 
-Reading: small requests are parsed where they arrive, in one buffer that all connections share (the loop reads
-one socket at a time); only a frame that is not complete yet is kept in a buffer of the connection's own, which
-grows with what has arrived now or before, never with what a length promises.
+Reading: small requests are parsed where they arrive, in one buffer that all connections share (the loop reads one
+socket at a time). Only a frame that is not complete yet is kept in a buffer of the connection's own, which grows with
+the bytes that have arrived, never with the length that a frame announces.
 
-Order: each request gets its place in `_calls`; an answer leaves when all before it have left. A parked call (a
-long poll) stops the reading, as in Kafka; a produce that waits for the disk does not, so that one fdatasync
-serves all that a client has sent. While a client does not read its answers nothing more is read from it.
+Order: each request gets its position in `_calls`; an answer is sent when all before it have been. A parked call (a
+long poll) stops the reading, as in Kafka; a Produce that waits for the disk does not, so that one sync serves all that
+a client has sent. While a client does not read its answers, nothing more is read from it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from kohort.broker.apis.versions import API_KEY as API_VERSIONS
-from kohort.broker.apis.versions import unsupported_version
+from kohort.broker.api_row import unsupported_version
+from kohort.broker.call import Call, release
 from kohort.broker.listeners import Address
 from kohort.broker.missing import api_of
-from kohort.broker.net.call import Call
-from kohort.broker.net.outbox import Outbox, release
+from kohort.broker.net.outbox import Outbox
 from kohort.loopback import send_at_once
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import BadFrame
 from kohort.wire.frame import body_of, read_request_header, response_chunks
+from kohort.wire.messages.api_versions import ApiVersionsResponse
 
 if TYPE_CHECKING:
     from kohort.broker.net.server import Server
 
 log = logging.getLogger("kohort.broker")
 
+_API_VERSIONS = ApiVersionsResponse.API_KEY
 _LENGTH = struct.Struct(">i").unpack_from
 _FIRST_BUFFER = 64 * 1024
 _MOST_TRUSTED = 1024 * 1024
@@ -42,30 +43,34 @@ _MOST_CALLS = 1024  # requests that wait for the disk on one connection
 
 
 class _NotThere(Exception):
-    """A request of an API that Kafka has and we have not: its name, the feature, the client's id."""
+    """Raised for an API that Kafka has and Kohort has not: its name, the feature, the client's id."""
 
 
 class Connection(asyncio.BufferedProtocol):
+    """The connection of one client."""
+
     def __init__(self, server: Server, told: Address) -> None:
         self._server = server
-        self.told = told  # where this node is, for who came by this listener
+        self.told = told  # where this node is, for clients of this listener
         self._broker = server.broker
         self._rows = server.table
         self._max_bytes = server.broker.config.socket_request_max_bytes
         self._calls: deque[Call] = deque()
         self._parked: Call | None = None
-        self._own: bytearray | None = None  # an incomplete frame, or what arrived while nothing was read
+        self._own: bytearray | None = None  # an incomplete frame, or what arrived while reading was paused
         self._filled = 0
-        self._trusted = _FIRST_BUFFER  # the largest frame that really came, within reason
+        self._trusted = _FIRST_BUFFER  # the size of the largest frame that has arrived, up to a limit
         self._consuming = False
         self._flush_scheduled = False
         self._closing = False
         self._paused = False
         self._at_end = False
-        self.answers_at_end = True  # who sends no more still gets the answers to what it sent, as in Kafka
+        self.answers_at_end = True  # a client that sends no more still gets its answers, as in Kafka
         self.peer = "?"
         self.address = ""
-        self.lookups: dict[str, tuple[int, int]] = {}  # the last group looked for: how often, since when
+        self.lookups: dict[
+            str, tuple[int, int]
+        ] = {}  # the last group whose coordinator was looked for: how often, since when
         self.last_active = 0.0
 
     # --- what the event loop calls -----------------------------------------------------------------
@@ -75,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self.loop = self._server.loop
         self.last_active = self.loop.time()
         peer = transport.get_extra_info("peername")
-        # A socket for all interfaces shows IPv4 as a part of IPv6.
+        # A socket for all interfaces shows IPv4 addresses as IPv6 ones.
         host = peer[0].removeprefix("::ffff:") if peer else ""
         self.peer = str(Address(host, peer[1])) if peer else "?"
         sock = transport.get_extra_info("socket")
@@ -120,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- frames ------------------------------------------------------------------------------------
 
     def _consume_own(self) -> None:
-        """Handles the frames that are complete in the connection's own buffer."""
+        """Handle the frames that are complete in the connection's own buffer."""
         own = self._own
         assert own is not None
         view = memoryview(own)
@@ -137,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         self._make_room()
 
     def _keep(self, data: memoryview) -> None:
-        """Moves what is left of the shared buffer to a buffer of our own."""
+        """Move what is left in the shared buffer to a buffer of the connection's own."""
         size, wanted = len(data), self._frame_size(data)
         spares = self._server.spares
         if wanted > _FIRST_BUFFER and size < SPARE_BYTES and spares:
@@ -148,7 +153,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = size
 
     def _give_back(self) -> None:
-        """No frame is incomplete any more: reads into the shared buffer again."""
+        """Read into the shared buffer again, because no frame is incomplete any more."""
         own, spares = self._own, self._server.spares
         if own is not None and len(own) == SPARE_BYTES and len(spares) < MOST_SPARES:
             spares.append(own)
@@ -156,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
 
     def _make_room(self) -> None:
-        """Grows the buffer of an incomplete frame twofold: a promised length alone allocates nothing."""
+        """Double the buffer of an incomplete frame once it is full: an announced length alone allocates nothing."""
         own = self._own
         assert own is not None
         wanted = self._frame_size(memoryview(own)[: self._filled])
@@ -174,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._parked is not None or self._outbox.is_waiting or len(self._calls) >= _MOST_CALLS
 
     def _consume(self, data: memoryview) -> int:
-        """Handles complete frames at the beginning of `data`; returns how many bytes they took."""
+        """Handle the complete frames at the beginning of `data`, and return how many bytes they took."""
         position, end = 0, len(data)
         self._consuming = True
         try:
@@ -202,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close_after_answers()
         self._consuming = False
         self._flush()
-        # During a long poll we listen on until something comes, so as to hear that the connection was reset.
+        # During a long poll the socket is read until something comes, so that a reset of the connection is noticed.
         if not self._closing and self._is_blocked() and (position < end or self._parked is None):
             self._pause()
         return position
@@ -211,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         api_key, version, correlation_id, client_id, body = read_request_header(frame)
         row = self._rows.get(api_key)
         if row is None or not row.first <= version <= row.last:
-            if api_key == API_VERSIONS:
+            if api_key == _API_VERSIONS:
                 self._answer_unknown_api_versions(correlation_id)
                 return
             missing = api_of(api_key) if row is None else None
@@ -245,16 +250,17 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _answer_unknown_api_versions(self, correlation_id: int) -> None:
-        """A client newer than we are: told in version 0 what we know of ApiVersions itself; it asks again."""
-        oldest = codec(API_VERSIONS, 0)
+        """Tell a client that is newer than this broker, in version 0, which versions of ApiVersions it may use."""
+        row, oldest = self._rows[_API_VERSIONS], codec(_API_VERSIONS, 0)
         call = Call(self, oldest, correlation_id, None, None)
-        call.chunks = response_chunks(oldest, correlation_id, oldest.encode_response(unsupported_version()))
+        message = oldest.encode_response(unsupported_version(row))
+        call.chunks = response_chunks(oldest, correlation_id, message)
         self._calls.append(call)
 
     # --- answers -----------------------------------------------------------------------------------
 
     def answered(self, call: Call) -> None:
-        """A handler answered later. What becomes ready in one turn of the loop is written together."""
+        """Send what a handler answered later, together with all that is ready in this iteration of the loop."""
         if self._closing:
             release(call.chunks or ())
             return
@@ -265,6 +271,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.flush_soon(self)
 
     def flush_and_go_on(self) -> None:
+        """Send the answers that are ready, and read on."""
         self._flush_scheduled = False
         if self._closing:
             return
@@ -272,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def _flush(self) -> None:
-        """Sends the answers that are there, up to the first that is not."""
+        """Send the answers that are ready, up to the first that is not."""
         calls, outbox = self._calls, self._outbox
         try:
             while calls and (chunks := calls[0].chunks) is not None:
@@ -290,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
             self.flush_and_go_on()
 
     def _go_on(self) -> None:
-        """Reads on, if nothing keeps us from it: first what is already here."""
+        """Read on, if nothing prevents it; what has already arrived comes first."""
         if self._closing or self._is_blocked() or self._server.is_stopping:
             return
         if self._at_end:
@@ -315,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- the end -----------------------------------------------------------------------------------
 
     def _close_after_answers(self) -> None:
-        """Closes after bad input; what was asked before it and is answered already still goes out."""
+        """Close after bad input; answers that are ready to what was asked before it are still sent."""
         self._flush()
         self._closing = True
         self._transport.close()
@@ -329,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
         return not self._calls and not self._outbox.is_waiting
 
     def stop_reading(self) -> None:
-        """The broker stops: nothing more is read; what is under way is still answered, a long poll at once."""
+        """Read nothing more, because the broker stops; what is under way is answered, a long poll at once."""
         if not self._closing:
             self._pause()
             parked = self._parked

@@ -1,7 +1,7 @@
-"""What goes out on one connection: bytes by writev, pieces of files by sendfile, in order.
+"""Sends what goes out on one connection, in order: bytes by writev, pieces of files by sendfile.
 
-The transport is used for reading only; writing goes to its descriptor. So one queue holds bytes and file
-slices, nothing is copied into a second buffer, and how much is waiting is known.
+The transport is used for reading only; writes go to its descriptor. So one queue holds bytes and file slices, nothing
+is copied into a second buffer, and it is known how much is waiting.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
 
+from kohort.broker.call import release
 from kohort.log.storage.files import Slice
+from kohort.log.storage.system_calls import send_file
 from kohort.wire.compiler.compile import Chunk
 
 _BUFFERS_A_CALL = 256
 
 
 class Outbox:
-    """The queue of one connection. `drained` is called when a flush that had to wait is done."""
+    """The queue of one connection. `drained` is called when a flush that had to wait has ended."""
 
     __slots__ = ("_drained", "_fd", "_loop", "_queue", "_writable_fd", "is_waiting")
 
@@ -33,7 +35,7 @@ class Outbox:
         self._writable_fd = -1
 
     def add(self, chunks: Iterable[Chunk]) -> None:
-        """Queues an answer. File slices must be pinned; they are unpinned when sent or dropped."""
+        """Queue an answer. File slices must be pinned; they are unpinned when sent or dropped."""
         for chunk in chunks:
             if chunk.__class__ is Slice and chunk.file.fd is None:
                 self._queue.extend(chunk.chunks())
@@ -42,7 +44,7 @@ class Outbox:
                 self._queue.append(chunk)
 
     def flush(self) -> None:
-        """Sends what the socket takes; the rest when it takes more. Raises OSError if the client is gone."""
+        """Send what the socket takes, and the rest when it takes more. Raises OSError if the client is gone."""
         if not self.is_waiting and not self._send():
             self._writable_fd = os.dup(self._fd)
             self.is_waiting = True
@@ -52,7 +54,7 @@ class Outbox:
         try:
             done = self._send()
         except OSError:
-            done = True  # the reading side learns of it, and closes
+            done = True  # the reading side notices it too, and closes
         if done:
             self._stop_watching()
             self._drained()
@@ -65,7 +67,7 @@ class Outbox:
             self._writable_fd = -1
 
     def _send(self) -> bool:
-        """True when the queue is empty."""
+        """Send what the socket takes; True when the queue is empty."""
         queue = self._queue
         try:
             while queue:
@@ -87,9 +89,9 @@ class Outbox:
     def _send_slice(self, piece: Slice) -> None:
         fd = piece.file.fd
         assert fd is not None, "a queued slice is pinned"
-        sent = os.sendfile(self._fd, fd, piece.position, piece.length)
+        sent = send_file(self._fd, fd, piece.position, piece.length)
         if sent == 0:
-            raise OSError(f"{piece.file.path} ends before the bytes that were promised from it")
+            raise OSError(f"{piece.file.path} ends before the bytes that were to be sent from it")
         if sent == piece.length:
             self._queue.popleft()
             piece.file.unpin()
@@ -114,14 +116,7 @@ class Outbox:
             queue.popleft()
 
     def drop(self) -> None:
-        """The client is gone: forgets what was queued."""
+        """Forget what was queued, because the client is gone."""
         self._stop_watching()
         release(self._queue)
         self._queue.clear()
-
-
-def release(chunks: Iterable[Chunk]) -> None:
-    """Lets go of the files behind an answer that is not going to be sent."""
-    for chunk in chunks:
-        if chunk.__class__ is Slice:
-            chunk.file.unpin()

@@ -1,10 +1,9 @@
-"""The listening sockets, the connections, and the jobs that run by the clock."""
+"""Runs a broker: its listening sockets, its connections, and the jobs that run by the clock."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import socket
 import sys
 from collections import Counter
@@ -12,32 +11,33 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from kohort.broker.apis.table import TABLE, Row
+from kohort.broker.api_row import Row
 from kohort.broker.broker import Broker
 from kohort.broker.listeners import Listener
 from kohort.broker.names import OFFSETS_TOPIC
 from kohort.broker.net.connection import MOST_SPARES, SPARE_BYTES, Connection
 from kohort.log.storage.files import files_that_fit
+from kohort.log.storage.system_calls import open_files_limit
 
 log = logging.getLogger("kohort.broker")
 
 _SCRATCH_BYTES = 1024 * 1024
 _OTHER_FILES = 64  # besides the pool of segment files and connections
 _LONGEST_GOODBYE_S = 5.0
-"""For clients that do not read: a container is killed after 10 s, and by then files are to be closed."""
+"""How long a stop waits for clients that do not read: a container is killed after 10 s, and files must be closed."""
 
 
 class Server:
     """Serves one broker on its listeners until `stop`. Lives on one event loop."""
 
-    def __init__(self, broker: Broker, table: dict[int, Row] = TABLE) -> None:
+    def __init__(self, broker: Broker, table: dict[int, Row]) -> None:
         self.broker = broker
         self.table = table
         self.loop = asyncio.get_running_loop()
-        # Where all connections read to: the loop hands over what one sent before it reads the next.
+        # All connections read into this buffer: the loop handles what one has sent before it reads from the next.
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        # For large frames that come in pieces; used again, because fresh memory has to be zeroed. What is not used yet
-        # is not resident.
+        # Buffers for large frames that come in pieces. They are reused, because fresh memory has to be zeroed; what
+        # was not used yet is not resident.
         self.spares = [bytearray(SPARE_BYTES) for _ in range(MOST_SPARES)]
         self.is_stopping = False
         self._connections: set[Connection] = set()
@@ -50,6 +50,7 @@ class Server:
         self._most_connections = _connections_that_fit()
 
     async def start(self, bound: Sequence[tuple[Listener, socket.socket]]) -> None:
+        """Accept connections on these sockets, load the groups, and start the timers."""
         config = self.broker.config
         for listener, sock in bound:
             self.listeners.append(listener)
@@ -63,14 +64,14 @@ class Server:
             self._every(min(config.connections_max_idle_ms / 2, 30_000), self._close_idle)
         if OFFSETS_TOPIC in self.broker.store.topics:
             self.broker.groups.begin_load()
-        # What did not move since the last round costs nothing; retention keeps to its own interval.
+        # A partition that did not change since the last round costs nothing; retention has its own interval.
         pause_ms = min(config.log_retention_check_interval_ms, config.log_cleaner_backoff_ms)
         self._every(max(pause_ms, 100), self.housekeeping)
 
     # --- connections -------------------------------------------------------------------------------
 
     def admit(self, connection: Connection, address: str) -> bool:
-        """Counts a new connection; False where there are too many."""
+        """Count a new connection; False if there are too many."""
         config = self.broker.config
         self._connections.add(connection)
         self._addresses[address] += 1
@@ -100,7 +101,7 @@ class Server:
             del self._addresses[connection.address]
 
     def flush_soon(self, connection: Connection) -> None:
-        """Its answers go out at the end of this turn of the loop, as those of all others: by one callback."""
+        """Send its answers at the end of this iteration of the loop, with those of all others, by one callback."""
         if not self._to_flush:
             self.loop.call_soon(self._flush)
         self._to_flush.append(connection)
@@ -115,7 +116,7 @@ class Server:
                 connection.close()
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a handler that waits for the disk."""
+        """Run a handler that waits for the disk."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -142,6 +143,7 @@ class Server:
                 connection.close()
 
     def housekeeping(self) -> None:
+        """Begin a round of retention and compaction with the settings of now."""
         config, store = self.broker.config, self.broker.store
         store.set_upkeep(
             compacts=config.log_cleaner_enable,
@@ -154,19 +156,18 @@ class Server:
     # --- the end -----------------------------------------------------------------------------------
 
     async def stop(self, *, keep_store: bool = False, patience_s: float = _LONGEST_GOODBYE_S) -> None:
-        """Takes nothing new, answers what is under way, closes the store unless another server shall go on with it."""
+        """Accept nothing new, answer what is under way, and close the store, unless another server goes on with it."""
         self.is_stopping = True
         for timer in self._timers:
             timer.cancel()
-        for accepting in self._accepting:
-            accepting.close()
+        await self._stop_accepting()
         for connection in list(self._connections):
             connection.stop_reading()
         deadline = self.loop.time() + patience_s
         if self.broker.has_groups:
-            # Those who wait in a rebalance would wait for members whom nobody reads any more.
+            # Members that wait in a rebalance would wait for members that are not read any more.
             await self.broker.groups.resign(deadline)
-        await asyncio.sleep(0)  # what is answered now goes out, even without any patience
+        await asyncio.sleep(0)  # what is answered now is sent, even with no patience at all
         while self.loop.time() < deadline and not all(c.is_idle for c in self._connections):
             await asyncio.sleep(0.005)
         for connection in list(self._connections):
@@ -179,10 +180,24 @@ class Server:
         if not keep_store:
             self.broker.store.close()
 
+    async def _stop_accepting(self) -> None:
+        """Close the listening sockets.
+
+        asyncio's own loop needs two steps: a connection that it accepts while the server is being closed would never
+        be closed (python/cpython issue 109564). So accepting ends first, and what was accepted is set up.
+        """
+        for accepting in self._accepting:
+            if isinstance(accepting, asyncio.Server):
+                for sock in accepting.sockets:
+                    self.loop.remove_reader(sock.fileno())
+        await asyncio.sleep(0)
+        for accepting in self._accepting:
+            accepting.close()
+
 
 def _connections_that_fit() -> int:
-    """So many that the log never lacks a descriptor; a slow client may take a second one."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit == resource.RLIM_INFINITY:
+    """Return how many connections leave enough descriptors for the log; a slow client may take a second one."""
+    limit = open_files_limit()
+    if limit is None:
         return sys.maxsize
     return max((limit - files_that_fit() - _OTHER_FILES) * 3 // 4, 16)

@@ -1,1 +1,1 @@
-"""When a write is on disk: group commit and the journal of small appends."""
+"""Makes appends durable: group commit, and the journal of small appends."""

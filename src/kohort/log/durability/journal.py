@@ -1,17 +1,17 @@
-"""Durability `disk` for small appends: one sync for all partitions.
+"""Makes small appends of all partitions durable with one synced write (durability `disk`).
 
 A sync of each partition that was written costs more than anything else when many partitions take a little each, as
 those of `__consumer_offsets` do. So the bytes of a small append, which are in the partition's own log but not synced,
-go into the journal as well. All that came while a round was being written make the next round: one synced write, by
-the kernel or in a thread, one call back to the loop, which answers all who wait. After a crash `rounds.put_back` gives
-the logs what they miss.
+go into the journal as well. All appends that come while a round is being written make the next round: one synced
+write, by the kernel or in a thread, and one call back to the loop, which answers all callers that wait. After a crash
+`journal_replay.put_back` gives the logs what they lack.
 
-The files are written once before they are used and keep their size, so a round changes no metadata. When one is full
-the next takes over; it may be used again when the logs of all partitions that have something in it were synced, which
-happens one after the other in the background. While no file is free, partitions are synced by themselves as if there
-were no journal.
+The files are written once before they are used and keep their size, so a round changes no metadata. When a file is
+full the next one takes over. A full file may be used again when the logs of all partitions that have something in it
+are synced, which is done one after the other in the background. While no file is free, partitions are synced
+separately, as if there were no journal.
 
-Everything but `_create` runs on the loop's thread.
+All methods but `_create` run on the loop's thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from kohort.log.durability.journal_files import JournalFile, Loop, Owner, Round, RoundWriter, create
+from kohort.log.durability.journal_files import JournalFile, Loop, Owner, RoundWrite, RoundWriter, create
 from kohort.log.durability.rounds import HEAD, KEY, MAGIC, PATTERN, blocks
 
 log = logging.getLogger(__name__)
@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 FILES = 4
 FILE_BYTES = 16 << 20
 ROUND_BYTES = 1 << 20
-SMALL_BYTES = 32 << 10  # larger batches are better off with a sync of their own file
+SMALL_BYTES = 32 << 10  # for larger batches a sync of their own file costs less
 
 
 class Journal:
-    """`call_soon` brings a function to the loop's thread, `background` to a worker; `on_fatal` stops the node.
+    """The journal of one node. `call_soon` runs a function on the loop's thread, `background` on a worker.
 
-    With a `loop` the kernel writes without a thread, where it can.
+    `on_fatal` stops the node. With a `loop` the kernel writes without a thread, where it can.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Journal:
         on_fatal: Callable[[str], None],
         loop: Loop | None = None,
     ) -> None:
-        """What the files hold from an earlier life is forgotten: the caller has put it back."""
+        """Begin an empty journal. What the files hold from an earlier run is forgotten: the caller has put it back."""
         self._directory = directory
         self._background = background
         self._on_fatal = on_fatal
-        self._at_end_of_turn = call_soon if loop is None else loop.call_soon
+        self._at_end_of_iteration = call_soon if loop is None else loop.call_soon
         self._writer = RoundWriter(call_soon, self._finish, loop)
         self._file_bytes = FILE_BYTES
         self._buffers = [memoryview(mmap.mmap(-1, ROUND_BYTES)) for _ in range(2)]
@@ -67,18 +67,19 @@ class Journal:
         self._files: list[JournalFile] = []
         self._free: deque[JournalFile] = deque()
         self._full: deque[JournalFile] = deque()
-        self._awaited: Owner | None = (
-            None  # its file is being synced so that the oldest full one can be used again
-        )
+        # The owner whose log is being synced so that the oldest full file can be used again.
+        self._awaited: Owner | None = None
         self._may_create = True
         self._failed = False
         self._starting = False
-        self._written: Round | None = None
+        self._written: RoundWrite | None = None
         self._take_files()
 
     def _take_files(self) -> None:
         for path in sorted(self._directory.glob(PATTERN)):
-            if path.stat().st_size != self._file_bytes:  # not finished, or of other times
+            if (
+                path.stat().st_size != self._file_bytes
+            ):  # its creation was interrupted, or another version made it
                 path.unlink()
                 continue
             file = JournalFile(path)
@@ -88,7 +89,7 @@ class Journal:
     # Append
 
     def add(self, owner: Owner, batch: memoryview) -> bool:
-        """It goes into the next round, after which `owner.journaled` is called; False if there is no room now."""
+        """Put a batch into the next round, after which `owner.journaled` is called; False if there is no room now."""
         at = self._end
         end = at + KEY.size + len(batch)
         if end > self._limit and not self._make_room(end):
@@ -99,10 +100,10 @@ class Journal:
         self._end = end
         self._count += 1
         self._owners[owner] = None
-        # After an idle time, at the end of this turn of the loop: all who come in it share the round.
+        # After an idle time the round begins at the end of this iteration of the loop: all its appends share it.
         if self._written is None and not self._starting:
             self._starting = True
-            self._at_end_of_turn(self._start)
+            self._at_end_of_iteration(self._start)
         return True
 
     def _make_room(self, end: int) -> bool:
@@ -122,13 +123,13 @@ class Journal:
             self._background(self._create)
 
     def _create(self) -> None:
-        """On a worker."""
+        """Create one more file, on a worker."""
         path = self._directory / PATTERN.replace("*", str(len(self._files)))
         try:
             create(path, self._file_bytes)
             file = JournalFile(path)
         except OSError as problem:
-            log.warning("no %s, so partitions are synced one by one: %s", path, problem)
+            log.warning("%s could not be created, so partitions are synced one by one: %s", path, problem)
             return
         self._files.append(file)
         self._free.append(file)
@@ -144,10 +145,10 @@ class Journal:
         length, sequence = self._end, self._sequence
         oldest = self._full[0] if self._full else file
         HEAD.pack_into(self._buffer, 0, MAGIC, 0, sequence, oldest.first_sequence, length, self._count)
-        places = {owner: owner.place() for owner in self._owners}
-        for owner, place in places.items():
-            file.owed[owner] = place.end_offset
-        self._written = Round(self._buffer, length, file, places)
+        ends = {owner: owner.end_of_log() for owner in self._owners}
+        for owner, end in ends.items():
+            file.owed[owner] = end.end_offset
+        self._written = RoundWrite(self._buffer, length, file, ends)
         self._writer.begin(self._written)
         file.position += blocks(length)
         self._sequence = sequence + 1
@@ -169,18 +170,18 @@ class Journal:
         assert self._file is not None
         return self._file
 
-    def _finish(self, written: Round) -> None:
+    def _finish(self, written: RoundWrite) -> None:
         self._written = None
         if written.error is not None:
-            self._fail(written.error, [*written.places, *self._owners])
+            self._fail(written.error, [*written.ends, *self._owners])
             return
         if self._count:
-            self._start()  # first, so that the disk works while we answer
-        for owner, place in written.places.items():
-            owner.journaled(place)
+            self._start()  # before the answers, so that the disk works meanwhile
+        for owner, end in written.ends.items():
+            owner.journaled(end)
 
     def _fail(self, problem: Exception, owners: list[Owner]) -> None:
-        """Nobody knows what of it is on disk, and to write it again would hide that: it ends here."""
+        """Fail for good: nobody knows what of the round is on disk, and writing it again would hide that."""
         self._failed = True
         self._limit = self._count = 0
         self._owners = {}
@@ -188,10 +189,10 @@ class Journal:
             owner.fail(problem)
         self._on_fatal(f"the journal in {self._directory} failed: {problem}")
 
-    # To use a file again
+    # Using a file again
 
     def _clean(self) -> None:
-        """Have one partition synced after the other, until the oldest full file is owed nothing."""
+        """Have one partition synced after the other, until no log depends on the oldest full file."""
         while self._full and not self._failed:
             file = self._full[0]
             while file.owed:
@@ -204,13 +205,13 @@ class Journal:
             self._free.append(self._full.popleft())
 
     def file_synced(self, owner: Owner) -> None:
-        """Told by every partition whose own file was synced, or that is gone."""
+        """Hear of every partition whose own file was synced, or that is deleted."""
         if owner is self._awaited:
             self._awaited = None
             self._clean()
 
     def flush_all(self) -> None:
-        """Every partition that has something in the journal is to be synced; `Syncer.drain` waits for it."""
+        """Have every partition synced that has something in the journal; `Syncer.drain` waits for it."""
         for file in self._files:
             for owner, end_offset in list(file.owed.items()):
                 if owner.synced_offset < end_offset and not owner.is_gone:
@@ -218,6 +219,7 @@ class Journal:
 
     @property
     def is_owed_nothing(self) -> bool:
+        """Whether everything in the journal is durable in the logs too."""
         return not self._failed and all(
             owner.synced_offset >= end_offset or owner.is_gone
             for file in self._files
@@ -227,13 +229,13 @@ class Journal:
     # End
 
     def drain(self) -> None:
-        """Block until all that was added is written, without the event loop."""
+        """Block until all that was added is written; the event loop need not run."""
         while self._written is not None or (self._count and not self._failed):
             self._start()
             self._writer.wait()
 
     def close(self) -> None:
-        """If no partition depends on it any more, the next start need not look at it."""
+        """Close the files; they are emptied first if no log depends on them, so that a start has nothing to read."""
         self.drain()
         self._writer.close()
         forget = self.is_owed_nothing

@@ -1,8 +1,8 @@
-"""Writes that the kernel carries out by itself and then tells of (io_submit of Linux).
+"""Has the kernel write on its own, without a thread, and signal the end through a descriptor (Linux's io_submit).
 
-A thread that writes wants the interpreter's lock before and after each call, and takes it from the loop: for the rounds
-of the journal that was a fifth of the loop's time when it was busy. Here the loop hands the write over with one call,
-which does not let go of the lock, and hears through a descriptor that it is on disk. No thread has a part in it.
+A thread that writes needs the interpreter's lock before and after each call, and takes it from the loop: for the
+rounds of the journal that was a fifth of the loop's time when it was busy. Here the loop submits the write with one
+call, which keeps the lock, and a descriptor becomes readable when the write is on disk.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import sys
 from struct import Struct
 
 _NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
-"""Of the system calls io_setup, io_destroy, io_getevents, io_submit; libc has no names for them."""
+"""The numbers of the system calls io_setup, io_destroy, io_getevents, io_submit: libc has no functions for them."""
 _WRITE, _TELL = 1, 1  # IOCB_CMD_PWRITE, IOCB_FLAG_RESFD
 _REQUEST = Struct("<QIIHhIQQqQII")  # struct iocb
 _EVENT = Struct("<QQqq")  # struct io_event
 
 
 class KernelWriter:
-    """One write at a time. `ready` can be read when it is done."""
+    """Writes one piece of memory at a time. The descriptor `ready` is readable when the write is done."""
 
     __slots__ = (
         "_context",
@@ -37,10 +37,12 @@ class KernelWriter:
     )
 
     def __init__(self) -> None:
-        """OSError if this system has no such thing."""
+        """Set up a context of the kernel; OSError if this system does not have io_submit."""
         numbers = _NUMBERS.get(platform.machine()) if sys.platform == "linux" else None
         if numbers is None:
-            raise OSError("the system calls for it are not known")
+            raise OSError(
+                f"the numbers of the system calls for io_submit are not known on {platform.machine()}"
+            )
         setup, self._destroy, self._get, self._submit = numbers
         self._keeping = ctypes.PyDLL(None, use_errno=True).syscall  # with the interpreter's lock
         self._letting = ctypes.CDLL(None, use_errno=True).syscall  # without: it waits
@@ -55,9 +57,10 @@ class KernelWriter:
         self.ready = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def submit(self, fd: int, address: int, length: int, position: int) -> None:
-        """Begins a write of memory that stays where it is. `fd` is past the page cache and synced: O_DIRECT, O_DSYNC;
+        """Begin to write memory, which must stay where it is until the write is done.
 
-        of others the kernel would write before this returns. After an OSError nothing was begun.
+        `fd` must be opened with O_DIRECT and O_DSYNC: else the kernel would write before this call returns. After an
+        OSError nothing was begun.
         """
         _REQUEST.pack_into(
             self._request, 0, 0, 0, 0, _WRITE, 0, fd, address, length, position, 0, _TELL, self.ready
@@ -65,11 +68,11 @@ class KernelWriter:
         _checked(self._keeping(self._submit, self._context, 1, ctypes.addressof(self._list), 0, 0))
 
     def result(self, *, wait: bool = False) -> int | None:
-        """How many bytes were written, or the negative number of an error; None if it is not done yet."""
+        """Return how many bytes were written, or the negative number of an error; None if it is not done yet."""
         try:
             os.eventfd_read(self.ready)
         except BlockingIOError:
-            pass  # who waits may be sooner than the kernel tells: then somebody looks once more, and finds nothing
+            pass  # a caller that waits may be faster than the signal; the next look then finds nothing
         call = self._letting if wait else self._keeping
         event = ctypes.addressof(self._event)
         while True:

@@ -1,1 +1,1 @@
-"""Retention and compaction."""
+"""Deletes and compacts what is old: retention and compaction."""

@@ -1,20 +1,19 @@
-"""What compaction does to the sealed segments of one partition: the last value of each key stays.
+"""Compacts the sealed segments of one partition: the last value of each key stays (Kafka's log cleaner).
 
-`clean` reads `<base>.log` files and writes `<base>.log.cleaned` ones; it swaps nothing. It is a generator, so
-that whoever runs it decides how long it runs at a time: in memory the event loop takes slices of it; on disk
-it runs in a process of its own, because a thread that computes would hold up the loop through the lock of the
-interpreter:
+`clean` reads `<base>.log` files and writes `<base>.log.cleaned` ones; it does not replace any file. It is a generator,
+so its caller decides how long it runs at a time: in memory the event loop takes slices of it; on disk it runs in a
+process of its own, because a thread that computes would block the loop through the interpreter's lock:
 
     python -m kohort.log.maintenance.cleaner < job     prints a JSON line for each cleaned group, then one for the end
 
 The rules are those of Kafka's log cleaner:
-- Keys of the dirty part go into a map of hash -> last offset. When it is full, this pass covers what it has.
-- A record stays if it is the last one of its key, or lies behind what the map covers. Without a key it goes.
+- Keys of the dirty part go into a map of hash -> last offset. When it is full, this pass covers only those.
+- A record stays if it is the last one of its key, or lies behind what the map covers. One without a key is dropped.
 - A tombstone stays until its batch's delete horizon, which the pass that first meets it sets (KIP-534).
 - A batch without records stays, empty, if it carries the last sequence number of a producer, or is the last
   of its group, so that neither sequences nor offsets are lost. Control batches stay.
-- A record of a transaction (in a log that Kafka wrote) takes nobody's place and is no tombstone whose time is up,
-  because its transaction may have been aborted. It goes when a later record without a transaction has its key.
+- A record of a transaction (in a log that Kafka wrote) replaces no other record and does not expire as a tombstone,
+  because its transaction may have been aborted. It is dropped when a later record without a transaction has its key.
 - Offsets never change. A batch that loses nothing is copied byte by byte.
 """
 
@@ -50,14 +49,18 @@ MAX_OFFSET_SPAN = 2**31 - 1  # what the offset index of one segment can hold
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceSegment:
+    """A segment that is to be cleaned."""
+
     base_offset: int
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    sources: list[Source]  # the sealed segments before `end_offset`, in order
+class CleaningJob:
+    """What one pass of compaction works on."""
+
+    sources: list[SourceSegment]  # the sealed segments before `end_offset`, in order
     first_dirty_offset: int
     end_offset: int  # the first offset that must not be touched
     now_ms: int
@@ -71,16 +74,16 @@ class Job:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def from_json(text: str) -> Job:
+    def from_json(text: str) -> CleaningJob:
         fields: Any = json.loads(text)
-        fields["sources"] = [Source(**source) for source in fields["sources"]]
+        fields["sources"] = [SourceSegment(**source) for source in fields["sources"]]
         fields["producers"] = {int(pid): offset for pid, offset in fields["producers"].items()}
-        return Job(**fields)
+        return CleaningJob(**fields)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Segments that are replaced by one, whose `.log.cleaned` file is written and synced."""
+class CleanedSegments:
+    """Old segments, and the one that replaces them: its `.log.cleaned` file is written and synced."""
 
     sources: list[int]  # base offsets; the cleaned one has the first of them
     size: int
@@ -96,14 +99,14 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class Spoiled:
-    """A batch that cannot be read; nothing was dropped on account of it."""
+    """The end of a pass that met an unreadable batch; nothing was dropped because of it."""
 
     offset: int
     why: str
 
 
-Step = Group | Covered | Spoiled | None
-"""None: nothing to tell, only a good moment to let others work."""
+Step = CleanedSegments | Covered | Spoiled | None
+"""None: nothing to report, but the caller may pause here."""
 
 
 def log_name(base_offset: int) -> str:
@@ -114,8 +117,8 @@ def cleaned_name(base_offset: int) -> str:
     return log_name(base_offset) + CLEANED
 
 
-def clean(directory: Directory, job: Job) -> Iterator[Step]:
-    """Ends with Covered, or with Spoiled and no `.cleaned` file of an unfinished group left behind."""
+def clean(directory: Directory, job: CleaningJob) -> Iterator[Step]:
+    """Yield what is cleaned. The last step is Covered, or Spoiled; no unfinished `.cleaned` file is left behind."""
     try:
         keys = yield from _map_keys(directory, job)
         for group in grouped(job.sources, job.segment_size, keys.end_offset, job.end_offset):
@@ -125,9 +128,11 @@ def clean(directory: Directory, job: Job) -> Iterator[Step]:
         yield Spoiled(bad.offset, bad.why)
 
 
-def grouped(sources: list[Source], max_size: int, covered: int, end_offset: int) -> list[list[Source]]:
-    """Neighbours that together are no larger than one segment may be, of those that the pass covers."""
-    groups: list[list[Source]] = []
+def grouped(
+    sources: list[SourceSegment], max_size: int, covered: int, end_offset: int
+) -> list[list[SourceSegment]]:
+    """Group neighbouring segments that the pass covers and that fit into one segment together."""
+    groups: list[list[SourceSegment]] = []
     size = 0
     ends = [source.base_offset for source in sources[1:]] + [end_offset]
     for source, end in zip(sources, ends, strict=True):
@@ -159,11 +164,11 @@ class _Unreadable(Exception):
 
 
 def _hash(key: bytes) -> bytes:
-    """At most 16 bytes; a short key is its own hash, and never that of a long one."""
+    """Return at most 16 bytes; a key shorter than that is its own hash, so it never equals that of a long one."""
     return bytes(key) if len(key) < 16 else blake2b(key, digest_size=16).digest()
 
 
-def _map_keys(directory: Directory, job: Job) -> Generator[None, None, _Keys]:
+def _map_keys(directory: Directory, job: CleaningJob) -> Generator[None, None, _Keys]:
     keys = _Keys({}, job.first_dirty_offset)
     last_offsets = keys.last_offsets
     ends = [source.base_offset for source in job.sources[1:]] + [job.end_offset]
@@ -179,7 +184,7 @@ def _map_keys(directory: Directory, job: Job) -> Generator[None, None, _Keys]:
                         last_offsets[_hash(record.key)] = record.offset
             keys.end_offset = header.last_offset + 1
             yield None
-            # Looked at between batches only: however small the limit, a pass covers at least one batch.
+            # The limit is checked between batches only: however small it is, a pass covers at least one batch.
             if len(last_offsets) >= job.max_keys:
                 return keys
         keys.end_offset = end
@@ -187,8 +192,8 @@ def _map_keys(directory: Directory, job: Job) -> Generator[None, None, _Keys]:
 
 
 def _clean_group(
-    directory: Directory, job: Job, keys: _Keys, group: list[Source]
-) -> Generator[None, None, Group]:
+    directory: Directory, job: CleaningJob, keys: _Keys, group: list[SourceSegment]
+) -> Generator[None, None, CleanedSegments]:
     base_offset = group[0].base_offset
     target = directory.open(cleaned_name(base_offset), private=True)
     target.truncate(0)
@@ -211,7 +216,7 @@ def _clean_group(
             out += _empty(left_out)
         target.append(out)
         target.sync()
-        return Group([source.base_offset for source in group], target.size, dropped)
+        return CleanedSegments([source.base_offset for source in group], target.size, dropped)
     except BaseException:
         target.delete()
         raise
@@ -220,9 +225,9 @@ def _clean_group(
 
 
 def _filter_batch(
-    batch: memoryview, header: BatchHeader, job: Job, keys: _Keys
+    batch: memoryview, header: BatchHeader, job: CleaningJob, keys: _Keys
 ) -> tuple[memoryview | bytearray | None, int]:
-    """The bytes that stay, and how many records go."""
+    """Return the bytes that stay, and how many records are dropped."""
     must_stay = (
         header.producer_id >= 0 and job.producers.get(header.producer_id) == header.last_offset
     ) or header.last_offset + 1 == job.end_offset
@@ -254,7 +259,7 @@ def _stays(record: Record, keys: _Keys, tombstones_stay: bool) -> bool:
 
 
 def _empty(header: BatchHeader) -> bytearray:
-    """The batch without its records. Without a codec either: not every client expects a stream of nothing."""
+    """Return the batch without its records, and without a codec: not every client can read an empty stream."""
     return rebuild(header._replace(attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON)), [])
 
 
@@ -266,10 +271,10 @@ def _records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
 
 
 class _ReadOnly:
-    """A file that is read if it is there: a `File` would create it, and a start would take that for a segment."""
+    """A file that is only read: a `File` would create a missing one, and a start would take it for a segment."""
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDONLY)
 
     def pread(self, position: int, length: int) -> bytes:
         return os.pread(self._fd, length, position)
@@ -284,8 +289,8 @@ def _open_source(directory: Directory, name: str) -> File | _ReadOnly:
     return directory.open(name, private=True)
 
 
-def _batches(directory: Directory, source: Source) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """Every batch of a sealed segment, its CRC checked."""
+def _batches(directory: Directory, source: SourceSegment) -> Iterator[tuple[memoryview, BatchHeader]]:
+    """Yield every batch of a sealed segment, after its CRC was checked."""
     file = _open_source(directory, log_name(source.base_offset))
     next_offset = source.base_offset
     try:
@@ -306,7 +311,7 @@ def _batches(directory: Directory, source: Source) -> Iterator[tuple[memoryview,
 
 
 def _read_chunk(file: File | _ReadOnly, position: int, end: int, offset: int) -> bytes:
-    """At least one whole batch from `position` on."""
+    """Read at least one whole batch, from `position` on."""
     chunk = file.pread(position, min(CHUNK_BYTES, end - position))
     if len(chunk) < HEADER_SIZE:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"the segment ends inside a batch at byte {position}")
@@ -316,22 +321,22 @@ def _read_chunk(file: File | _ReadOnly, position: int, end: int, offset: int) ->
     return chunk if size <= len(chunk) else file.pread(position, size)
 
 
-_STEP_NAMES = {Group: "group", Covered: "covered", Spoiled: "spoiled"}
+_STEP_NAMES = {CleanedSegments: "group", Covered: "covered", Spoiled: "spoiled"}
 
 
-def step_to_json(step: Group | Covered | Spoiled) -> str:
+def step_to_json(step: CleanedSegments | Covered | Spoiled) -> str:
     return json.dumps({"step": _STEP_NAMES[type(step)], **asdict(step)})
 
 
-def step_from_json(line: str) -> Group | Covered | Spoiled:
+def step_from_json(line: str) -> CleanedSegments | Covered | Spoiled:
     fields: Any = json.loads(line)
     kinds: dict[str, Any] = {name: kind for kind, name in _STEP_NAMES.items()}
-    step: Group | Covered | Spoiled = kinds[fields.pop("step")](**fields)
+    step: CleanedSegments | Covered | Spoiled = kinds[fields.pop("step")](**fields)
     return step
 
 
 class _CleanedNames(DiskDirectory):
-    """A directory in which every file has `.cleaned` behind its name."""
+    """A directory in which every file has `.cleaned` after its name."""
 
     __slots__ = ()
 
@@ -340,7 +345,7 @@ class _CleanedNames(DiskDirectory):
 
 
 def index_cleaned(directory: DiskDirectory, base_offset: int, interval: int) -> None:
-    """The indexes of a cleaned segment, so that the loop does not have to make them."""
+    """Write the indexes of a cleaned segment, so that the loop does not have to."""
     cleaned = _CleanedNames(directory.path)
     segment = Segment(cleaned, base_offset, interval, sealed=True)
     segment.rebuild_indexes()
@@ -350,20 +355,20 @@ def index_cleaned(directory: DiskDirectory, base_offset: int, interval: int) -> 
 
 
 def main() -> None:
-    """The child process: the directory and the job on stdin, a line each; steps on stdout."""
+    """Run as the child process: read the directory and the job from stdin, a line each; print steps to stdout."""
     path = sys.stdin.readline().rstrip("\n")
-    job = Job.from_json(sys.stdin.readline())
+    job = CleaningJob.from_json(sys.stdin.readline())
     os.nice(10)  # produce and fetch come first
     parent = os.getppid()
     directory = DiskDirectory(path)
     for step in clean(directory, job):
-        if isinstance(step, Group):
+        if isinstance(step, CleanedSegments):
             index_cleaned(directory, step.sources[0], job.index_interval)
         if step is not None:
             sys.stdout.write(step_to_json(step) + "\n")
             sys.stdout.flush()
         elif os.getppid() != parent:
-            return  # whoever would swap the files is dead
+            return  # the process that would use the result has ended
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""When a partition is compacted, and how the result takes the place of what it was made from.
+"""Decides when a partition is compacted, and replaces its segments by the cleaned ones.
 
-One partition at a time, the dirtiest first. `cleaner` does the work: on disk in a child process that a thread waits
-for, in memory in slices on the loop. A group of cleaned segments is swapped in on the loop in steps that a start can
-finish or undo after any of them (`recovery.finish_interrupted_work`):
+One partition is compacted at a time, the dirtiest first. `cleaner` does the work: on disk in a child process that a
+thread waits for, in memory in slices on the loop. Cleaned segments replace the old ones on the loop, in steps. After a
+crash between any two of them a start finishes or undoes the replacement (`recovery.finish_interrupted_work`):
 
     <base>.log.cleaned   written and synced by the cleaner; a start deletes it
-    <base>.log.swap      renamed and the directory synced; from here on a start brings it to its end
+    <base>.log.swap      renamed and the directory synced; from here on a start finishes the replacement
     (old segments renamed to .log.deleted, <base>.log.swap to <base>.log, then the indexes)
 """
 
@@ -25,10 +25,10 @@ from time import perf_counter
 import kohort
 from kohort.log.maintenance.cleaner import (
     CLEANED,
+    CleanedSegments,
+    CleaningJob,
     Covered,
-    Group,
-    Job,
-    Source,
+    SourceSegment,
     Spoiled,
     Step,
     clean,
@@ -51,15 +51,17 @@ SLICE_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CompactionPlan:
+    """What one pass of compaction would work on."""
+
     sources: list[Segment]
     first_dirty_offset: int
     end_offset: int
     dirty_ratio: float
 
 
-def plan(partition: Partition, checkpoint: int | None, now_ms: int) -> tuple[Plan | None, int]:
-    """What there is to compact now, by Kafka's rules; else when to look again if nothing is appended."""
+def plan(partition: Partition, checkpoint: int | None, now_ms: int) -> tuple[CompactionPlan | None, int]:
+    """Return what is to be compacted now, by Kafka's rules, or when to ask again if nothing is appended."""
     config, segments = partition.config, partition.segments
     if len(segments) < 2 or partition.stopped is not None:
         return None, NEVER
@@ -69,7 +71,7 @@ def plan(partition: Partition, checkpoint: int | None, now_ms: int) -> tuple[Pla
     sealed = segments[:-1]
     ends = [segment.base_offset for segment in segments[1:]]
     dirty = [segment for segment, end in zip(sealed, ends, strict=True) if end > first_dirty]
-    synced = partition.synced_offset  # by the journal the high watermark can be ahead of the files
+    synced = partition.synced_offset  # the journal lets the high watermark be ahead of the files
     again_ms = NEVER if synced >= ends[-1] else now_ms
     end_offset = segments[-1].base_offset
     for segment, end in zip(sealed, ends, strict=True):
@@ -89,12 +91,12 @@ def plan(partition: Partition, checkpoint: int | None, now_ms: int) -> tuple[Pla
     ratio = dirty_bytes / (clean_bytes + dirty_bytes)
     overdue_ms = min(map(_first_timestamp, dirty)) + config.max_compaction_lag_ms
     if ratio > config.min_cleanable_dirty_ratio or overdue_ms < now_ms:
-        return Plan(sources, first_dirty, end_offset, ratio), now_ms
+        return CompactionPlan(sources, first_dirty, end_offset, ratio), now_ms
     return None, min(again_ms, overdue_ms + 1)
 
 
 def _first_timestamp(segment: Segment) -> int:
-    """Of the first batch; NEVER if it has none."""
+    """Return the timestamp of the first batch; NEVER if it has none."""
     if segment.first_timestamp is None:
         try:
             segment.first_timestamp = read_header(segment.file.pread(0, HEADER_SIZE)).max_timestamp
@@ -103,14 +105,14 @@ def _first_timestamp(segment: Segment) -> int:
     return segment.first_timestamp if segment.first_timestamp > 0 else NEVER
 
 
-def job_for(partition: Partition, chosen: Plan, now_ms: int, max_keys: int) -> Job:
+def job_for(partition: Partition, chosen: CompactionPlan, now_ms: int, max_keys: int) -> CleaningJob:
     producers = {
         entry.producer_id: entry.batches[-1].last_offset
         for entry in partition.producers.entries()
         if entry.batches
     }
-    return Job(
-        [Source(segment.base_offset, segment.size) for segment in chosen.sources],
+    return CleaningJob(
+        [SourceSegment(segment.base_offset, segment.size) for segment in chosen.sources],
         chosen.first_dirty_offset,
         chosen.end_offset,
         now_ms,
@@ -122,8 +124,8 @@ def job_for(partition: Partition, chosen: Plan, now_ms: int, max_keys: int) -> J
     )
 
 
-def swap_is_possible(partition: Partition, group: Group) -> bool:
-    """The segments are still there, and nothing was appended or deleted among them."""
+def swap_is_possible(partition: Partition, group: CleanedSegments) -> bool:
+    """Tell whether the old segments are still there, as they were when the pass began."""
     bases = [segment.base_offset for segment in partition.segments[:-1]]
     first = group.sources[0]
     at = bases.index(first) if first in bases else 0
@@ -131,15 +133,15 @@ def swap_is_possible(partition: Partition, group: Group) -> bool:
     return same and not partition.deleted and partition.stopped is None
 
 
-def prepare_swap(directory: Directory, group: Group) -> None:
-    """Off the loop. From here on a start brings the swap to its end."""
+def prepare_swap(directory: Directory, group: CleanedSegments) -> None:
+    """Rename the cleaned file; from here on a start finishes the replacement. Runs off the loop."""
     base = group.sources[0]
     directory.rename(cleaned_name(base), log_name(base) + SWAP)
     directory.sync()
 
 
-def swap(partition: Partition, group: Group) -> list[Callable[[], None]]:
-    """On the loop. Returns what is left to do, slowly."""
+def swap(partition: Partition, group: CleanedSegments) -> list[Callable[[], None]]:
+    """Replace the old segments, on the loop; return the slow work that is left, deleting their files."""
     directory, base = partition.directory, group.sources[0]
     old = [segment for segment in partition.segments if segment.base_offset in set(group.sources)]
     slow = [segment.retire() for segment in old]
@@ -157,7 +159,7 @@ def swap(partition: Partition, group: Group) -> list[Callable[[], None]]:
 
 
 def discard_unfinished(directory: Directory) -> None:
-    """What a pass that was given up left behind."""
+    """Delete the files that a cancelled pass left behind."""
     for name in directory.names():
         if name.endswith((CLEANED, LOG + SWAP)):
             directory.delete(name)
@@ -167,14 +169,14 @@ class Pass(ABC):
     """One pass over one partition. `done(result)` is called on the loop, unless it is aborted before."""
 
     def __init__(
-        self, partition: Partition, job: Job, done: Callable[[Covered | Spoiled | None], None]
+        self, partition: Partition, job: CleaningJob, done: Callable[[Covered | Spoiled | None], None]
     ) -> None:
         self.partition = partition
         self.job = job
         self.done = done
         self.dropped = 0
         self.is_aborted = False
-        # Somebody who waits keeps it loaded: a load that recovers would bring a prepared swap to its end before us.
+        # A waiter keeps the partition loaded: loading it again would finish a prepared replacement before this pass.
         self._stay: Callable[[], None] = lambda: None
         partition.add_waiter(self._stay)
 
@@ -192,12 +194,12 @@ class Pass(ABC):
 
 
 class MemoryPass(Pass):
-    """In slices on the loop."""
+    """A pass in slices on the loop, for partitions in memory."""
 
     def __init__(
         self,
         partition: Partition,
-        job: Job,
+        job: CleaningJob,
         done: Callable[[Covered | Spoiled | None], None],
         call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
@@ -214,7 +216,7 @@ class MemoryPass(Pass):
         until = perf_counter() + SLICE_S
         while not self.is_aborted and not self.partition.deleted:
             step = next(self._steps)
-            if isinstance(step, Group):
+            if isinstance(step, CleanedSegments):
                 if not swap_is_possible(self.partition, step):
                     break
                 prepare_swap(self.partition.directory, step)
@@ -232,12 +234,12 @@ class MemoryPass(Pass):
 
 
 class ChildPass(Pass):
-    """In a child process, which a thread of this one feeds and waits for."""
+    """A pass in a child process, which a thread of this process feeds and waits for."""
 
     def __init__(
         self,
         partition: Partition,
-        job: Job,
+        job: CleaningJob,
         done: Callable[[Covered | Spoiled | None], None],
         call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
@@ -248,7 +250,7 @@ class ChildPass(Pass):
         self._thread = threading.Thread(target=self._run, name="kohort-compaction", daemon=True)
         self._swapped = threading.Event()
         self._is_swapped = False
-        self._is_stuck = False  # in the middle of a swap, which the next start brings to its end
+        self._is_stuck = False  # a replacement failed halfway; the next start finishes it
 
     def start(self) -> None:
         self._child = subprocess.Popen(
@@ -262,7 +264,7 @@ class ChildPass(Pass):
         self._thread.start()
 
     def abort(self) -> None:
-        """Blocks for the moment it takes: afterwards nobody writes into the directory any more."""
+        """End the child process and the thread; when this returns nothing writes into the directory."""
         super().abort()
         self._swapped.set()
         if self._child is not None:
@@ -290,7 +292,9 @@ class ChildPass(Pass):
                 discard_unfinished(self._directory)
         if result is None and not self.is_aborted and not self.partition.deleted:
             where = f"{self.partition.topic}-{self.partition.index}"
-            log.warning("%s: compaction was given up: %s", where, problem.strip()[-500:] or "the log changed")
+            log.warning(
+                "%s: compaction was cancelled: %s", where, problem.strip()[-500:] or "the log changed"
+            )
         if not self.is_aborted:
             self._call_soon(lambda: self.finish(result))
 
@@ -301,7 +305,7 @@ class ChildPass(Pass):
         child.stdin.flush()
         for line in child.stdout:
             step = step_from_json(line)
-            if not isinstance(step, Group):
+            if not isinstance(step, CleanedSegments):
                 return step
             prepare_swap(self._directory, step)
             if self.is_aborted or not self._swap_on_loop(step):
@@ -310,7 +314,7 @@ class ChildPass(Pass):
             self.dropped += step.records_dropped
         return None
 
-    def _swap_on_loop(self, group: Group) -> bool:
+    def _swap_on_loop(self, group: CleanedSegments) -> bool:
         slow: list[Callable[[], None]] = []
 
         def on_loop() -> None:
@@ -338,10 +342,10 @@ def _close(pipe: object) -> None:
     try:
         pipe.close()  # type: ignore[attr-defined]
     except OSError:
-        pass  # the child is gone, and with it the other end
+        pass  # the child process has ended, and its end of the pipe is closed
 
 
 def _search_path() -> str:
-    """The child runs the same code as we do."""
+    """Return a search path with which the child process runs the same code as this one."""
     here = str(Path(kohort.__file__).parents[1])
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -1,7 +1,7 @@
-"""What may be deleted: by time, by size, and what lies before the log start offset.
+"""Deletes old segments: by time, by size, and those before the log start offset.
 
-Whole segments only, from the oldest on, and nothing at or behind the high watermark. The active segment goes too once
-all of its records have expired: then a new one is begun first, as Kafka does it.
+Only whole segments are deleted, from the oldest on, and nothing at or after the high watermark. The active segment is
+deleted too once all of its records have expired; a new one is begun first, as in Kafka.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEVER = LONG_MAX
 
 
 def expire(partition: Partition, now_ms: int) -> int:
-    """Deletes what may go. Returns when there may be more, if nothing is appended until then."""
+    """Delete what has expired, and return when there may be more, if nothing is appended until then."""
     segments = partition.segments
     if not segments or partition.stopped is not None:
         return NEVER
@@ -47,7 +47,7 @@ def expire(partition: Partition, now_ms: int) -> int:
 
 
 def _deletable(partition: Partition) -> Iterator[Segment]:
-    """Segments from the oldest on that are wholly below the high watermark."""
+    """Yield the segments, from the oldest on, that are wholly below the high watermark."""
     segments = partition.segments
     ends = [segment.base_offset for segment in segments[1:]] + [partition.log_end_offset]
     for segment, end in zip(list(segments), ends, strict=True):
@@ -79,7 +79,7 @@ def _expired(partition: Partition, now_ms: int) -> Iterator[Segment]:
 
 
 def _time_of(segment: Segment) -> int:
-    """The largest timestamp of its records; if they have none, when it was last written."""
+    """Return the largest timestamp of a segment's records; if they have none, when it was last written."""
     largest = segment.largest_timestamp()
     if largest >= 0:
         return largest

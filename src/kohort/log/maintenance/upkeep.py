@@ -1,10 +1,10 @@
-"""Housekeeping: a round over all partitions that deletes what expired and compacts what is dirty.
+"""Runs rounds over all partitions that delete what has expired and compact what is dirty.
 
-A partition is looked at only if its end has moved since the last look or the time noted then has come; so ten thousand
-idle partitions cost a few milliseconds, and one that was not used since the start is not even opened. A round works in
-slices of a few milliseconds, and one pass of compaction runs at a time. Compaction has its own, shorter interval: a
-round deletes from topics that are not compacted only once `retention_interval_ms` have passed, since records may come
-with timestamps that have expired long ago and clients count on reading them for a while.
+A partition is examined only if its end has moved since the last time, or if the time noted then has come. So ten
+thousand idle partitions cost a few milliseconds, and one that was not used since the start is not even opened. A round
+works in slices of a few milliseconds, and one pass of compaction runs at a time. Compaction has its own, shorter
+interval: a round deletes from topics that are not compacted only once `retention_interval_ms` have passed, because
+records may be produced with timestamps that expired long ago, and clients expect to read them for a while.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ log = logging.getLogger(__name__)
 CHECKPOINT = "cleaner-offset-checkpoint"
 SLICE_S = 0.003
 DAY_MS = 24 * 60 * 60 * 1000
-FIRST_RETENTION_MS = (
-    15_000  # after the first round, which comes log.cleaner.backoff.ms (15 s) after the start
-)
+# After the first round, which comes log.cleaner.backoff.ms (15 s) after the start.
+FIRST_RETENTION_MS = 15_000
 
 Key = tuple[str, int]
 
 
 class Upkeep:
-    """`root` is the data directory; None if everything is in memory."""
+    """The housekeeping of one node. `root` is the data directory; None if everything is in memory."""
 
     def __init__(
         self,
@@ -56,8 +55,8 @@ class Upkeep:
         self._dirty: list[tuple[float, Topic, Partition]] = []
         self._pass: tuple[Topic, Pass] | None = None
         self._now_ms = 0
-        self._retains = False  # whether this round deletes what expired, in topics that are not compacted
-        self.next_retention_ms: int | None = None  # until then a round looks at compacted topics only
+        self._retains = False  # whether this round deletes what has expired in topics that are not compacted
+        self.next_retention_ms: int | None = None  # until then a round deletes from compacted topics only
 
     def start(self, topics: list[Topic], now_ms: int) -> None:
         """Begin a round, if none is under way."""
@@ -77,7 +76,7 @@ class Upkeep:
         return self._round is not None or self._pass is not None
 
     def forget(self, topic: Topic) -> None:
-        """The topic is deleted. When this returns nobody works on its files any more."""
+        """Stop all work on a topic that is deleted; when this returns nothing uses its files."""
         if self._pass is not None and self._pass[0] is topic:
             self._pass[1].abort()
             self._pass = None
@@ -91,7 +90,7 @@ class Upkeep:
             self._save_checkpoints()
 
     def close(self) -> None:
-        """Blocks until nothing is under way any more."""
+        """Block until nothing is under way."""
         self._round = None
         self._dirty.clear()
         if self._pass is not None:
@@ -130,7 +129,7 @@ class Upkeep:
             yield
 
     def _look_at(self, topic: Topic, partition: Partition) -> int:
-        """Do what is to be done; when to look again."""
+        """Delete and plan what is due in a partition; return when to examine it again."""
         try:
             assert self.next_retention_ms is not None
             retains = self._retains or topic.config.compact
@@ -177,7 +176,7 @@ class Upkeep:
         self._pass = (topic, work)
         try:
             work.start()
-        except OSError:  # no process to be had; the next round tries again
+        except OSError:  # a process could not be started; the next round tries again
             work.abort()
             self._pass = None
             topic.due_ms[partition.index] = 0
@@ -195,11 +194,11 @@ class Upkeep:
             self.uncleanable[key] = reason
         elif isinstance(result, Covered) and not topic.deleted:
             log.info(
-                "%s: compacted up to offset %d, %d records less", where, result.first_dirty_offset, dropped
+                "%s: compacted up to offset %d, %d records dropped", where, result.first_dirty_offset, dropped
             )
             self.checkpoints[key] = result.first_dirty_offset
             self._save_checkpoints()
-            self._dirty.append((0.0, topic, partition))  # there may be more than the map of keys could hold
+            self._dirty.append((0.0, topic, partition))  # there may be more keys than one pass can hold
         elif result is None:
             topic.due_ms[partition.index] = 0
         self._compact_next()
@@ -210,13 +209,13 @@ class Upkeep:
 
 
 def encode_checkpoints(checkpoints: dict[Key, int]) -> bytes:
-    """Kafka's file format."""
+    """Encode the checkpoints in Kafka's file format."""
     lines = [f"{topic} {index} {offset}\n" for (topic, index), offset in sorted(checkpoints.items())]
     return f"0\n{len(lines)}\n{''.join(lines)}".encode()
 
 
 def read_checkpoints(directory: Directory) -> dict[Key, int]:
-    """Nothing if the file is damaged: then everything counts as dirty, which costs time, not data."""
+    """Read the checkpoints; none if the file is damaged: everything counts as dirty then, which costs only time."""
     data = directory.read(CHECKPOINT)
     if data is None:
         return {}

@@ -1,1 +1,1 @@
-"""Files, indexes and segments of one partition, and what a start finds of them."""
+"""Stores one partition: its files, indexes and segments, and their recovery at a start."""

@@ -1,4 +1,4 @@
-"""Leader epoch -> the first offset written under it, in Kafka's `leader-epoch-checkpoint`."""
+"""Maps each leader epoch to the first offset written under it, as Kafka's `leader-epoch-checkpoint` does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNKNOWN = (-1, -1)
 
 
 class Epochs:
-    """Both columns ascend. Changes are in memory until `save`."""
+    """The leader epochs of one partition. Both columns ascend. Changes are in memory until `save`."""
 
     __slots__ = ("epochs", "starts")
 
@@ -53,11 +53,11 @@ class Epochs:
 
     @property
     def latest(self) -> int:
-        """-1 if there is none."""
+        """The last epoch; -1 if there is none."""
         return self.epochs[-1] if self.epochs else -1
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """A batch of that epoch begins at that offset; entries that contradict it go. True if anything changed."""
+        """Note that an epoch begins at an offset, and drop entries that contradict it; True if anything changed."""
         assert epoch >= 0 <= start_offset, f"epoch {epoch} at {start_offset}"
         if self.epochs and epoch == self.epochs[-1] and start_offset >= self.starts[-1]:
             return False
@@ -69,14 +69,14 @@ class Epochs:
         return True
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """The log ends at `end_offset` now. True if anything changed."""
+        """Drop what begins at or after `end_offset`, where the log now ends; True if anything changed."""
         keep = bisect_left(self.starts, end_offset)
         changed = keep < len(self.starts)
         del self.epochs[keep:], self.starts[keep:]
         return changed
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """The log begins at `start_offset` now: the epoch that holds it begins there too."""
+        """Drop the epochs before `start_offset`, where the log now begins; True if anything changed."""
         older = bisect_right(self.starts, start_offset)
         if older == 0 or (older == 1 and self.starts[0] == start_offset):
             return False
@@ -85,15 +85,15 @@ class Epochs:
         return True
 
     def end_of(self, epoch: int, log_end_offset: int, leader_epoch: int = -1) -> tuple[int, int]:
-        """The largest epoch not above `epoch`, and where it ends; (-1, -1) if that cannot be said.
+        """Return the largest epoch not above `epoch`, and where it ends; (-1, -1) if that is not known.
 
-        Epochs up to the leader's own are known although they may not have written anything yet.
+        Epochs up to the leader's own are known, even if nothing was written under them yet.
         """
         if not 0 <= epoch <= max(self.latest, leader_epoch):
             return UNKNOWN
         if epoch >= self.latest:
             return epoch, log_end_offset
         higher = bisect_right(self.epochs, epoch)
-        if higher == 0:  # what that epoch wrote is deleted; the reader goes on where the log begins
+        if higher == 0:  # the records of that epoch are deleted; the reader continues where the log begins
             return epoch, self.starts[0]
         return self.epochs[higher - 1], self.starts[higher]

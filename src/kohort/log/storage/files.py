@@ -1,29 +1,29 @@
-"""A directory and a file, on disk or in memory, with the same methods.
+"""Directories and files on disk, and the protocols that those in memory follow as well; the pool of open files.
 
-Segments, recovery, retention and compaction are written once against `Directory` and `File`. On disk they are
-here, in memory in `memory.py`. Tests put faults in by handing over a directory of their own that follows the same
-protocol.
+Segments, recovery, retention and compaction use the protocols `Directory` and `File`. Those on disk are here, those in
+memory in `memory.py`. Tests inject faults with a directory of their own that follows the same protocol.
 
-All of this belongs to one thread (the event loop's), except a file that was pinned there before: its descriptor
-stays open until `unpin`, so another thread may `sync` and `pread` it. A background job that wants files of its own
-opens them with `private=True` (those are never in the pool) and closes them.
+Everything here is used on one thread (the event loop's), except a file that was pinned there before: its descriptor
+stays open until `unpin`, so another thread may `sync` and `pread` it. A background job that needs files of its own
+opens them with `private=True`, which keeps them out of the pool, and closes them.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import resource
 import shutil
 from collections import deque
 from pathlib import Path
 from typing import Protocol
 
+from kohort.log.storage.system_calls import open_files_limit, read_into, sync_all, sync_data
+
 
 class Slice:
-    """A piece of a file that a fetch hands out: by `chunks()`, or by `sendfile` from `file.fd` at `position`.
+    """A piece of a file that a fetch returns: read it by `chunks()`, or send it from `file.fd` at `position`.
 
-    Pin the file before the event loop goes on, and unpin it when the bytes are sent.
+    Pin the file before control returns to the event loop, and unpin it when the bytes are sent.
     """
 
     __slots__ = ("file", "length", "position")
@@ -41,6 +41,8 @@ class Slice:
 
 
 class File(Protocol):
+    """A file that grows at its end, on disk or in memory."""
+
     size: int
 
     @property
@@ -50,10 +52,10 @@ class File(Protocol):
         """The open descriptor while the file is pinned; None in memory."""
 
     def append(self, data: memoryview | bytes | bytearray) -> None:
-        """All of `data`, or an OSError and an unchanged `size`; call `cut_back` then: a part may be written."""
+        """Append all of `data`; after an OSError `size` is unchanged, and `cut_back` must remove what was written."""
 
     def cut_back(self) -> None:
-        """Cut what a failed append left behind `size`."""
+        """Remove what a failed append left after `size`."""
 
     def pread(self, position: int, length: int) -> bytes: ...
     def read_into(self, buffer: memoryview, position: int) -> int: ...
@@ -67,58 +69,59 @@ class File(Protocol):
     def is_pinned(self) -> bool: ...
     @property
     def may_be_pinned(self) -> bool:
-        """False while so many are that one more would take a descriptor that others need."""
+        """False while so many files are pinned that one more would take a descriptor that others need."""
 
     def close(self) -> None: ...
     def delete(self) -> None:
-        """Gone from the directory at once; who has it pinned may read on until unpin."""
+        """Remove the file from the directory at once; a user who has pinned it may read it until `unpin`."""
 
     def abandon(self) -> None:
-        """Its name is given up to others: never opened again, but read on by who has it pinned."""
+        """Never open the file again, as another may get its name; a user who has pinned it may read on."""
 
 
 class Directory(Protocol):
+    """A directory with files, on disk or in memory."""
+
     @property
     def path(self) -> str: ...
     def child(self, name: str) -> Directory: ...
     def exists(self) -> bool: ...
     def make(self) -> None:
-        """Create it, if it is not there. Durable after `sync` of the parent."""
+        """Create the directory if it is not there. Durable after `sync` of the parent."""
 
     def names(self) -> list[str]:
-        """What is in it; nothing if it does not exist."""
+        """Return the names in it; none if it does not exist."""
 
     def open(self, name: str, *, private: bool = False) -> File:
-        """The file of that name; an absent one is empty and is created by its first append."""
+        """Return the file of that name; one that is not there is empty, and is created by its first append."""
 
     def read(self, name: str) -> bytes | None: ...
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
-        """A small file, whole and durable, or as it was before. Without `sync` a power failure may take it."""
+        """Replace a small file as a whole, durably. Without `sync` a power failure may undo it."""
 
     def rename(self, old: str, new: str) -> None: ...
     def delete(self, name: str) -> None:
-        """Does not mind if it is not there. Use `File.delete` for a file that may be open."""
+        """Delete a file, if it is there. Use `File.delete` for a file that may be open."""
 
     def sync(self) -> None: ...
     def sync_parent(self) -> None: ...
     def remove(self) -> None:
-        """The directory with all that is in it."""
+        """Remove the directory with all that is in it."""
 
 
 _MOST_OPEN = 400
 
 
 def files_that_fit() -> int:
-    """How many files a pool keeps open: fewer where the system allows few, so that connections get the greater part."""
-    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _MOST_OPEN if allowed == resource.RLIM_INFINITY else max(min(_MOST_OPEN, allowed * 2 // 5), 4)
+    """Return how many files a pool keeps open: where the system allows few, connections get the greater part."""
+    allowed = open_files_limit()
+    return _MOST_OPEN if allowed is None else max(min(_MOST_OPEN, allowed * 2 // 5), 4)
 
 
 class FilePool:
-    """Keeps at most `limit` descriptors open (`files_that_fit` if it is None), and closes what was not used lately.
+    """Keeps at most `limit` files open (`files_that_fit` if it is None), and closes those not used lately.
 
-    Second chance instead of exact LRU: a use (but the first after opening) costs one attribute store. Pinned files
-    are never closed.
+    It uses second chance instead of exact LRU, so a use costs one attribute store. Pinned files are never closed.
     """
 
     __slots__ = ("_files", "limit", "pinned")
@@ -137,7 +140,7 @@ class FilePool:
         self._files.append(file)
 
     def make_room(self) -> bool:
-        """One open file less; False if all are pinned."""
+        """Close one file; False if all are pinned."""
         files = self._files
         for _ in range(2 * len(files)):
             if not files:
@@ -160,6 +163,8 @@ class FilePool:
 
 
 class DiskFile:
+    """A file on disk. It is opened when it is first used, and again after the pool has closed it."""
+
     __slots__ = ("_fd", "_path", "_pool", "deleted", "pins", "size", "used")
 
     def __init__(self, path: str, pool: FilePool | None) -> None:
@@ -175,7 +180,7 @@ class DiskFile:
             self.size = 0
 
     def __del__(self) -> None:
-        if self._fd >= 0:  # nobody can close it any more
+        if self._fd >= 0:  # no user is left to close it
             os.close(self._fd)
 
     @property
@@ -201,12 +206,14 @@ class DiskFile:
     def _open(self) -> int:
         if self.deleted:  # the name may belong to another file by now
             raise FileNotFoundError(errno.ENOENT, "the file was deleted", self._path)
-        create = 0 if self.size else os.O_CREAT  # a file with content that is gone must not come back empty
-        flags = os.O_RDWR | create | os.O_CLOEXEC
+        create = (
+            0 if self.size else os.O_CREAT
+        )  # a file that had content and is missing must not be created empty
+        flags = os.O_RDWR | create
         try:
             self._fd = fd = os.open(self._path, flags, 0o644)
         except OSError as problem:
-            # Somebody else took the descriptors (many connections): one of ours makes room.
+            # Many connections have taken the descriptors: one file of the pool is closed instead.
             if problem.errno != errno.EMFILE or self._pool is None or not self._pool.make_room():
                 raise
             self._fd = fd = os.open(self._path, flags, 0o644)
@@ -222,7 +229,7 @@ class DiskFile:
             self.used = True
         length = len(data)
         written = os.pwrite(fd, data, self.size)
-        while written < length:  # the next write tells why this one was short
+        while written < length:  # the next write raises the error that cut this one short
             more = os.pwrite(fd, memoryview(data)[written:], self.size + written)
             if more == 0:
                 raise OSError(errno.EIO, "the file takes no more bytes", self._path)
@@ -242,7 +249,7 @@ class DiskFile:
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         fd = self._fd if self._fd >= 0 else self._open()
-        return os.preadv(fd, [buffer], position)
+        return read_into(fd, buffer, position)
 
     def chunks(self, position: int, length: int) -> list[bytes | memoryview]:
         return [self.pread(position, length)] if length else []
@@ -256,11 +263,11 @@ class DiskFile:
 
     def sync(self) -> None:
         if self._fd >= 0:
-            os.fdatasync(self._fd)
+            sync_data(self._fd)
             return
-        fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(self._path, os.O_RDWR)
         try:
-            os.fdatasync(fd)
+            sync_data(fd)
         finally:
             os.close(fd)
 
@@ -299,6 +306,8 @@ class DiskFile:
 
 
 class DiskDirectory:
+    """A directory on disk, whose files share a pool of descriptors."""
+
     __slots__ = ("_path", "pool")
 
     def __init__(self, path: str | Path, pool: FilePool | None = None) -> None:
@@ -339,13 +348,13 @@ class DiskDirectory:
 
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
         path = self._join(name)
-        fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             view = memoryview(data)
             while view:
                 view = view[os.write(fd, view) :]
             if sync:
-                os.fsync(fd)
+                sync_all(fd)
         except OSError:
             self.delete(name + ".tmp")
             raise
@@ -375,9 +384,9 @@ class DiskDirectory:
 
 
 def sync_path(path: str) -> None:
-    """A directory's names, or all of a file."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Make the names in a directory durable, or all of a file."""
+    fd = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(fd)
+        sync_all(fd)
     finally:
         os.close(fd)

@@ -1,11 +1,11 @@
-"""The sparse indexes of a segment, in Kafka's file format.
+"""The sparse offset index and time index of a segment, in Kafka's file format.
 
     .index      int32 offset relative to the segment, int32 position
     .timeindex  int64 timestamp, int32 offset relative to the segment
 
-There is one of each per index.interval.bytes of log. An offset entry names the last offset of the batch that starts
-at its position; a time entry the largest timestamp so far and the last offset of its batch. Entries live in arrays;
-`encode` and `decode` go between them and the file without a loop in Python.
+There is one entry of each per index.interval.bytes of log. An offset entry has the last offset of the batch that starts
+at its position; a time entry the largest timestamp so far and the last offset of its batch. Entries are kept in
+arrays; `encode` and `decode` convert them without a loop in Python.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ _SWAP = sys.byteorder == "little"
 
 
 class DamagedIndex(Exception):
-    """The file cannot be the index of its segment; it must be rebuilt."""
+    """Raised if a file cannot be the index of its segment; the index must be rebuilt."""
 
 
 class OffsetIndex:
+    """Positions of batches by the offset, relative to the segment's base offset."""
+
     __slots__ = ("flushed", "offsets", "positions")
 
     def __init__(self) -> None:
@@ -42,12 +44,12 @@ class OffsetIndex:
         self.positions.append(position)
 
     def floor(self, relative_offset: int) -> int:
-        """The position of the last entry at or before that offset; 0 if there is none."""
+        """Return the position of the last entry at or before that offset; 0 if there is none."""
         at = bisect_right(self.offsets, relative_offset)
         return self.positions[at - 1] if at else 0
 
     def ceiling(self, relative_offset: int) -> int | None:
-        """The position of the first entry at or after that offset."""
+        """Return the position of the first entry at or after that offset."""
         at = bisect_left(self.offsets, relative_offset)
         return self.positions[at] if at < len(self.positions) else None
 
@@ -87,6 +89,8 @@ class OffsetIndex:
 
 
 class TimeIndex:
+    """Offsets, relative to the segment's base offset, by the largest timestamp up to them."""
+
     __slots__ = ("flushed", "offsets", "timestamps")
 
     def __init__(self) -> None:
@@ -98,13 +102,13 @@ class TimeIndex:
         return len(self.offsets)
 
     def maybe_append(self, timestamp: int, relative_offset: int) -> None:
-        """Only a timestamp larger than all before is an entry."""
+        """Append an entry if the timestamp is larger than all before."""
         if timestamp > (self.timestamps[-1] if self.timestamps else -1):
             self.timestamps.append(timestamp)
             self.offsets.append(relative_offset)
 
     def floor(self, timestamp: int) -> int:
-        """The relative offset of the last entry at or before that time; 0 if there is none."""
+        """Return the relative offset of the last entry at or before that time; 0 if there is none."""
         at = bisect_right(self.timestamps, timestamp)
         return self.offsets[at - 1] if at else 0
 

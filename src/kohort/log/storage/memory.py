@@ -1,4 +1,4 @@
-"""A directory and a file in memory, with the methods of `files.py`: for `durability=memory` and for tests."""
+"""Directories and files in memory, with the methods of those in `files.py`: for `durability=memory` and tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kohort.log.storage.files import Slice
 
 
 class MemoryFile:
-    """Immutable chunks in order, so that what was handed out never moves or changes."""
+    """A file of immutable chunks in order, so that what was returned from it never moves or changes."""
 
     __slots__ = ("_chunks", "_directory", "_name", "_starts", "size")
 
@@ -103,6 +103,8 @@ class MemoryFile:
 
 
 class MemoryDirectory:
+    """A directory in memory."""
+
     __slots__ = ("_children", "_files", "_path")
 
     def __init__(self, path: str = "memory:") -> None:

@@ -1,7 +1,7 @@
-"""Producer id -> epoch and last five batches: what makes a producer idempotent.
+"""Remembers the epoch and the last five batches of each producer, which makes producers idempotent.
 
-`check` is asked before an append and changes nothing, `update` is told of what was appended, live and when a start
-walks the log. The rules are Kafka's for producers without transactions.
+`check` is called before an append and changes nothing; `update` is called after it, and when a start walks the log. The
+rules are Kafka's for producers without transactions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BATCH = struct.Struct(">iqiq")
 
 
 class Duplicate(NamedTuple):
-    """Where the same batch was appended before; the producer gets the first answer again."""
+    """The offsets at which the same batch was appended before; the producer gets the first answer again."""
 
     base_offset: int
     last_offset: int
@@ -32,6 +32,8 @@ class Duplicate(NamedTuple):
 
 
 class AppendedBatch(NamedTuple):
+    """One of the last batches of a producer."""
+
     last_sequence: int
     last_offset: int
     offset_delta: int
@@ -73,6 +75,8 @@ class ProducerEntry:
 
 
 class ProducerStates:
+    """All producers of one partition."""
+
     __slots__ = ("_producers",)
 
     def __init__(self) -> None:
@@ -82,10 +86,10 @@ class ProducerStates:
         return len(self._producers)
 
     def check(self, header: BatchHeader) -> Duplicate | None:
-        """None: append it. A Duplicate: answer with that, append nothing. KafkaError: refuse it."""
+        """Return None if the batch may be appended, or the Duplicate to answer with; KafkaError if it is refused."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
-            # Without any state (all its records were deleted, or it expired) any sequence is taken, as Kafka does.
+            # A producer without state (its records are deleted, or it expired) may begin at any sequence, as in Kafka.
             return None
         duplicate = entry.find_duplicate(header)
         if duplicate is not None:
@@ -110,7 +114,7 @@ class ProducerStates:
         return None
 
     def update(self, header: BatchHeader, base_offset: int) -> None:
-        """The batch is in the log at `base_offset`."""
+        """Remember a batch that is in the log at `base_offset`."""
         epoch = header.producer_epoch
         entry = self._producers.get(header.producer_id)
         if entry is None:
@@ -131,7 +135,7 @@ class ProducerStates:
         entry.last_timestamp = header.max_timestamp
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that appended nothing for `producer.id.expiration.ms`; how many that were."""
+        """Forget producers that appended nothing for `producer.id.expiration.ms`; return how many."""
         old = [
             producer_id
             for producer_id, entry in self._producers.items()
@@ -171,13 +175,14 @@ class ProducerStates:
 
 
 def sequence_after(sequence: int, delta: int) -> int:
-    """Sequences go from 2^31-1 to 0."""
+    """Add to a sequence number; after 2^31-1 comes 0."""
     if sequence > MAX_SEQUENCE - delta:
         return delta - (MAX_SEQUENCE - sequence) - 1
     return sequence + delta
 
 
 def sequence_before(sequence: int, delta: int) -> int:
+    """Subtract from a sequence number; before 0 comes 2^31-1."""
     if sequence < delta:
         return MAX_SEQUENCE - (delta - sequence) + 1
     return sequence - delta

@@ -1,9 +1,9 @@
-"""What a start finds in a partition's directory, after a clean stop or a crash.
+"""Opens a partition's directory at a start: as a clean stop left it, or recovered after a crash.
 
 State files (`<end offset>.state`) say how far the log is known to be good and what the producers' state was there.
 They are written at a roll and every 32 MB, after that part of the log is on disk. A start after a crash takes the
-newest one that fits the data and walks only what was appended after it, checking every CRC; the first bad or torn
-batch and all after it is cut. Sealed segments before it are not read.
+newest one that fits the data, walks only what was appended after it, and checks every CRC. It cuts the log at the first
+bad or torn batch. Sealed segments before the state file's position are not read.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _MAGIC = b"KHS1"
 
 @dataclass(slots=True)
 class CleanState:
-    """What `Partition.close` returned; with it the next start needs no look at the directory."""
+    """The state that `Partition.close` returned; with it the next start need not read the directory."""
 
     log_start_offset: int = 0
     log_end_offset: int = 0
     size: int = 0
 
 
-class State(NamedTuple):
-    """How far a log is good: `end_offset` is at `position` of the segment, and the last batch begins there."""
+class StateFile(NamedTuple):
+    """The content of a state file: the log is good up to `end_offset`, which is at `position` of the segment."""
 
     segment_base: int
     position: int
@@ -76,8 +76,8 @@ class State(NamedTuple):
         return _FRAME.pack(_MAGIC, zlib.crc32(body)) + body
 
     @classmethod
-    def decode(cls, data: bytes) -> State | None:
-        """None if it is damaged."""
+    def decode(cls, data: bytes) -> StateFile | None:
+        """Read a state file; None if it is damaged."""
         if len(data) < _FRAME.size + _STATE.size:
             return None
         magic, crc = _FRAME.unpack_from(data)
@@ -89,7 +89,7 @@ class State(NamedTuple):
 
 @dataclass(slots=True)
 class Opened:
-    """A partition's directory, read."""
+    """What `open_log` found in a partition's directory."""
 
     segments: list[Segment]
     log_start_offset: int = 0
@@ -103,7 +103,7 @@ class Opened:
 
 
 def offsets_of(names: list[str], suffix: str) -> list[int]:
-    """The offsets that files with that suffix are named after, ascending."""
+    """Return the offsets that files with that suffix are named after, in ascending order."""
     return sorted(
         int(name[: -len(suffix)])
         for name in names
@@ -120,12 +120,13 @@ def open_log(
     sync: bool,
     journaled: Container[int] = (),
 ) -> Opened:
-    """By what a clean stop left, if that is still true; else by looking. `sync`: what survived must be on disk.
+    """Open a log as the clean stop left it, if the directory still fits that; else recover it.
 
-    `journaled` are the offsets at which a batch begins that the journal can put back.
+    `sync`: what survived a crash must be durable afterwards. `journaled` are the base offsets of the batches that the
+    journal can put back.
     """
     if clean is None or clean.size:
-        directory.make()  # it is there, but does it say whose it is?
+        directory.make()  # it is there, but a crash may have left it without the topic's id
     if clean is not None:
         opened = open_clean(directory, clean, interval)
         if opened is not None:
@@ -135,13 +136,13 @@ def open_log(
     if sync and (opened.walked or opened.has_deleted):
         for segment in opened.walked:
             segment.file.sync()
-        directory.sync()  # the one who died may not have come to it
+        directory.sync()  # the process that died may not have done it
         directory.sync_parent()
     return opened
 
 
 def open_clean(directory: Directory, clean: CleanState, interval: int) -> Opened | None:
-    """After a clean stop: nothing is walked. None if the directory is not what the clean stop left."""
+    """Open a log without walking it; None if the directory is not as the clean stop left it."""
     names = directory.names()
     bases = offsets_of(names, LOG)
     if not bases:
@@ -167,7 +168,7 @@ def open_clean(directory: Directory, clean: CleanState, interval: int) -> Opened
 def recover(
     directory: Directory, topic: str, partition: int, interval: int, journaled: Container[int] = ()
 ) -> Opened:
-    """After a crash, or from a directory of unknown origin."""
+    """Open a log after a crash, or from a directory of unknown origin."""
     finish_interrupted_work(directory)
     names = directory.names()
     bases = offsets_of(names, LOG)
@@ -178,7 +179,7 @@ def recover(
             directory.delete(file_name(offset, STATE))
         return Opened([], start_offset, start_offset)
     opened = _open_segments(directory, bases, interval)
-    # A state counts on the epochs up to it; without them everything is walked.
+    # A state file is of use only with the epochs up to it; without them the whole log is walked.
     has_epochs = EPOCHS_FILE in names
     state = _newest_fitting_state(directory, names, opened.segments) if has_epochs else None
     _check_from(opened, state, topic, partition, journaled)
@@ -202,7 +203,7 @@ def read_start_offset(directory: Directory) -> int:
 
 
 def write_start_offset(directory: Directory, offset: int, *, make_room: Callable[[], None]) -> None:
-    """Durable when it returns."""
+    """Write the log start offset, durably; `make_room` frees space on a full disk for a second try."""
     data = b"%d\n" % offset
     try:
         directory.replace(START_FILE, data)
@@ -215,12 +216,14 @@ def _open_segments(directory: Directory, bases: list[int], interval: int) -> Ope
     return Opened([Segment(directory, base, interval, sealed=base != bases[-1]) for base in bases])
 
 
-def _read_state(directory: Directory, end_offset: int) -> State | None:
+def _read_state(directory: Directory, end_offset: int) -> StateFile | None:
     data = directory.read(file_name(end_offset, STATE))
-    return State.decode(data) if data is not None else None
+    return StateFile.decode(data) if data is not None else None
 
 
-def _newest_fitting_state(directory: Directory, names: list[str], segments: list[Segment]) -> State | None:
+def _newest_fitting_state(
+    directory: Directory, names: list[str], segments: list[Segment]
+) -> StateFile | None:
     by_base = {segment.base_offset: segment for segment in segments}
     for offset in reversed(offsets_of(names, STATE)):
         state = _read_state(directory, offset)
@@ -230,8 +233,8 @@ def _newest_fitting_state(directory: Directory, names: list[str], segments: list
     return None
 
 
-def _fits(state: State, segment: Segment) -> bool:
-    """The last batch that the state knows is really there. What lies before it was synced earlier."""
+def _fits(state: StateFile, segment: Segment) -> bool:
+    """Tell whether the last batch before the state's position is in the log. What is before it was synced earlier."""
     if state.position > segment.size:
         return False
     if state.position == 0:
@@ -247,11 +250,11 @@ def _renew_index_files(opened: Opened, segment: Segment) -> None:
     segment.forget_index_files()
     opened.has_deleted = True
     if len(segment.offset_index):
-        segment.flush_indexes()  # a crash before the next state would else cost a walk through all of it
+        segment.flush_indexes()  # else a crash before the next state file would cost a walk through all of it
 
 
-def _adopt(opened: Opened, segment: Segment, state: State) -> bool:
-    """Give the segment the indexes it had at the state; False if its files do not have them."""
+def _adopt(opened: Opened, segment: Segment, state: StateFile) -> bool:
+    """Give the segment the indexes it had when the state was written; False if its files lack them."""
     try:
         offsets, times = segment.read_indexes(may_be_empty=not state.offset_entries)
     except DamagedIndex:
@@ -279,7 +282,7 @@ def _adopt(opened: Opened, segment: Segment, state: State) -> bool:
 
 
 def _check_from(
-    opened: Opened, state: State | None, topic: str, partition: int, journaled: Container[int]
+    opened: Opened, state: StateFile | None, topic: str, partition: int, journaled: Container[int]
 ) -> None:
     segments = opened.segments
     first, position, end_offset = 0, 0, segments[0].base_offset
@@ -297,7 +300,7 @@ def _check_from(
         segment = segments[at]
         if end_offset < segment.base_offset and end_offset in journaled:
             # Compaction leaves gaps too, but here the end of a segment is lost that was not synced when the next
-            # one began. What is in the next was promised to nobody then.
+            # one began. Nothing in the next one was acknowledged then.
             bad = (
                 segments[at - 1].size,
                 f"the journal has what is missing before offset {segment.base_offset}",
@@ -321,7 +324,7 @@ def _check_from(
 def _check_segment(
     opened: Opened, segment: Segment, position: int, end_offset: int
 ) -> tuple[int, tuple[int, str] | None]:
-    """The end offset after the good batches; and where the first bad one is and what is wrong with it."""
+    """Return the end offset after the good batches, and position and fault of the first bad one."""
     if segment.size > position:
         opened.walked.append(segment)
         opened.walked_bytes += segment.size - position
@@ -348,7 +351,7 @@ def _cut(opened: Opened, at: int, end_offset: int, bad: tuple[int, str], topic: 
     segment = opened.segments[at]
     lost = segment.size - position + sum(later.size for later in opened.segments[at + 1 :])
     log.warning(
-        "%s-%d: cut %d bytes from offset %d on, which no producer was promised or the disk has damaged: %s",
+        "%s-%d: cut %d bytes from offset %d on, which were not acknowledged or are damaged on disk: %s",
         topic, partition, lost, end_offset, why,
     )  # fmt: skip
     segment.cut(position)
@@ -360,10 +363,10 @@ def _cut(opened: Opened, at: int, end_offset: int, bad: tuple[int, str], topic: 
 
 
 def finish_interrupted_work(directory: Directory) -> None:
-    """What a crash left of a compaction or of a small file being replaced.
+    """Finish or undo what a crash interrupted: a compaction, or the replacement of a small file.
 
-    `.swap` is a finished result: it takes the place of the segments it covers. `.cleaned` and `.tmp` were not finished,
-    `.deleted` was not wanted any more.
+    `.swap` is a finished result, and replaces the segments it covers. `.cleaned` and `.tmp` were not finished, and
+    `.deleted` was to be deleted: they are removed.
     """
     names = directory.names()
     for name in names:
@@ -375,7 +378,7 @@ def finish_interrupted_work(directory: Directory) -> None:
         try:
             for _, header in walk(swap, 0, swap.size, check=False):
                 last_offset = header.last_offset
-        except BadBatch as bad:  # it covers at least what comes before; the rest of the old ones stays
+        except BadBatch as bad:  # it covers at least what is before that batch; the other old segments stay
             log.error("%s", bad.message)
         swap.close()
         for old in offsets_of(names, LOG):
@@ -384,7 +387,9 @@ def finish_interrupted_work(directory: Directory) -> None:
                     directory.delete(file_name(old, suffix))
         directory.rename(file_name(base, LOG + ".swap"), file_name(base, LOG))
     for name in directory.names():
-        if name.endswith(".swap"):  # indexes: those of the old segment may be here too, so they are rebuilt
+        if name.endswith(
+            ".swap"
+        ):  # indexes; they are rebuilt, because those of the old segment may be here too
             directory.delete(name)
     if any(name.endswith(".swap") for name in names):
         directory.sync()
@@ -399,7 +404,7 @@ def _delete_orphans(directory: Directory, names: list[str], bases: set[int]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A bad batch, for a person to read."""
+    """A bad batch, described for people."""
 
     topic: str
     partition: int
@@ -412,7 +417,7 @@ class Damage:
 
 
 def verify(directory: Directory, topic: str, partition: int) -> Iterator[Damage]:
-    """Check every batch of a partition that nobody has open; changes nothing. One Damage per bad segment."""
+    """Check every batch of a partition that no process has open, and yield one Damage per bad segment."""
     for base in offsets_of(directory.names(), LOG):
         file = directory.open(file_name(base, LOG), private=True)
         expected = base

@@ -1,7 +1,7 @@
-"""One .log with its indexes: append, find, read.
+"""One segment of a log, a `.log` file with its indexes: append, find, read.
 
-A segment is active (its index lives in memory, the index files lag behind) or sealed (the index is loaded from its
-files when somebody asks, and rebuilt from the batch headers if the files are missing or damaged).
+A segment is active (its indexes are in memory, and the index files lag behind) or sealed (the indexes are loaded from
+their files when they are needed, and rebuilt from the batch headers if the files are missing or damaged).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def file_name(base_offset: int, suffix: str) -> str:
 
 
 def walk(file: File, start: int, end: int, *, check: bool) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every batch in [start, end); BadBatch says where the first bad one is, and why.
+    """Yield position and header of every batch in [start, end); BadBatch says where the first bad one is, and why.
 
-    With `check` the CRC of each batch is computed; without, only headers are read.
+    With `check` the CRC of each batch is checked; without it only headers are read.
     """
     buffer = bytearray(_CHECK_WINDOW if check else _HEADER_WINDOW)
     view = memoryview(buffer)
@@ -70,6 +70,8 @@ def _bad(file: File, position: int, why: str) -> BadBatch:
 
 
 class Segment:
+    """One segment of a partition's log."""
+
     __slots__ = (
         "_offset_index",
         "_time_index",
@@ -100,7 +102,7 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.bytes_since_entry = 0
         self.last_position = 0  # where the last batch begins
-        # Where the last batches lie, so that who reads at the end needs no look at the file.
+        # Positions of the last batches, so that a consumer at the end of the log is served without reading the file.
         self.recent_offsets = array("q")
         self.recent_positions = array("q")
         self._offset_index: OffsetIndex | None = None if self.file.size else OffsetIndex()
@@ -116,7 +118,7 @@ class Segment:
     # Append
 
     def append(self, batch: memoryview, base_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """Raises OSError; call `file.cut_back()` then."""
+        """Append one batch; after an OSError call `file.cut_back()`."""
         file = self.file
         position = file.size
         file.append(batch)
@@ -129,7 +131,7 @@ class Segment:
             del self.recent_positions[: _RECENT // 2]
 
     def note(self, position: int, last_offset: int, max_timestamp: int, size: int) -> None:
-        """Take a batch into the indexes; live, when they are rebuilt and when a start walks the log."""
+        """Enter a batch into the indexes: after an append, in a rebuild, and when a start walks the log."""
         if position == 0:
             self.first_timestamp = max_timestamp
         self.last_position = position
@@ -148,13 +150,13 @@ class Segment:
     def must_roll(
         self, last_offset: int, max_timestamp: int, now_ms: int, segment_ms: int, index_bytes: int
     ) -> bool:
-        """Whether a batch must go into a new segment, apart from the size of this one, which is not empty."""
+        """Tell whether a batch must go into a new segment for another reason than the size of this one."""
         if self.first_timestamp is None:
             self.first_timestamp = self._header_at(0).max_timestamp
         if self.first_timestamp >= 0:
             waited_ms = max_timestamp - self.first_timestamp
         else:
-            self.created_ms = self.created_ms or now_ms  # after a start nobody knows when it was
+            self.created_ms = self.created_ms or now_ms  # after a start it is not known
             waited_ms = now_ms - self.created_ms
         return (
             waited_ms > segment_ms
@@ -164,7 +166,7 @@ class Segment:
         )
 
     def seal(self) -> None:
-        """No more appends: the largest timestamp becomes the last time entry, the indexes go to their files."""
+        """End the appends: add the largest timestamp to the time index, and write the indexes to their files."""
         self.sealed = True
         self.recent_offsets = array("q")
         self.recent_positions = array("q")
@@ -176,7 +178,7 @@ class Segment:
         self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
 
     def cut(self, position: int) -> None:
-        """Drop what lies at and after `position`. The indexes must not know of it yet."""
+        """Cut the file at `position`. The indexes must have no entries behind it."""
         self.file.truncate(position)
 
     # Indexes
@@ -200,7 +202,7 @@ class Segment:
         return self._offset_index is not None
 
     def drop_indexes(self) -> None:
-        """Give the memory of a sealed segment's indexes back; they are loaded again on demand."""
+        """Free the memory of a sealed segment's indexes; they are loaded again on demand."""
         if self.sealed and self._offset_index is not None:
             self.flush_indexes()
             self._offset_index = self._time_index = None
@@ -219,9 +221,9 @@ class Segment:
             self.max_timestamp_offset = self.base_offset + (times.offsets[-1] if times else 0)
 
     def read_indexes(self, *, may_be_empty: bool = False) -> tuple[OffsetIndex, TimeIndex]:
-        """As the files have them; DamagedIndex if they cannot belong to this log.
+        """Read the indexes from their files; DamagedIndex if they cannot belong to this log.
 
-        `may_be_empty`: it is known that no entry was due yet (one comes with the batch after the interval).
+        `may_be_empty`: it is known that no entry was due yet (the first comes with the batch after the interval).
         """
         offsets = self.directory.read(file_name(self.base_offset, INDEX))
         times = self.directory.read(file_name(self.base_offset, TIME_INDEX))
@@ -232,15 +234,16 @@ class Segment:
         return OffsetIndex.decode(offsets, self.size), TimeIndex.decode(times)
 
     def _owes_an_entry(self) -> bool:
+        """Tell whether the log is so long that its index must have an entry."""
         if self.size <= self.interval:
             return False
         try:
             return self._header_at(0).size < self.size - self.interval
-        except BadBatch:  # nobody can say; a rebuild does
+        except BadBatch:  # not known; a rebuild finds out
             return True
 
     def check_last_entries(self, offsets: OffsetIndex, times: TimeIndex) -> None:
-        """DamagedIndex if they are not true of the log: so ends a file that was not synced when the power went."""
+        """Compare the last entries with the log; DamagedIndex if they differ, as after a power cut without a sync."""
         try:
             if offsets:
                 at = self._header_at(offsets.positions[-1])
@@ -256,7 +259,7 @@ class Segment:
             raise DamagedIndex("the last entry points to no batch") from None
 
     def rebuild_indexes(self, end: int | None = None) -> None:
-        """From the batch headers of the first `end` bytes (all, if not told)."""
+        """Make the indexes anew from the batch headers of the first `end` bytes, or of all."""
         self.reset_indexes()
         try:
             for position, header in walk(self.file, 0, self.size if end is None else end, check=False):
@@ -273,9 +276,10 @@ class Segment:
         self.bytes_since_entry = 0
 
     def forget_index_files(self) -> None:
-        """After a crash, where the files may tell of other batches than will be here: the next flush makes new ones.
+        """Delete the index files after a crash, because they may describe other batches; the next flush makes new ones.
 
-        Overwritten they could come back when the power goes, and be believed. `Directory.sync` makes it durable.
+        Files that were only overwritten could come back with the next power cut, and be believed. `Directory.sync`
+        makes the deletion durable.
         """
         for suffix in (INDEX, TIME_INDEX):
             self.directory.delete(file_name(self.base_offset, suffix))
@@ -285,7 +289,7 @@ class Segment:
         self._offset_index, self._time_index = offsets, times
 
     def flush_indexes(self) -> bool:
-        """Write the entries that the files lack. A failure (False) costs a rebuild later, no data."""
+        """Write the entries that the files lack. A failure (False) costs a rebuild later, but no data."""
         good = True
         offsets, times = self.offset_index, self.time_index
         for suffix, index, entry_size in ((INDEX, offsets, 8), (TIME_INDEX, times, TIME_ENTRY_SIZE)):
@@ -309,7 +313,7 @@ class Segment:
         return good
 
     def largest_timestamp(self) -> int:
-        """-1 if no record has one."""
+        """Return the largest timestamp of the records; -1 if none has one."""
         if self.max_timestamp is None:
             self._load_indexes()
             assert self.max_timestamp is not None
@@ -324,7 +328,7 @@ class Segment:
             raise _bad(self.file, position, bad.message) from None
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Position and size of the first batch whose last offset is at or after `offset`."""
+        """Return position and size of the first batch whose last offset is at or after `offset`."""
         recent = self.recent_offsets
         if recent and offset >= recent[0]:
             at = bisect_right(recent, offset)
@@ -334,7 +338,7 @@ class Segment:
         start = self.offset_index.floor(offset - self.base_offset)
         guess = self.offset_index.ceiling(offset - self.base_offset)
         if guess is not None and guess - start > 2 * self.interval:
-            # Batches larger than the interval have an entry each: one look instead of a walk.
+            # Batches larger than the interval have an entry each: one read instead of a walk.
             header = self._header_at(guess)
             if header.base_offset <= offset:
                 return guess, header.size
@@ -344,18 +348,18 @@ class Segment:
         return None
 
     def end_before(self, base_offset: int, position: int) -> int:
-        """How much of this segment lies before that place in the log."""
+        """Return how many bytes of this segment lie before a position in the segment with that base offset."""
         if self.base_offset == base_offset:
             return position
         return self.size if self.base_offset < base_offset else 0
 
     def forget_recent(self) -> None:
-        """The next offset does not follow the last: the short cut for readers would answer wrongly."""
+        """Forget the positions of the last batches: after a gap in the offsets they would give wrong answers."""
         del self.recent_offsets[:]
         del self.recent_positions[:]
 
     def find_time(self, timestamp: int, start_offset: int) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record at or after both; None if this segment has none."""
+        """Return (timestamp, offset) of the first record at or after both; None if this segment has none."""
         by_time = self.time_index.floor(timestamp)
         start = self.offset_index.floor(max(by_time, start_offset - self.base_offset))
         for position, header in walk(self.file, start, self.file.size, check=False):
@@ -367,7 +371,7 @@ class Segment:
         return None
 
     def find_max_timestamp(self) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record that has the largest timestamp."""
+        """Return (timestamp, offset) of the first record that has the largest timestamp."""
         largest = self.largest_timestamp()
         start = self.offset_index.floor(self.max_timestamp_offset - self.base_offset)
         for position, header in walk(self.file, start, self.file.size, check=False):
@@ -380,13 +384,13 @@ class Segment:
     # End
 
     def delete(self) -> None:
-        """The files go now; a pinned .log can be read until it is unpinned."""
+        """Delete the files now; a pinned .log can be read until it is unpinned."""
         self.file.delete()
         for suffix in (INDEX, TIME_INDEX):
             self.directory.delete(file_name(self.base_offset, suffix))
 
     def retire(self) -> Callable[[], None]:
-        """Take the files out of the way at once; what is returned deletes them, which can be slow."""
+        """Rename the .log out of the way at once; the returned function deletes it, which can be slow."""
         name = file_name(self.base_offset, LOG)
         self.file.abandon()
         self.directory.rename(name, name + DELETED)

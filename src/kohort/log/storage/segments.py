@@ -16,6 +16,8 @@ _base_offset = attrgetter("base_offset")
 
 
 class Segments:
+    """The list of segments, and what is found across it."""
+
     __slots__ = ("_found", "_loaded", "items")
 
     def __init__(self, items: list[Segment]) -> None:
@@ -32,14 +34,14 @@ class Segments:
         return sum(segment.size for segment in self.items)
 
     def begin(self, directory: Directory, base_offset: int, interval: int, now_ms: int) -> Segment:
-        """A new active segment; its file is created by the first append."""
+        """Add a new active segment; its file is created by the first append."""
         segment = Segment(directory, base_offset, interval, sealed=False)
         segment.created_ms = now_ms
         self.items.append(segment)
         return segment
 
     def locate(self, offset: int) -> tuple[Segment, int, int] | None:
-        """The batch that holds the offset or is the next after it: segment, position and size."""
+        """Return segment, position and size of the batch that holds the offset, or of the next one."""
         found = self._found
         if found is not None and found[0] == offset:
             return found[1:]
@@ -58,11 +60,11 @@ class Segments:
 
     @property
     def in_use(self) -> bool:
-        """Whether somebody is being sent a piece of one."""
+        """Whether a piece of one is being sent to a client."""
         return any(segment.file.is_pinned for segment in self.items)
 
     def keep_loaded(self, segment: Segment) -> None:
-        """The indexes of a few sealed segments stay in memory."""
+        """Keep the indexes of this sealed segment in memory, and free those of the one longest kept."""
         if segment in self._loaded:
             return
         self._loaded.append(segment)
@@ -88,18 +90,18 @@ class Segments:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
 
     def wholly_below(self, offset: int) -> int:
-        """How many of the oldest segments have only offsets below that one; never the active one."""
+        """Return how many of the oldest segments have only offsets below that one; the active one never counts."""
         return max(bisect_right(self.items, offset, key=_base_offset) - 1, 0)
 
     def drop(self, count: int) -> list[Segment]:
-        """Take the oldest out of the list; the caller deletes them."""
+        """Take the oldest segments out of the list; the caller deletes them."""
         dropped = self.items[:count]
         del self.items[:count]
         self._forget(dropped)
         return dropped
 
     def replace(self, old: Iterable[Segment], new: Segment | None) -> None:
-        """Put one sealed segment in the place of some neighbours."""
+        """Replace neighbouring segments by one sealed segment, or by none."""
         old = list(old)
         at = self.items.index(old[0])
         assert self.items[at : at + len(old)] == old, "not neighbours"

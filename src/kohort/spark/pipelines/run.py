@@ -400,7 +400,7 @@ def short_reason(text: str) -> str:
     for line in lines[starts[0] + 1 :] if starts else ():
         if re.match(r"(?:[a-z_]\w*\.)*[A-Z]\w*: ", line):
             return line
-    return lines[0] if lines else "the query failed without a word"
+    return lines[0] if lines else "the query failed without a message"
 
 
 def _connection(run: Run) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227): the broker remembers what a consumer reads, so that it need not repeat it.
+"""Keeps fetch sessions (KIP-227): the broker remembers what a consumer reads, so requests need not repeat it.
 
-A session holds the partitions of the last full fetch, changed by each incremental one. An incremental answer
-names only partitions that have something new.
+A session holds the partitions of the last full fetch, as changed by each incremental one. An incremental answer names
+only partitions that have something new.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Session:
+class FetchSession:
+    """What the broker remembers of one consumer's fetches."""
+
     id: int
     uses_topic_ids: bool
     partitions: dict[Key, Wanted] = field(default_factory=dict)
@@ -64,77 +66,76 @@ class Session:
 
 
 @dataclass(slots=True)
-class Plan:
-    """What one fetch reads, and how its answer is told."""
+class FetchPlan:
+    """What one fetch reads, and how it is answered."""
 
     wanted: list[Wanted]
     session_id: int = NO_SESSION
-    session: Session | None = None
-    is_full: bool = True  # names every partition; an incremental one only those with news
+    session: FetchSession | None = None
+    is_full: bool = True  # the answer names every partition; an incremental one only those with news
     error: ErrorCode = ErrorCode.NONE
 
 
 class FetchSessions:
-    """The sessions of one broker; at most `slots`, the longest unused goes first."""
+    """The sessions of one broker: at most `slots`; the one that was unused for longest is replaced first."""
 
     def __init__(self, slots: int, fresh_id: Callable[[], int]) -> None:
         self._slots = slots
-        self._fresh_id = (
-            fresh_id  # a random positive int32: ids of other brokers should not be mistaken for ours
-        )
-        self._sessions: dict[int, Session] = {}
+        # Returns a random positive int32: ids of other brokers should not be mistaken for those of this one.
+        self._fresh_id = fresh_id
+        self._sessions: dict[int, FetchSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def partitions_of(self, session_id: int) -> list[Key]:
-        """What a session reads; nothing if there is none of this id."""
+        """Return what a session reads; nothing if there is none of this id."""
         session = self._sessions.get(session_id)
         return list(session.partitions) if session is not None else []
 
-    def plan(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
+    def plan(self, request: FetchRequest, version: int, now_ms: int) -> FetchPlan:
         by_id = version >= 13
         if version < 7 or request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            # The end of a session, no session at all, or a new one; each gives up the session it names.
+            # The request ends a session, uses none, or begins a new one; in each case the session it names is dropped.
             if version >= 7 and request.session_id != NO_SESSION:
                 self._sessions.pop(request.session_id, None)
             wanted = _wanted_by(request)
             if version < 7 or request.session_epoch == FINAL_EPOCH:
-                return Plan(list(wanted.values()))
+                return FetchPlan(list(wanted.values()))
             session = self._open(wanted, by_id, now_ms)
             if session is None:
-                return Plan(list(wanted.values()))
-            return Plan(list(wanted.values()), session.id, session)
+                return FetchPlan(list(wanted.values()))
+            return FetchPlan(list(wanted.values()), session.id, session)
         return self._go_on(request, by_id, now_ms)
 
-    def _open(self, wanted: dict[Key, Wanted], by_id: bool, now_ms: int) -> Session | None:
+    def _open(self, wanted: dict[Key, Wanted], by_id: bool, now_ms: int) -> FetchSession | None:
         if not wanted or not self._make_room(now_ms):
             return None
         session_id = self._fresh_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._fresh_id()
-        session = Session(session_id, by_id, wanted, last_used_ms=now_ms)
+        session = FetchSession(session_id, by_id, wanted, last_used_ms=now_ms)
         self._sessions[session_id] = session
         return session
 
     def _make_room(self, now_ms: int) -> bool:
         if len(self._sessions) < self._slots:
             return True
-        # Insertion order is order of use: `_go_on` puts a session back at the end.
+        # The order of insertion is the order of use: `_go_on` puts a session back at the end.
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now_ms - oldest.last_used_ms < _EVICTION_MS:
             return False
         del self._sessions[oldest.id]
         return True
 
-    def _go_on(self, request: FetchRequest, by_id: bool, now_ms: int) -> Plan:
+    def _go_on(self, request: FetchRequest, by_id: bool, now_ms: int) -> FetchPlan:
         session = self._sessions.get(request.session_id)
         if session is None:
-            return Plan([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return FetchPlan([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.uses_topic_ids != by_id:
-            return Plan([], session.id, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            return FetchPlan([], session.id, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if request.session_epoch != session.epoch:
-            return Plan([], session.id, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            return FetchPlan([], session.id, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions[session.id] = self._sessions.pop(session.id)
@@ -152,12 +153,12 @@ class FetchSessions:
         if not partitions:
             # As Kafka: a session without partitions is closed; the answer says so by id 0.
             del self._sessions[session.id]
-            return Plan([], is_full=False)
-        return Plan(list(partitions.values()), session.id, session, is_full=False)
+            return FetchPlan([], is_full=False)
+        return FetchPlan(list(partitions.values()), session.id, session, is_full=False)
 
     @staticmethod
-    def served(session: Session, with_data: Iterable[Key]) -> None:
-        """Partitions that had records go to the end of the line, so that the others get their turn."""
+    def served(session: FetchSession, with_data: Iterable[Key]) -> None:
+        """Move partitions that had records to the end, so that the others come first in the next fetch."""
         for key in with_data:
             wanted = session.partitions.pop(key, None)
             if wanted is not None:

@@ -1,16 +1,36 @@
-"""One request on its way through the broker, from its frame to its answer."""
+"""Carries one request on its way through the broker, from its frame to its answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
+from kohort.broker.listeners import Address
+from kohort.log.storage.files import Slice
 from kohort.wire.compiler.compile import Chunk, Codec
 from kohort.wire.frame import response_frame
 from kohort.wire.struct import Message
 
-if TYPE_CHECKING:
-    from kohort.broker.net.connection import Connection
+
+class CallerConnection(Protocol):
+    """What a call and its handler use of the connection that the request came by."""
+
+    peer: str
+    """The client's address and port, for people."""
+    address: str
+    """The client's address alone."""
+    told: Address
+    """Where this node is, for clients of the listener that this one came by."""
+    lookups: dict[str, tuple[int, int]]
+    """The last group whose coordinator was looked for: how often, and since when."""
+    loop: asyncio.AbstractEventLoop
+    answers_at_end: bool
+    """Whether a client that sends no more still gets the answers to what it sent."""
+
+    def answered(self, call: Call) -> None: ...
+    def close(self) -> None: ...
+    def close_because(self, reason: str) -> None: ...
 
 
 class Encoded:
@@ -42,7 +62,7 @@ class Call:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: CallerConnection,
         codec: Codec,
         correlation_id: int,
         client_id: str | None,
@@ -70,35 +90,43 @@ class Call:
     def park(
         self, on_close: Callable[[], None] | None = None, on_stop: Callable[[], None] | None = None
     ) -> None:
-        """Nothing more is read from this connection until the answer is there, as in Kafka.
+        """Read nothing more from this connection until the answer is there, as Kafka does.
 
         `on_close` is called if the client goes away first: then no answer is wanted any more. `on_stop` is called when
-        the broker stops, and answers.
+        the broker stops; it answers.
         """
         self.parked = True
         self.on_close = on_close
         self.on_stop = on_stop
 
     def reply(self, message: Message | Encoded) -> None:
-        """Answers later; in the connection's order."""
+        """Answer later than the handler returned, in the connection's order."""
         self.answer(message)
         self.connection.answered(self)
 
     def reply_encoded(self, body: bytes) -> None:
-        """As `reply`, for who has the body already."""
+        """Answer as `reply` does, with a body that is already encoded."""
         assert self.chunks is None, "a call is answered once"
         self.chunks = [response_frame(self.codec, self.correlation_id, body)]
         self.connection.answered(self)
 
     def reply_nothing(self) -> None:
-        """Ends a call that gets no answer (acks=0)."""
+        """End a call that gets no answer (acks=0)."""
         self.chunks = []
         self.connection.answered(self)
 
     def answer(self, message: Message | Encoded) -> None:
+        """Answer with what the handler returned; the connection goes on by itself."""
         assert self.chunks is None, "a call is answered once"
         if isinstance(message, Encoded):
             self.chunks = message.chunks
             return
         body = b"".join(self.codec.encode_response(message))
         self.chunks = [response_frame(self.codec, self.correlation_id, body)]
+
+
+def release(chunks: Iterable[Chunk]) -> None:
+    """Unpin the files behind an answer that is not going to be sent."""
+    for chunk in chunks:
+        if chunk.__class__ is Slice:
+            chunk.file.unpin()

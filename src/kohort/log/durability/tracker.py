@@ -1,10 +1,14 @@
-"""What one partition owes the disk: unsynced files, who waits for them, and when a state file is due.
+"""Tracks what of one partition is on disk: unsynced files, callers that wait for them, state files that are due.
 
-An append is durable when it is in the journal, if it is small, or when the partition's own file is synced. Both go on
-beside each other, and what was appended becomes durable in order: `_needs_file` is the end of the last append that is
-not in the journal, and nothing behind it counts before the file is synced up to there.
+An append is durable when it is in the journal, if it is small, or when the partition's own file is synced. Both ways
+run side by side, but what was appended becomes durable in order: `_needs_file` is the end of the last append that is
+not in the journal, and nothing behind it counts as durable before the file is synced up to there.
 
-Partitions that live in memory have none of this; others get it with their first use.
+The partition owns the log: segments, offsets, high watermark, epochs, producers. The tracker owns what is unsynced,
+who waits, and which state files there are. Neither writes a field of the other: the partition reports what it did
+(`appended`, `file_created`, `sealed`, `dropped`, `epochs_changed`), the tracker calls `advance` and `stop`.
+
+Partitions in memory have no tracker; others get one with their first use.
 """
 
 from __future__ import annotations
@@ -12,52 +16,83 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from kohort.log.datadir import PartitionHome
 from kohort.log.durability.journal import SMALL_BYTES
-from kohort.log.durability.journal_files import Place
+from kohort.log.durability.journal_files import LogOffsetMetadata
 from kohort.log.durability.rounds import KEY
-from kohort.log.durability.sync import Job, Syncer
+from kohort.log.durability.sync import Syncer, SyncJob
 from kohort.log.storage.epochs import FILE_NAME as EPOCHS_FILE
-from kohort.log.storage.files import File
-from kohort.log.storage.recovery import STATE, STATES_KEPT, State
+from kohort.log.storage.epochs import Epochs
+from kohort.log.storage.files import Directory, File
+from kohort.log.storage.producers import ProducerStates
+from kohort.log.storage.recovery import STATE, STATES_KEPT, StateFile
 from kohort.log.storage.segment import INDEX, NO_TIMESTAMP, TIME_INDEX, Segment, file_name
 from kohort.settings import LONG_MAX
 from kohort.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from kohort.log.partition import Partition
 
 STATE_EVERY_BYTES = 32 << 20
 STATE_EVERY_BATCHES = 50_000
 
 
-class Commit:
+class TrackedPartition(Protocol):
+    """What the tracker reads of its partition, and tells it."""
+
+    topic: str
+    index: int
+    high_watermark: int
+    log_end_offset: int
+    stopped: str | None
+    deleted: bool
+
+    @property
+    def directory(self) -> Directory: ...
+    @property
+    def segments(self) -> list[Segment]: ...
+    @property
+    def epochs(self) -> Epochs: ...
+    @property
+    def producers(self) -> ProducerStates: ...
+    def advance(self, end_offset: int, segment_base: int, position: int) -> None: ...
+    def stop(self, reason: str) -> None: ...
+
+
+class DurabilityTracker:
+    """What one partition has to make durable, and who waits for it."""
+
     __slots__ = (
         "_batches_since_state",
         "_bytes_since_state",
+        "_epochs_changed",
+        "_failed",
         "_journaled",
         "_needs_file",
+        "_new_names",
         "_partition",
+        "_state_wanted",
         "_states",
         "_syncer",
         "_unsynced",
         "_waiting",
         "_wants_file",
-        "busy",
-        "epochs_changed",
-        "failed",
+        "is_busy",
         "key",
-        "new_names",
-        "state_wanted",
         "synced_offset",
         "waits_for_disk",
     )
 
     def __init__(
-        self, partition: Partition, syncer: Syncer, waits_for_disk: bool, states: list[int], walked_bytes: int
+        self,
+        partition: TrackedPartition,
+        syncer: Syncer,
+        *,
+        topic_id: bytes,
+        waits_for_disk: bool,
+        states: list[int],
+        walked_bytes: int,
+        epochs_changed: bool,
     ) -> None:
+        """`states` are the end offsets of the state files there are; `walked_bytes` lie behind the last one."""
         self._partition = partition
         self._syncer = syncer
         self.waits_for_disk = waits_for_disk
@@ -66,66 +101,78 @@ class Commit:
         self._batches_since_state = 0
         self._unsynced: list[File] = []
         self._waiting: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
-        self.busy = False  # submitted, and not done yet
-        self.failed = False
-        self.state_wanted = False
-        self.epochs_changed = False
-        self.new_names = False  # files were created since the directory was synced
-        home = partition.directory
-        self.key = KEY.pack(home.topic_id, partition.index) if isinstance(home, PartitionHome) else b""
-        # What is before it is in our own files for good, or as good as it gets.
+        self.is_busy = False  # submitted to the syncer, and not done yet
+        self._failed = False
+        self._state_wanted = False
+        self._epochs_changed = epochs_changed  # since they were last written to their file
+        self._new_names = False  # files were created since the directory was synced
+        self.key = KEY.pack(topic_id, partition.index)  # of the partition in the journal
+        # What is before it is in the partition's own files, as durably as it will ever be.
         self.synced_offset = partition.log_end_offset if waits_for_disk else LONG_MAX
         self._needs_file = self._wants_file = 0
-        self._journaled: Place | None = None  # waits until the file is synced up to `_needs_file`
+        self._journaled: LogOffsetMetadata | None = None  # waits until the file is synced up to `_needs_file`
+
+    # Called by the partition
 
     def appended(self, batch: memoryview, end_offset: int) -> None:
+        """A batch is in the log and ends at `end_offset`; begin to make it durable."""
         size = len(batch)
         self._bytes_since_state += size
         self._batches_since_state += 1
         if self._bytes_since_state > STATE_EVERY_BYTES or self._batches_since_state > STATE_EVERY_BATCHES:
-            self.state_wanted = True
+            self._state_wanted = True
         if self.waits_for_disk:
             journal = self._syncer.journal
-            # A new file gets its first bytes and its name to disk by itself: the journal knows nothing of files.
-            if journal is None or size > SMALL_BYTES or self.new_names or not journal.add(self, batch):
+            # The first bytes of a new file, and its name, need a sync of their own: the journal knows no files.
+            if journal is None or size > SMALL_BYTES or self._new_names or not journal.add(self, batch):
                 self._needs_file = self._wants_file = end_offset
                 self._submit()
                 return
-        if self.state_wanted:
+        if self._state_wanted:
             self._submit()
 
     def _submit(self) -> None:
-        if not self.busy:
-            self.busy = True
+        if not self.is_busy:
+            self.is_busy = True
             self._syncer.submit(self)
 
+    def file_created(self) -> None:
+        """The directory has a new name in it, which must be durable too."""
+        self._new_names = True
+
+    def epochs_changed(self) -> None:
+        """The next state file needs the epochs to be written before it."""
+        self._epochs_changed = True
+
     def sealed(self, file: File) -> None:
+        """A segment gets no more appends; its file must still be synced."""
         self._unsynced.append(file)
-        self.state_wanted = True
+        self._state_wanted = True
 
     def dropped(self, file: File) -> None:
+        """A segment is deleted or replaced; its file need not be synced any more."""
         if file in self._unsynced:
             self._unsynced.remove(file)
-            self.new_names = True  # instead, the directory must know on disk that it is gone
+            self._new_names = True  # instead, the directory must be synced without its name
 
     def when_durable(self, end_offset: int, done: Callable[[ErrorCode], None]) -> None:
-        if self.failed:
+        """Call `done` once everything before `end_offset` is durable, or never will be."""
+        if self._failed:
             done(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             self._waiting.append((end_offset, done))
 
-    def settled(self) -> bool:
-        """Whether nothing depends on us any more; if it is only that the file is not synced, that is begun."""
+    def is_settled(self) -> bool:
+        """Tell whether everything is in the partition's own files; if a sync is all that is missing, begin it."""
         partition = self._partition
         if partition.stopped is not None or partition.high_watermark < partition.log_end_offset:
             return False
         if self.synced_offset < partition.log_end_offset:
-            if (
-                not self._syncer.is_crowded
-            ):  # thousands may be asked at once; who waits for the disk comes first
+            # Thousands of partitions may be asked at once; those that have callers waiting for a worker come first.
+            if not self._syncer.is_crowded:
                 self.flush(partition.log_end_offset)
             return False
-        return not self.busy
+        return not self.is_busy
 
     # Called by the Journal
 
@@ -133,33 +180,34 @@ class Commit:
     def is_gone(self) -> bool:
         return self._partition.deleted
 
-    def place(self) -> Place:
+    def end_of_log(self) -> LogOffsetMetadata:
         partition = self._partition
         active = partition.segments[-1]
-        return Place(partition.log_end_offset, active.base_offset, active.file.size)
+        return LogOffsetMetadata(partition.log_end_offset, active.base_offset, active.file.size)
 
-    def journaled(self, place: Place) -> None:
+    def journaled(self, end: LogOffsetMetadata) -> None:
+        """The journal has everything before `end`, but for what was too large for it."""
         if self._partition.deleted:
             self.abandon()
         elif self._needs_file <= self.synced_offset:
-            self._advance(place)
+            self._advance(end)
         else:
-            self._journaled = place
+            self._journaled = end
 
     def flush(self, end_offset: int) -> None:
-        """Our own file is to be synced, at least up to there."""
+        """Have the partition's own file synced, at least up to there."""
         if end_offset > self._wants_file:
             self._wants_file = end_offset
         self._submit()
 
     # Called by the Syncer
 
-    def begin_sync(self) -> Job:
-        """Everything that was appended until now."""
+    def begin_sync(self) -> SyncJob:
+        """Make a job that syncs everything that was appended until now."""
         partition = self._partition
         active = partition.segments[-1]
-        job = Job(self, [], [])
-        job.place = self.place()
+        job = SyncJob(self, [], [])
+        job.end = self.end_of_log()
         files, self._unsynced = self._unsynced, []
         if self.waits_for_disk and active.size:
             files.append(active.file)
@@ -167,19 +215,20 @@ class Commit:
             for file in files:
                 file.pin()
                 job.files.append(file)
-            if self.new_names:
+            if self._new_names:
                 job.steps += (partition.directory.sync, partition.directory.sync_parent)
-                self.new_names = False
-            if self.state_wanted:
+                self._new_names = False
+            if self._state_wanted:
                 job.afterwards = self._state_steps(active, sync=True)
         except OSError as problem:
             job.error = problem
         return job
 
-    def end_sync(self, job: Job) -> None:
+    def end_sync(self, job: SyncJob) -> None:
+        """Answer the callers that waited for what the job has synced, or stop the partition if it failed."""
         for file in job.files:
             file.unpin()
-        self.busy = False
+        self.is_busy = False
         partition = self._partition
         if partition.deleted:
             self.abandon()
@@ -188,29 +237,30 @@ class Commit:
             self._syncer.fatal(f"{partition.topic}-{partition.index}: {partition.stopped}")
             return
         elif self.waits_for_disk:
-            self.synced_offset = job.place.end_offset
-            self._advance(job.place)
+            self.synced_offset = job.end.end_offset
+            self._advance(job.end)
             if self._journaled is not None and self._needs_file <= self.synced_offset:
                 self._advance(self._journaled)
                 self._journaled = None
-        if not partition.deleted and (self._wants_file > self.synced_offset or self.state_wanted):
+        if not partition.deleted and (self._wants_file > self.synced_offset or self._state_wanted):
             self._submit()
         if self._syncer.journal is not None:
             self._syncer.journal.file_synced(self)
 
-    def _advance(self, place: Place) -> None:
+    def _advance(self, end: LogOffsetMetadata) -> None:
         partition, waiting = self._partition, self._waiting
-        partition.advance(*place)
+        partition.advance(*end)
         while waiting and waiting[0][0] <= partition.high_watermark:
             waiting.popleft()[1](ErrorCode.NONE)
 
     def fail(self, problem: Exception) -> None:
-        """After a failed fdatasync nobody knows what is on disk, and to ask again would lie: it ends here."""
-        self.failed = True
+        """Stop the partition after a failed sync: nobody knows what is on disk, and a second sync would not tell."""
+        self._failed = True
         self._answer_all(ErrorCode.KAFKA_STORAGE_ERROR)
         self._partition.stop(f"a sync failed: {problem}")
 
     def abandon(self) -> None:
+        """The partition is deleted: tell all who wait."""
         self._answer_all(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _answer_all(self, code: ErrorCode) -> None:
@@ -221,10 +271,10 @@ class Commit:
     # State files
 
     def _state_steps(self, active: Segment, *, sync: bool) -> list[Callable[[], None]]:
-        """A state file for this moment, written after the indexes and epochs that it counts on."""
+        """Return the steps that write a state file for this moment, after the indexes and epochs that it counts on."""
         directory = self._partition.directory
         self._bytes_since_state = self._batches_since_state = 0
-        self.state_wanted = False
+        self._state_wanted = False
         if not active.flush_indexes():
             return []
         steps: list[Callable[[], None]] = []
@@ -233,9 +283,9 @@ class Commit:
                 directory.open(file_name(active.base_offset, suffix), private=True).sync
                 for suffix in (INDEX, TIME_INDEX)
             )
-        if self.epochs_changed:
+        if self._epochs_changed:
             steps.append(partial(directory.replace, EPOCHS_FILE, self._partition.epochs.encode(), sync=sync))
-            self.epochs_changed = False
+            self._epochs_changed = False
         state = self._state(active)
         steps.append(partial(directory.replace, state.name, state.encode(), sync=sync))
         states = [offset for offset in self._states if offset != state.end_offset] + [state.end_offset]
@@ -243,8 +293,8 @@ class Commit:
         self._states = states[-STATES_KEPT:]
         return steps
 
-    def _state(self, active: Segment) -> State:
-        return State(
+    def _state(self, active: Segment) -> StateFile:
+        return StateFile(
             segment_base=active.base_offset,
             position=active.size,
             end_offset=self._partition.log_end_offset,
@@ -259,12 +309,12 @@ class Commit:
         )
 
     def close(self) -> None:
-        """The clean stop: what must be on disk is there, and a state file says how it was left. Blocks.
+        """Write the state file of a clean stop, once everything else is on disk. Blocks.
 
-        The state is not synced: if a power failure takes it, the next start notices and recovers. So a stop costs
-        one write per partition, not one disk flush.
+        The state file is not synced: if a power failure takes it, the next start notices and recovers. So a stop
+        costs one write per partition, not one disk flush.
         """
-        if self.busy:
+        if self.is_busy:
             self._syncer.drain()
         active = self._partition.segments[-1]
         active.close_time_index()
