@@ -437,7 +437,7 @@ async def test_heartbeats_go_on_between_the_tasks_of_the_loop(cluster: ScriptedC
     engine = AsyncEngine(config_for(cluster.bootstrap_servers))
     beats = GroupAsker(engine.out, -1, interval_ms=10)
     engine.add(beats)
-    engine.turn()
+    engine.drive()
     async with asyncio.timeout(60):
         while len(beats.answers) < 5:
             await asyncio.sleep(0.001)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.consume.fetch_session import MAX_EPOCH, FetchSession
+from kohort.client.consume.fetch_session import MAX_EPOCH, FetchSessionHandler
 from kohort.client.core.effects import FailureKind
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
@@ -241,7 +241,7 @@ def test_a_topic_that_was_made_again_replaces_the_old_one_in_the_session(version
 
 
 def test_epochs_begin_again_at_1() -> None:
-    session = FetchSession(1, SESSION, MAX_EPOCH, {})
+    session = FetchSessionHandler(1, SESSION, MAX_EPOCH, {})
     plan = session.plan({})
     assert session.accept(plan, FetchResponse(session_id=SESSION), 18) == {}
     assert session.epoch == 1

@@ -1,9 +1,13 @@
-"""The two reactors: sockets of both lanes, wake-ups, names that are looked up, and nothing left behind."""
+"""The two reactors: sockets of both lanes, wake-ups, names that are looked up, and nothing left behind.
+
+Both run here in the way that Linux has of its own and in the portable one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -13,22 +17,29 @@ from collections.abc import Iterator
 import pytest
 
 from kohort.client.core.effects import Lane
+from kohort.client.errors import IllegalState
+from kohort.client.io.polling import Waker
 from kohort.client.io.reactor import (
     FoundAddresses,
     LoopReactor,
     SelectorReactor,
     SocketAddress,
     SteadyClock,
-    Waker,
     is_numeric,
 )
+from kohort.wire.errors import KohortError
 
 PATIENCE_MS = 60_000  # only ends a test that hangs: a machine may be busy
 
 
+@pytest.fixture(params=["linux", "portable"] if sys.platform == "linux" else ["portable"])
+def portable(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "portable")
+
+
 @pytest.fixture
-def reactor() -> Iterator[SelectorReactor]:
-    made = SelectorReactor()
+def reactor(portable: bool) -> Iterator[SelectorReactor]:
+    made = SelectorReactor(portable=portable)
     yield made
     made.close()
 
@@ -50,7 +61,7 @@ import os
 from kohort.client.io.reactor import SelectorReactor
 
 before = os.listdir("/proc/self/fd")
-reactor = SelectorReactor()
+reactor = SelectorReactor(portable=PORTABLE)
 assert len(os.listdir("/proc/self/fd")) > len(before)
 reactor.close()
 assert os.listdir("/proc/self/fd") == before
@@ -127,30 +138,38 @@ def test_wakeup_comes_from_any_thread_and_rings_once(reactor: SelectorReactor) -
     assert reactor.wait_group(0)
 
 
-def test_wakeup_after_close_does_nothing() -> None:
-    reactor = SelectorReactor()
+def test_waking_ten_thousand_times_counts_as_once(reactor: SelectorReactor) -> None:
+    for _ in range(10_000):
+        reactor.wakeup()
+    reactor.run_once(0)
+    assert reactor.wait(0) == []
+    assert reactor.take_woken()
+    assert not reactor.take_woken()
+
+
+def test_wakeup_after_close_does_nothing(portable: bool) -> None:
+    reactor = SelectorReactor(portable=portable)
     reactor.close()
     reactor.wakeup_all()
 
 
-def test_a_bell_that_is_closed_while_it_is_rung_writes_into_nobody_elses_descriptor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    bell, write = Waker(), os.eventfd_write
+def test_a_waker_that_is_closed_while_it_wakes_writes_into_nobody_elses_descriptor(portable: bool) -> None:
+    waker = Waker(portable=portable)
+    write = waker._write
     others: list[int] = []
 
-    def closed_meanwhile(fd: int, number: int) -> None:
-        bell.close()
+    def closed_meanwhile() -> None:
+        waker.close()
         others.extend(os.pipe())  # what another thread opens now
-        write(fd, number)
+        write()
 
-    monkeypatch.setattr(os, "eventfd_write", closed_meanwhile)
-    bell.ring()
+    waker._write = closed_meanwhile
+    waker.wake()
     for other in others:
         os.close(other)
-    assert bell.fd not in others
-    assert not bell._close.alive
-    bell.ring()
+    assert waker.fd not in others
+    assert not waker._free.alive
+    waker.wake()
     assert len(others) == 2
 
 
@@ -161,9 +180,23 @@ def test_wakeup_after_the_loop_was_closed_does_nothing() -> None:
     reactor.wakeup()
 
 
-def test_closing_frees_every_descriptor() -> None:
+def test_a_loop_that_cannot_watch_sockets_is_refused_with_the_one_that_can() -> None:
+    class ProactorEventLoop(asyncio.AbstractEventLoop):
+        """As on Windows: it has no `add_reader`."""
+
+    with pytest.raises(IllegalState, match=r"ProactorEventLoop cannot watch sockets: .*SelectorEventLoop"):
+        LoopReactor(ProactorEventLoop())  # type: ignore[abstract]
+
+
+def test_a_system_whose_threads_cannot_poll_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(select, "epoll")
+    with pytest.raises(KohortError, match=r"need epoll \(Linux\) or kqueue .*AsyncConsumer"):
+        SelectorReactor(portable=True)
+
+
+def test_closing_frees_every_descriptor(portable: bool) -> None:
     # In a process of its own: here others come and go.
-    command = [sys.executable, "-c", OPENS_AND_CLOSES_A_REACTOR]
+    command = [sys.executable, "-c", OPENS_AND_CLOSES_A_REACTOR.replace("PORTABLE", str(portable))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
@@ -216,27 +249,27 @@ def test_the_clock_shows_the_time_of_day_and_does_not_go_back() -> None:
 # --- over asyncio --------------------------------------------------------------------------------
 
 
-async def test_the_same_registrations_over_asyncio(pair: Pair) -> None:
+async def test_the_same_registrations_over_asyncio(pair: Pair, portable: bool) -> None:
     one, other = pair
-    reactor = LoopReactor(asyncio.get_running_loop())
+    reactor = LoopReactor(asyncio.get_running_loop(), portable=portable)
     calls: list[str] = []
-    turned = asyncio.Event()
+    iterated = asyncio.Event()
 
-    def after_turn() -> None:
-        calls.append("turn")
-        turned.set()
+    def after_iteration() -> None:
+        calls.append("after")
+        iterated.set()
 
     def on_readable() -> None:
         calls.append(one.recv(1).decode())
 
-    reactor.after_turn = after_turn
+    reactor.call_after_iteration(after_iteration)
     reactor.register(one, Lane.DATA, on_readable)
     other.send(b"a")
-    await asyncio.wait_for(turned.wait(), 60)
-    assert calls == ["a", "turn"]
-    turned.clear()
+    await asyncio.wait_for(iterated.wait(), 60)
+    assert calls == ["a", "after"]
+    iterated.clear()
     reactor.want_write(one, lambda: reactor.want_write(one, None))
-    await asyncio.wait_for(turned.wait(), 60)
+    await asyncio.wait_for(iterated.wait(), 60)
     reactor.unregister(one)
     other.send(b"b")
     await asyncio.sleep(0)
@@ -244,15 +277,30 @@ async def test_the_same_registrations_over_asyncio(pair: Pair) -> None:
     reactor.close()
 
 
-async def test_a_name_and_a_wakeup_from_another_thread_make_a_turn() -> None:
+async def test_what_is_ready_is_read_without_waiting_for_the_loop(pair: Pair, portable: bool) -> None:
+    one, other = pair
+    reactor = LoopReactor(asyncio.get_running_loop(), portable=portable)
+    calls: list[bytes] = []
+    reactor.register(one, Lane.DATA, lambda: calls.append(one.recv(1)))
+    reactor.read_ready()
+    other.send(b"a")
+    reactor.read_ready()
+    reactor.unregister(one)
+    other.send(b"b")
+    reactor.read_ready()
+    assert calls == [b"a"]
+    reactor.close()
+
+
+async def test_a_name_and_a_wakeup_from_another_thread_end_an_iteration() -> None:
     reactor = LoopReactor(asyncio.get_running_loop(), several)
-    turned = asyncio.Event()
-    reactor.after_turn = turned.set
+    iterated = asyncio.Event()
+    reactor.call_after_iteration(iterated.set)
     found: list[int] = []
     reactor.resolve("kafka.test", 9092, lambda addresses, error: found.append(len(addresses)))
-    await asyncio.wait_for(turned.wait(), 60)
+    await asyncio.wait_for(iterated.wait(), 60)
     assert found == [2]
-    turned.clear()
+    iterated.clear()
     threading.Thread(target=reactor.wakeup).start()
-    await asyncio.wait_for(turned.wait(), 60)
+    await asyncio.wait_for(iterated.wait(), 60)
     reactor.close()

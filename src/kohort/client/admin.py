@@ -1,4 +1,4 @@
-"""The admin client: topics, settings, records, groups and their offsets, the cluster."""
+"""The blocking admin client: topics, settings, records, groups and their offsets, the cluster."""
 
 from __future__ import annotations
 
@@ -73,26 +73,26 @@ class Admin:
         *,
         timeout: float | None = None,
     ) -> None:
-        """-1 leaves a count to the broker's defaults."""
+        """Makes a topic; -1 leaves a count to the broker's defaults."""
         topic = NewTopic(name, partitions, replication_factor, configs or {})
         self.create_topics([topic], timeout=timeout)
 
     def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout: float | None = None
     ) -> None:
-        """Several at once; `validate_only` makes none and raises what would be wrong."""
+        """Makes several topics at once; `validate_only` makes none and raises what would be wrong."""
         self._run(self._calls.create_topics(topics, validate_only, self._deadline(timeout)))
 
     def delete_topics(self, *topics: str, timeout: float | None = None) -> None:
-        """With all their records."""
+        """Deletes topics with all their records."""
         self._run(self._calls.delete_topics(topics, self._deadline(timeout)))
 
     def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
-        """The names of all topics, sorted."""
+        """Returns the names of all topics, sorted."""
         return self._run(self._calls.list_topics(include_internal, self._deadline(timeout)))
 
     def describe_topics(self, *topics: str, timeout: float | None = None) -> dict[str, TopicDescription]:
-        """Partitions, leaders and replicas; of all topics if none are named."""
+        """Returns partitions, leaders and replicas; of all topics if none are named."""
         return self._run(self._calls.describe_topics(topics, self._deadline(timeout)))
 
     def create_partitions(
@@ -108,13 +108,13 @@ class Admin:
     # --- settings -------------------------------------------------------------------------------------
 
     def topic_configs(self, *topics: str, timeout: float | None = None) -> dict[str, dict[str, ConfigEntry]]:
-        """The settings of topics, by their names."""
+        """Returns the settings of topics, by their names."""
         return self._run(self._calls.topic_configs(topics, self._deadline(timeout)))
 
     def broker_configs(
         self, *brokers: int, timeout: float | None = None
     ) -> dict[str, dict[str, ConfigEntry]]:
-        """The settings of brokers, by their ids."""
+        """Returns the settings of brokers, by their ids."""
         return self._run(self._calls.broker_configs(brokers, self._deadline(timeout)))
 
     def alter_topic_configs(
@@ -134,7 +134,7 @@ class Admin:
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """The same for brokers, by their ids."""
+        """Changes settings of brokers, by their ids, in the same way."""
         self._run(self._calls.alter_broker_configs(changes, validate_only, self._deadline(timeout)))
 
     # --- records --------------------------------------------------------------------------------------
@@ -148,31 +148,31 @@ class Admin:
     def beginning_offsets(
         self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offsets that these partitions have."""
+        """Returns the first offsets that these partitions have."""
         return self._run(self._calls.beginning_offsets(partitions, self._deadline(timeout)))
 
     def end_offsets(self, *partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
-        """Where the next records of these partitions will be written."""
+        """Returns the offsets at which the next records of these partitions will be written."""
         return self._run(self._calls.end_offsets(partitions, self._deadline(timeout)))
 
     def offsets_for_times(
         self, times: ByPartition[int], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record at or after a time (ms since 1970); None if there is none."""
+        """Finds the first record of each partition at or after a time (ms since 1970); None if there is none."""
         return self._run(self._calls.offsets_for_times(times, self._deadline(timeout)))
 
     # --- groups ---------------------------------------------------------------------------------------
 
     def list_groups(self, *states: str, timeout: float | None = None) -> list[GroupListing]:
-        """All groups, or those in these states: `admin.list_groups("Stable")`."""
+        """Lists all groups, or those in these states: `admin.list_groups("Stable")`."""
         return self._run(self._calls.list_groups(states, self._deadline(timeout)))
 
     def describe_groups(self, *groups: str, timeout: float | None = None) -> dict[str, GroupDescription]:
-        """State, assignor and members of groups of any type; a group that does not exist is Dead."""
+        """Returns state, assignor and members of groups of any type; a group that does not exist is Dead."""
         return self._run(self._calls.describe_groups(groups, self._deadline(timeout)))
 
     def delete_groups(self, *groups: str, timeout: float | None = None) -> None:
-        """Groups without members, with all their offsets."""
+        """Deletes groups that have no members, with all their offsets."""
         self._run(self._calls.delete_groups(groups, self._deadline(timeout)))
 
     def remove_members(
@@ -183,7 +183,7 @@ class Admin:
         reason: str = REASON,
         timeout: float | None = None,
     ) -> None:
-        """These members by id or by group.instance.id; all of them if none are named."""
+        """Removes members by member id or by group.instance.id; all of them if none are named."""
         steps = self._calls.remove_members(group_id, members, instances, reason, self._deadline(timeout))
         self._run(steps)
 
@@ -194,7 +194,7 @@ class Admin:
         require_stable: bool = True,
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed: for these partitions, or for all.
+        """Returns what the group has committed for these partitions, or for all.
 
         Where a transaction that is still open would move an offset, it is waited for, unless `require_stable=False`.
         """
@@ -220,7 +220,7 @@ class Admin:
     # --- the cluster ----------------------------------------------------------------------------------
 
     def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
-        """Its id, its nodes and which of them is the controller."""
+        """Returns the cluster's id, its nodes, and which of them is the controller."""
         return self._run(self._calls.describe_cluster(self._deadline(timeout)))
 
     # --- inside ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What Admin takes and gives."""
+"""The classes that Admin takes and returns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kohort.client.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be made. -1: the broker's own defaults."""
+    """A topic to be made; -1 leaves a count to the broker's defaults."""
 
     name: str
     partitions: int = -1
@@ -23,6 +23,8 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
+    """One partition of a topic: its leader and its replicas."""
+
     partition: int
     leader: int
     """-1 while there is none."""
@@ -33,6 +35,8 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
+    """A topic with its partitions."""
+
     name: str
     topic_id: str
     """Hex; zeroes where the broker is too old to say."""
@@ -42,6 +46,8 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
+    """A setting of a topic or a broker."""
+
     name: str
     value: str | None
     """None if it is secret."""
@@ -53,6 +59,8 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
+    """A group as lists show it."""
+
     group_id: str
     protocol_type: str
     """"consumer", "connect" and so on; "" for a group that only has offsets."""
@@ -64,16 +72,20 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
+    """A member of a group and what it is assigned."""
+
     member_id: str
     group_instance_id: str | None
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...]
-    """Empty too where the members' protocol is not that of consumers."""
+    """Empty as well if the group's protocol is not that of consumers."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
+    """A group with its members."""
+
     group_id: str
     state: str
     protocol_type: str
@@ -87,6 +99,8 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
+    """The cluster's id and nodes."""
+
     cluster_id: str | None
     controller: Node | None
     nodes: tuple[Node, ...]

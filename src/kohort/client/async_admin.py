@@ -1,4 +1,4 @@
-"""The admin client for asyncio. What its calls do is in `admin_calls`; here is how a task waits for them."""
+"""The admin client for asyncio; administer/ says what its calls do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class AsyncAdmin:
-    """As `Admin`, for asyncio: the same calls as coroutines. For any number of tasks of the loop that it is made on.
+    """The calls of `Admin` as coroutines, for any number of tasks of the loop that it is made on.
 
     async with AsyncAdmin({"bootstrap.servers": "127.0.0.1:9092"}) as admin:
         await admin.create_topic("orders", partitions=3)
@@ -72,28 +72,28 @@ class AsyncAdmin:
         *,
         timeout: float | None = None,
     ) -> None:
-        """-1 leaves a count to the broker's defaults."""
+        """Makes a topic; -1 leaves a count to the broker's defaults."""
         topic = NewTopic(name, partitions, replication_factor, configs or {})
         await self.create_topics([topic], timeout=timeout)
 
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout: float | None = None
     ) -> None:
-        """Several at once; `validate_only` makes none and raises what would be wrong."""
+        """Makes several topics at once; `validate_only` makes none and raises what would be wrong."""
         await self._run(self._calls.create_topics(topics, validate_only, self._deadline(timeout)))
 
     async def delete_topics(self, *topics: str, timeout: float | None = None) -> None:
-        """With all their records."""
+        """Deletes topics with all their records."""
         await self._run(self._calls.delete_topics(topics, self._deadline(timeout)))
 
     async def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
-        """The names of all topics, sorted."""
+        """Returns the names of all topics, sorted."""
         return await self._run(self._calls.list_topics(include_internal, self._deadline(timeout)))
 
     async def describe_topics(
         self, *topics: str, timeout: float | None = None
     ) -> dict[str, TopicDescription]:
-        """Partitions, leaders and replicas; of all topics if none are named."""
+        """Returns partitions, leaders and replicas; of all topics if none are named."""
         return await self._run(self._calls.describe_topics(topics, self._deadline(timeout)))
 
     async def create_partitions(
@@ -111,13 +111,13 @@ class AsyncAdmin:
     async def topic_configs(
         self, *topics: str, timeout: float | None = None
     ) -> dict[str, dict[str, ConfigEntry]]:
-        """The settings of topics, by their names."""
+        """Returns the settings of topics, by their names."""
         return await self._run(self._calls.topic_configs(topics, self._deadline(timeout)))
 
     async def broker_configs(
         self, *brokers: int, timeout: float | None = None
     ) -> dict[str, dict[str, ConfigEntry]]:
-        """The settings of brokers, by their ids."""
+        """Returns the settings of brokers, by their ids."""
         return await self._run(self._calls.broker_configs(brokers, self._deadline(timeout)))
 
     async def alter_topic_configs(
@@ -137,7 +137,7 @@ class AsyncAdmin:
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """The same for brokers, by their ids."""
+        """Changes settings of brokers, by their ids, in the same way."""
         await self._run(self._calls.alter_broker_configs(changes, validate_only, self._deadline(timeout)))
 
     # --- records --------------------------------------------------------------------------------------
@@ -151,35 +151,35 @@ class AsyncAdmin:
     async def beginning_offsets(
         self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offsets that these partitions have."""
+        """Returns the first offsets that these partitions have."""
         return await self._run(self._calls.beginning_offsets(partitions, self._deadline(timeout)))
 
     async def end_offsets(
         self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Where the next records of these partitions will be written."""
+        """Returns the offsets at which the next records of these partitions will be written."""
         return await self._run(self._calls.end_offsets(partitions, self._deadline(timeout)))
 
     async def offsets_for_times(
         self, times: ByPartition[int], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record at or after a time (ms since 1970); None if there is none."""
+        """Finds the first record of each partition at or after a time (ms since 1970); None if there is none."""
         return await self._run(self._calls.offsets_for_times(times, self._deadline(timeout)))
 
     # --- groups ---------------------------------------------------------------------------------------
 
     async def list_groups(self, *states: str, timeout: float | None = None) -> list[GroupListing]:
-        """All groups, or those in these states: `admin.list_groups("Stable")`."""
+        """Lists all groups, or those in these states: `admin.list_groups("Stable")`."""
         return await self._run(self._calls.list_groups(states, self._deadline(timeout)))
 
     async def describe_groups(
         self, *groups: str, timeout: float | None = None
     ) -> dict[str, GroupDescription]:
-        """State, assignor and members of groups of any type; a group that does not exist is Dead."""
+        """Returns state, assignor and members of groups of any type; a group that does not exist is Dead."""
         return await self._run(self._calls.describe_groups(groups, self._deadline(timeout)))
 
     async def delete_groups(self, *groups: str, timeout: float | None = None) -> None:
-        """Groups without members, with all their offsets."""
+        """Deletes groups that have no members, with all their offsets."""
         await self._run(self._calls.delete_groups(groups, self._deadline(timeout)))
 
     async def remove_members(
@@ -190,7 +190,7 @@ class AsyncAdmin:
         reason: str = REASON,
         timeout: float | None = None,
     ) -> None:
-        """These members by id or by group.instance.id; all of them if none are named."""
+        """Removes members by member id or by group.instance.id; all of them if none are named."""
         steps = self._calls.remove_members(group_id, members, instances, reason, self._deadline(timeout))
         await self._run(steps)
 
@@ -201,7 +201,7 @@ class AsyncAdmin:
         require_stable: bool = True,
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed: for these partitions, or for all.
+        """Returns what the group has committed for these partitions, or for all.
 
         Where a transaction that is still open would move an offset, it is waited for, unless `require_stable=False`.
         """
@@ -227,7 +227,7 @@ class AsyncAdmin:
     # --- the cluster ----------------------------------------------------------------------------------
 
     async def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
-        """Its id, its nodes and which of them is the controller."""
+        """Returns the cluster's id, its nodes, and which of them is the controller."""
         return await self._run(self._calls.describe_cluster(self._deadline(timeout)))
 
     # --- inside ---------------------------------------------------------------------------------------

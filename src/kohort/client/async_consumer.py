@@ -1,4 +1,4 @@
-"""The consumer for asyncio. What its calls do is in `consumer_calls`; here is how a task waits for them."""
+"""The consumer for asyncio; consume/calls.py says what its calls do, this module how a task waits for them."""
 
 from __future__ import annotations
 
@@ -121,17 +121,17 @@ class AsyncConsumer(Generic[K, V]):
         await self._run(self._calls.unsubscribe())
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed to; of a pattern, those it matches now."""
+        """Returns the topics that are subscribed to; for a pattern, those that it matches now."""
         return self._core.subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that this consumer reads now."""
+        """Returns the partitions that this consumer reads now."""
         return self._calls.assignment()
 
     # --- records --------------------------------------------------------------------------------------
 
     async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Polled[K, V]:
-        """Records by partition, as soon as there are any; empty if none came in time. Keeps the membership alive.
+        """Returns records by partition as soon as there are any; nothing if none came in time. Keeps the membership.
 
         for partition, records in (await consumer.poll(1.0)).items():
             for record in records: ...
@@ -150,7 +150,7 @@ class AsyncConsumer(Generic[K, V]):
         *,
         binary_view: bool = False,
     ) -> pyarrow.RecordBatch | None:
-        """The same as one pyarrow RecordBatch, without an object per record; None if nothing came in time.
+        """Returns records as one pyarrow RecordBatch, without an object per record; None if nothing came in time.
 
         `binary_view` as in `Consumer.poll_arrow`.
         """
@@ -161,35 +161,35 @@ class AsyncConsumer(Generic[K, V]):
         return await self._take(self._calls.poll(self._deadline(timeout), take, None))
 
     def __aiter__(self) -> AsyncGenerator[Record[K, V], None]:
-        """Records one by one, without end. What was not given out yet is not committed, and is read again."""
+        """Yields records one by one, without end. What was not given out yet is not committed, and is read again."""
         return self._iteration.over_async(lambda: self.poll(1.0))
 
     # --- positions ------------------------------------------------------------------------------------
 
     async def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
-        """The next record of this partition is the one at `offset`."""
+        """Makes the record at `offset` the next one of this partition."""
         at = arguments.offset(offset, "the offset to seek to")
         self._iteration.drop(arguments.partition(partition))
         await self._run(self._calls.seek(partition, at), pump=False)
 
     async def seek_to_beginning(self, *partitions: Partitions) -> None:
-        """To the first record of these partitions, or of all that are assigned; looked up with the next poll."""
+        """Goes to the first record of these partitions, or of all that are assigned, with the next poll."""
         named = arguments.partitions(partitions)
         self._iteration.drop(*named)
         await self._run(self._calls.seek_to_beginning(named), pump=False)
 
     async def seek_to_end(self, *partitions: Partitions) -> None:
-        """Behind the last record of these partitions, or of all that are assigned; looked up with the next poll."""
+        """Goes behind the last record of these partitions, or of all that are assigned, with the next poll."""
         named = arguments.partitions(partitions)
         self._iteration.drop(*named)
         await self._run(self._calls.seek_to_end(named), pump=False)
 
     async def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
-        """The offset of the next record to be returned."""
+        """Returns the offset of the next record to be returned."""
         return await self._run(self._calls.position(partition, self._deadline(timeout)))
 
     async def pause(self, *partitions: Partitions) -> None:
-        """`poll` returns nothing of these until `resume`; what is fetched already is kept."""
+        """Has `poll` return nothing of these until `resume`; what is fetched already is kept."""
         await self._run(self._calls.pause(partitions, True), pump=False)
 
     async def resume(self, *partitions: Partitions) -> None:
@@ -218,7 +218,7 @@ class AsyncConsumer(Generic[K, V]):
     async def committed(
         self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for these partitions; None where nothing is."""
+        """Returns what the group has committed for these partitions; None where there is nothing."""
         return await self._run(self._calls.committed(partitions, self._deadline(timeout)))
 
     # --- looking things up ----------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class AsyncConsumer(Generic[K, V]):
     async def offsets_for_times(
         self, times: ByPartition[int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record at or after a time (ms since 1970); None if there is none."""
+        """Finds the first record of each partition at or after a time (ms since 1970); None if there is none."""
         return await self._run(self._calls.offsets_for_times(times, self._deadline(timeout)))
 
     async def beginning_offsets(
@@ -237,19 +237,19 @@ class AsyncConsumer(Generic[K, V]):
     async def end_offsets(
         self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Where the next record will be written (with `read_committed`: the end of what is committed)."""
+        """Returns where the next record will be written (with `read_committed`: the end of what is committed)."""
         return await self._run(self._calls.end_offsets(partitions, self._deadline(timeout)))
 
     async def lag(self, *partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
-        """How far the positions are behind the ends of their logs; of all assigned partitions if none are named."""
+        """Returns how far positions are behind the ends of their logs; for all partitions if none are named."""
         return await self._run(self._calls.lag(partitions or None, self._deadline(timeout)))
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[TopicPartition, ...]:
-        """The partitions of a topic; none if there is no such topic."""
+        """Returns the partitions of a topic; none if there is no such topic."""
         return await self._run(self._calls.partitions_for(topic, self._deadline(timeout)))
 
     async def list_topics(self, timeout: float | None = None) -> dict[str, tuple[TopicPartition, ...]]:
-        """All topics that this client may see, with their partitions."""
+        """Returns all topics that this client may see, with their partitions."""
         return await self._run(self._calls.list_topics(self._deadline(timeout)))
 
     # --- the group ------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class AsyncConsumer(Generic[K, V]):
         await self._run(self._calls.enforce_rebalance(reason))
 
     def group_metadata(self) -> GroupMetadata:
-        """Group, generation, member id and instance id, as they are now."""
+        """Returns group, generation, member id and instance id, as they are now."""
         return self._calls.group_metadata()
 
     # --- the end --------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ class AsyncConsumer(Generic[K, V]):
         return deadline_after(self._engine, self._config, timeout)
 
     async def _run(self, steps: Steps[T], *, pump: bool = True) -> T:
-        """A callback may call the consumer again; another task may not."""
+        """Runs the steps of a call. A callback may call the consumer again; another task may not."""
         if self._closed:
             raise ClosedClient("this consumer is closed")
         if os.getpid() != self._pid:
@@ -324,7 +324,7 @@ class AsyncConsumer(Generic[K, V]):
                 self._owner = None
 
     async def _take(self, steps: Steps[T], finish: Callable[[T], T] | None = None) -> T:
-        """What a deserializer or an interceptor keeps from being returned, by raising, is returned by the next poll."""
+        """Runs a poll. If a deserializer or an interceptor raises, the next poll returns its records."""
         try:
             taken = await self._run(steps)
             return finish(taken) if finish is not None and taken else taken
@@ -335,6 +335,6 @@ class AsyncConsumer(Generic[K, V]):
             raise
 
     async def _until(self, condition: Callable[[], bool], deadline_ms: int) -> None:
-        """For what no event of the engine tells: another task of this consumer goes on."""
+        """Waits for a condition that no event of the engine reports: another task of this consumer goes on."""
         while not condition() and self._engine.now_ms() < deadline_ms:
             await asyncio.sleep(0.001)

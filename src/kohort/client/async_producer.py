@@ -254,7 +254,7 @@ class AsyncProducer(Generic[K, V]):
 
     def _iterate(self) -> None:
         self._is_scheduled = False
-        self._engine.turn()
+        self._engine.drive()
 
     async def _run(self, steps: Steps[T]) -> T:
         self._engine.check_usable()

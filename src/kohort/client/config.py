@@ -1,8 +1,8 @@
-"""The settings of consumer, producer and admin, by Kafka's names; as a dict or as keywords (`group_id=`).
+"""The settings of consumer, producer and admin, by Kafka's names, given as a dict or as keywords (`group_id=`).
 
 Values may be given as Kafka writes them ("true", "500") or as Python has them (True, 500, a list, a callable).
-An unknown name is an error that names the nearest right one; what of Kafka's settings is not here is in
-`missing_settings`.
+An unknown name is an error that names the nearest right one. Kafka's settings that are not here are listed in
+core/missing_settings.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SECURITY_OBJECTS = ("ssl.context", "sasl.oauthbearer.token", "oauth_cb")
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """What all clients have in common."""
+    """The settings of all clients."""
 
     bootstrap_servers: tuple[str, ...] = setting(
         "bootstrap.servers",
@@ -48,7 +48,7 @@ class ClientConfig:
         "client.id", Kind.STRING, "kohort", None, "Shown in logs and groups of the broker."
     )
     client_rack: str = setting(
-        "client.rack", Kind.STRING, "", None, "Where this client is: it fetches from near replicas."
+        "client.rack", Kind.STRING, "", None, "Where this client is, so that it fetches from near replicas."
     )
     request_timeout_ms: int = setting(
         "request.timeout.ms", Kind.INT, 30_000, at_least(1), "How long a request may go without its answer."
@@ -64,16 +64,16 @@ class ClientConfig:
         "retry.backoff.ms", Kind.LONG, 100, at_least(0), "The first wait before a retry."
     )
     retry_backoff_max_ms: int = setting(
-        "retry.backoff.max.ms", Kind.LONG, 1_000, at_least(0), "The longest of them."
+        "retry.backoff.max.ms", Kind.LONG, 1_000, at_least(0), "The longest wait before a retry."
     )
     reconnect_backoff_ms: int = setting(
         "reconnect.backoff.ms", Kind.LONG, 50, at_least(0), "The first wait before connecting again."
     )
     reconnect_backoff_max_ms: int = setting(
-        "reconnect.backoff.max.ms", Kind.LONG, 1_000, at_least(0), "The longest of them."
+        "reconnect.backoff.max.ms", Kind.LONG, 1_000, at_least(0), "The longest wait before connecting again."
     )
     metadata_max_age_ms: int = setting(
-        "metadata.max.age.ms", Kind.LONG, 300_000, at_least(0), "After this metadata is asked for again."
+        "metadata.max.age.ms", Kind.LONG, 300_000, at_least(0), "Metadata of this age is asked for again."
     )
     metadata_recovery_strategy: str = setting(
         "metadata.recovery.strategy", Kind.STRING, "rebootstrap", one_of("none", "rebootstrap"),
@@ -81,24 +81,28 @@ class ClientConfig:
     )  # fmt: skip
     metadata_recovery_rebootstrap_trigger_ms: int = setting(
         "metadata.recovery.rebootstrap.trigger.ms", Kind.LONG, 300_000, at_least(0),
-        "After so long without any metadata.",
+        "It begins again with bootstrap.servers after this long without any metadata.",
     )  # fmt: skip
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms",
         Kind.LONG,
         540_000,
         at_least(-1),
-        "After this an unused connection is closed.",
+        "A connection that was not used for this long is closed.",
     )
     socket_connection_setup_timeout_ms: int = setting(
-        "socket.connection.setup.timeout.ms", Kind.LONG, 10_000, at_least(1), "For one attempt to connect."
+        "socket.connection.setup.timeout.ms",
+        Kind.LONG,
+        10_000,
+        at_least(1),
+        "How long one attempt to connect may take.",
     )
     socket_connection_setup_timeout_max_ms: int = setting(
         "socket.connection.setup.timeout.max.ms",
         Kind.LONG,
         30_000,
         at_least(1),
-        "The longest after failures.",
+        "How long an attempt may take after failures.",
     )
     client_dns_lookup: str = setting(
         "client.dns.lookup", Kind.STRING, "use_all_dns_ips",
@@ -124,7 +128,7 @@ class ClientConfig:
         "sasl.password", Kind.STRING, "", None, "For PLAIN and SCRAM.", sensitive=True
     )
     sasl_jaas_config: str = setting(
-        "sasl.jaas.config", Kind.STRING, "", None, "As Java takes it; username and password are read from it.",
+        "sasl.jaas.config", Kind.STRING, "", None, "As Java takes it; only username and password are read from it.",
         sensitive=True,
     )  # fmt: skip
     ssl_ca_location: str = setting(
@@ -139,7 +143,7 @@ class ClientConfig:
     )
     ssl_key_location: str = setting("ssl.key.location", Kind.STRING, "", None, "PEM file of its private key.")
     ssl_key_password: str = setting(
-        "ssl.key.password", Kind.STRING, "", None, "Of the private key.", sensitive=True
+        "ssl.key.password", Kind.STRING, "", None, "The password of the private key.", sensitive=True
     )
     ssl_endpoint_identification_algorithm: str = setting(
         "ssl.endpoint.identification.algorithm", Kind.STRING, "https", one_of("https", "none", ""),
@@ -147,7 +151,7 @@ class ClientConfig:
     )  # fmt: skip
 
     def check(self) -> None:
-        """SettingError where settings contradict each other."""
+        """Raises SettingError where settings contradict each other."""
         if not self.bootstrap_servers:
             raise SettingError("bootstrap.servers is missing: give the host:port of at least one broker")
         by_password = self.security_protocol.startswith("SASL") and self.sasl_mechanism != "OAUTHBEARER"
@@ -160,6 +164,8 @@ class ClientConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig(ClientConfig):
+    """The settings of a consumer."""
+
     group_id: str | None = setting("group.id", Kind.STRING, None, None, "The group to be a member of.")
     group_instance_id: str | None = setting(
         "group.instance.id", Kind.STRING, None, lambda v: None if v else "must not be empty",
@@ -176,26 +182,30 @@ class ConsumerConfig(ClientConfig):
         Kind.INT,
         45_000,
         at_least(1),
-        "Without a heartbeat for so long a member is out.",
+        "A member without a heartbeat for this long is removed.",
     )
     heartbeat_interval_ms: int = setting(
         "heartbeat.interval.ms",
         Kind.INT,
         3_000,
         at_least(1),
-        "Between heartbeats; at most a third of the session.",
+        "The time between heartbeats; at most a third of the session.",
     )
     max_poll_interval_ms: int = setting(
-        "max.poll.interval.ms", Kind.INT, 300_000, at_least(1), "Without a poll for so long a member leaves."
+        "max.poll.interval.ms",
+        Kind.INT,
+        300_000,
+        at_least(1),
+        "A member that does not poll for this long leaves.",
     )
     max_poll_records: int = setting(
-        "max.poll.records", Kind.INT, 500, at_least(1), "At most so many from one poll."
+        "max.poll.records", Kind.INT, 500, at_least(1), "The most records that one poll returns."
     )
     enable_auto_commit: bool = setting(
-        "enable.auto.commit", Kind.BOOLEAN, True, None, "Commit what poll returned, now and then."
+        "enable.auto.commit", Kind.BOOLEAN, True, None, "Whether what poll returned is committed by itself."
     )
     auto_commit_interval_ms: int = setting(
-        "auto.commit.interval.ms", Kind.INT, 5_000, at_least(0), "How often."
+        "auto.commit.interval.ms", Kind.INT, 5_000, at_least(0), "How often it is committed by itself."
     )
     auto_offset_reset: str = setting(
         "auto.offset.reset", Kind.STRING, "latest",
@@ -204,16 +214,24 @@ class ConsumerConfig(ClientConfig):
         "Where to begin without a committed offset.",
     )  # fmt: skip
     fetch_min_bytes: int = setting(
-        "fetch.min.bytes", Kind.INT, 1, at_least(0), "The broker waits for so many bytes,"
+        "fetch.min.bytes", Kind.INT, 1, at_least(0), "The broker waits until it has this many bytes."
     )
     fetch_max_wait_ms: int = setting(
-        "fetch.max.wait.ms", Kind.INT, 500, at_least(0), "but not longer than this."
+        "fetch.max.wait.ms", Kind.INT, 500, at_least(0), "The broker waits no longer than this."
     )
-    fetch_max_bytes: int = setting("fetch.max.bytes", Kind.INT, 50 << 20, at_least(0), "Of one answer.")
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes", Kind.INT, 50 << 20, at_least(0), "The most bytes of one answer."
+    )
     max_partition_fetch_bytes: int = setting(
-        "max.partition.fetch.bytes", Kind.INT, 1 << 20, at_least(0), "Of one partition in one answer."
+        "max.partition.fetch.bytes",
+        Kind.INT,
+        1 << 20,
+        at_least(0),
+        "The most bytes of one partition in one answer.",
     )
-    check_crcs: bool = setting("check.crcs", Kind.BOOLEAN, True, None, "Whether damage is looked for.")
+    check_crcs: bool = setting(
+        "check.crcs", Kind.BOOLEAN, True, None, "Whether records are checked for damage."
+    )
     isolation_level: str = setting(
         "isolation.level", Kind.STRING, "read_uncommitted", one_of("read_uncommitted", "read_committed"),
         "read_committed: nothing of open or aborted transactions.",
@@ -230,7 +248,7 @@ class ConsumerConfig(ClientConfig):
         Kind.BOOLEAN,
         True,
         None,
-        "Subscribing may create a topic, if the broker allows it.",
+        "Whether subscribing may create a topic, if the broker allows it.",
     )
 
     def check(self) -> None:
@@ -253,25 +271,33 @@ class ConsumerConfig(ClientConfig):
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig(ClientConfig):
-    acks: str = setting("acks", Kind.STRING, "all", one_of("all", "-1", "0", "1"), "Who must have a record.")
+    """The settings of a producer."""
+
+    acks: str = setting(
+        "acks", Kind.STRING, "all", one_of("all", "-1", "0", "1"), "How many replicas must have a record."
+    )
     enable_idempotence: bool = setting(
         "enable.idempotence", Kind.BOOLEAN, True, None, "Retries write no record twice or out of order."
     )
     linger_ms: int = setting("linger.ms", Kind.LONG, 5, at_least(0), "How long a batch waits to fill.")
     batch_size: int = setting("batch.size", Kind.INT, 16_384, at_least(0), "Bytes that make a batch full.")
     buffer_memory: int = setting(
-        "buffer.memory", Kind.LONG, 32 << 20, at_least(0), "Bytes that may wait; send blocks when they do."
+        "buffer.memory",
+        Kind.LONG,
+        32 << 20,
+        at_least(0),
+        "How many bytes may wait; send blocks while they are used up.",
     )
     max_block_ms: int = setting("max.block.ms", Kind.LONG, 60_000, at_least(0), "How long send may block.")
     max_request_size: int = setting(
-        "max.request.size", Kind.INT, 1 << 20, at_least(0), "Of one record or request."
+        "max.request.size", Kind.INT, 1 << 20, at_least(0), "The most bytes of one record or request."
     )
     compression_type: str = setting(
         "compression.type",
         Kind.STRING,
         "none",
         one_of("none", "gzip", "snappy", "lz4", "zstd"),
-        "Of the batches.",
+        "How batches are compressed.",
     )
     compression_gzip_level: int = setting(
         "compression.gzip.level", Kind.INT, -1, between(1, 9, or_equal=-1), "-1: gzip's own default."
@@ -287,17 +313,21 @@ class ProducerConfig(ClientConfig):
         "compression.zstd.level", Kind.INT, 3, between(-131_072, 22), "Lower is faster."
     )
     delivery_timeout_ms: int = setting(
-        "delivery.timeout.ms", Kind.INT, 120_000, at_least(0), "From send to the end, whichever it is."
+        "delivery.timeout.ms",
+        Kind.INT,
+        120_000,
+        at_least(0),
+        "How long a record may take from send to success or failure.",
     )
     retries: int = setting(
-        "retries", Kind.INT, INT_MAX, at_least(0), "Leave it alone: delivery.timeout.ms decides."
+        "retries", Kind.INT, INT_MAX, at_least(0), "Usually left alone: delivery.timeout.ms decides."
     )
     max_in_flight_requests_per_connection: int = setting(
         "max.in.flight.requests.per.connection",
         Kind.INT,
         5,
         at_least(1),
-        "Produce requests without an answer.",
+        "The most Produce requests without an answer.",
     )
     partitioner: str = setting(
         "partitioner", Kind.STRING, "murmur2",
@@ -312,7 +342,7 @@ class ProducerConfig(ClientConfig):
         Kind.LONG,
         300_000,
         at_least(5_000),
-        "After this an unused topic is forgotten.",
+        "A topic that was not used for this long is forgotten.",
     )
 
     def check(self) -> None:
@@ -337,6 +367,8 @@ class ProducerConfig(ClientConfig):
 
 @dataclass(frozen=True, slots=True)
 class AdminConfig(ClientConfig):
+    """The settings of the admin clients."""
+
     retries: int = setting(
         "retries", Kind.INT, INT_MAX, at_least(0), "Usually left alone: the timeout decides."
     )
@@ -355,7 +387,7 @@ def read_config(
     keywords: Mapping[str, object],
     objects: tuple[str, ...] = (),
 ) -> tuple[C, dict[str, Any]]:
-    """The settings, checked; and apart from them those of `objects` that were given (callables, classes, lists).
+    """Returns the checked settings, and apart from them those of `objects` that were given (callables, classes, lists).
 
     A value of None means that the setting was not given. SettingError names what is wrong and the right name.
     """
@@ -399,7 +431,7 @@ def _checked_mapping(settings: object, what: str) -> Mapping[str, object]:
 
 
 def _hint(name: str, table: Table[Any], objects: tuple[str, ...]) -> str:
-    """Whose setting it is, or the nearest that this client has."""
+    """Says whose setting it is, or names the nearest one that this client has."""
     for other in (CONSUMER, PRODUCER, ADMIN):
         if name in other.settings:
             return f": it is a setting of the {other.what}, not of the {table.what}"
@@ -407,7 +439,10 @@ def _hint(name: str, table: Table[Any], objects: tuple[str, ...]) -> str:
 
 
 def _switch_off_idempotence(texts: dict[str, str]) -> None:
-    """As in Kafka: where it cannot be, and nobody has asked for it, it is off. Who asks for it gets an error."""
+    """Switches idempotence off where it is impossible and nobody asked for it, as in Kafka.
+
+    A user who asks for it gets an error instead.
+    """
     if "enable.idempotence" in texts:
         return
     for name, needed in (

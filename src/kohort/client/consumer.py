@@ -1,4 +1,4 @@
-"""The blocking consumer. What its calls do is in `consumer_calls`; here is how this thread waits for them."""
+"""The blocking consumer; consume/calls.py says what its calls do, this module how a thread waits for them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ OffsetMap = ByPartition[int | OffsetAndMetadata]
 def build_core(
     config: ConsumerConfig, objects: Mapping[str, Any], engine: Engine | AsyncEngine
 ) -> ConsumerCore:
-    """The parts put together and handed to the engine, which is closed if they do not fit; both consumers begin so."""
+    """Makes the parts of a consumer and hands them to the engine, which is closed if they do not fit."""
     strategy = objects.get("partition.assignment.strategy", DEFAULT_ASSIGNORS)
     if not isinstance(strategy, (str, list, tuple)):
         strategy = [strategy]
@@ -75,7 +75,7 @@ def build_core(
 def with_deserializers(
     keywords: ConsumerKeywords, key: Deserializer[Any] | None, value: Deserializer[Any] | None
 ) -> dict[str, object]:
-    """All keywords again; those that give a consumer its types are apart in its signature."""
+    """Returns all keywords; those that give a consumer its types are apart in its signature."""
     deserializers = {"key_deserializer": key, "value_deserializer": value}
     return {**keywords, **{name: each for name, each in deserializers.items() if each is not None}}
 
@@ -112,7 +112,7 @@ class Consumer(Generic[K, V]):
             self._core, self._engine.now_ms, interceptors, lambda: self._engine.network.last_error
         )
         self._iteration = Iteration(self._core.subscription)
-        self._owner: dict[str, int] = {}  # the thread inside; setdefault asks and takes in one step
+        self._owner: dict[str, int] = {}  # the thread inside; setdefault looks and takes it in one step
         self._depth = 0
         self._closed = False
         self._pid = os.getpid()
@@ -142,7 +142,7 @@ class Consumer(Generic[K, V]):
         """Joins the group for these topics, or for all that match a compiled pattern, with the next `poll`.
 
         The callbacks get a list of partitions and run in the thread that polls: `on_revoked` before partitions go to
-        somebody else (commit there), `on_lost` when they are gone already, `on_assigned` with what is new (seek there).
+        others (commit there), `on_lost` when they are gone already, `on_assigned` with what is new (seek there).
 
         consumer.subscribe(re.compile("orders-.*"), on_revoked=lambda partitions: consumer.commit())
         """
@@ -164,17 +164,17 @@ class Consumer(Generic[K, V]):
         self._run(self._calls.unsubscribe())
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed to; of a pattern, those it matches now."""
+        """Returns the topics that are subscribed to; for a pattern, those that it matches now."""
         return self._core.subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that this consumer reads now."""
+        """Returns the partitions that this consumer reads now."""
         return self._calls.assignment()
 
     # --- records --------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Polled[K, V]:
-        """Records by partition, as soon as there are any; empty if none came in time. Keeps the membership alive.
+        """Returns records by partition as soon as there are any; nothing if none came in time. Keeps the membership.
 
         for partition, records in consumer.poll(1.0).items():
             for record in records: ...
@@ -193,7 +193,7 @@ class Consumer(Generic[K, V]):
         *,
         binary_view: bool = False,
     ) -> pyarrow.RecordBatch | None:
-        """The same as one pyarrow RecordBatch, without an object per record; None if nothing came in time.
+        """Returns records as one pyarrow RecordBatch, without an object per record; None if nothing came in time.
 
         batch = consumer.poll_arrow(1.0, max_records=100_000, columns=("value", "offset"))
 
@@ -207,41 +207,43 @@ class Consumer(Generic[K, V]):
         return self._take(self._calls.poll(self._deadline(timeout), take, None))
 
     def __iter__(self) -> Generator[Record[K, V], None, None]:
-        """Records one by one, without end. What was not given out yet is not committed, and is read again."""
+        """Yields records one by one, without end. What was not given out yet is not committed, and is read again."""
         return self._iteration.over(lambda: self.poll(1.0))
 
     # --- positions ------------------------------------------------------------------------------------
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
-        """The next record of this partition is the one at `offset`."""
+        """Makes the record at `offset` the next one of this partition."""
         at = arguments.offset(offset, "the offset to seek to")
         self._iteration.drop(arguments.partition(partition))
         self._run(self._calls.seek(partition, at), pump=False)
 
     def seek_to_beginning(self, *partitions: Partitions) -> None:
-        """To the first record of these partitions, or of all that are assigned; looked up with the next poll."""
+        """Goes to the first record of these partitions, or of all that are assigned, with the next poll."""
         named = arguments.partitions(partitions)
         self._iteration.drop(*named)
         self._run(self._calls.seek_to_beginning(named), pump=False)
 
     def seek_to_end(self, *partitions: Partitions) -> None:
-        """Behind the last record of these partitions, or of all that are assigned; looked up with the next poll."""
+        """Goes behind the last record of these partitions, or of all that are assigned, with the next poll."""
         named = arguments.partitions(partitions)
         self._iteration.drop(*named)
         self._run(self._calls.seek_to_end(named), pump=False)
 
     def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
-        """The offset of the next record to be returned."""
+        """Returns the offset of the next record to be returned."""
         return self._run(self._calls.position(partition, self._deadline(timeout)))
 
     def pause(self, *partitions: Partitions) -> None:
-        """`poll` returns nothing of these until `resume`; what is fetched already is kept."""
+        """Has `poll` return nothing of these until `resume`; what is fetched already is kept."""
         self._run(self._calls.pause(partitions, True), pump=False)
 
     def resume(self, *partitions: Partitions) -> None:
+        """Has `poll` return records of these again."""
         self._run(self._calls.pause(partitions, False), pump=False)
 
     def paused(self) -> frozenset[TopicPartition]:
+        """Returns the partitions that are paused."""
         return frozenset(p for p, state in self._core.subscription.partitions.items() if state.paused)
 
     # --- commits --------------------------------------------------------------------------------------
@@ -264,7 +266,7 @@ class Consumer(Generic[K, V]):
     def committed(
         self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for these partitions; None where nothing is."""
+        """Returns what the group has committed for these partitions; None where there is nothing."""
         return self._run(self._calls.committed(partitions, self._deadline(timeout)))
 
     # --- looking things up ----------------------------------------------------------------------------
@@ -272,7 +274,7 @@ class Consumer(Generic[K, V]):
     def offsets_for_times(
         self, times: ByPartition[int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record at or after a time (ms since 1970); None if there is none."""
+        """Finds the first record of each partition at or after a time (ms since 1970); None if there is none."""
         return self._run(self._calls.offsets_for_times(times, self._deadline(timeout)))
 
     def beginning_offsets(
@@ -281,19 +283,19 @@ class Consumer(Generic[K, V]):
         return self._run(self._calls.beginning_offsets(partitions, self._deadline(timeout)))
 
     def end_offsets(self, *partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
-        """Where the next record will be written (with `read_committed`: the end of what is committed)."""
+        """Returns where the next record will be written (with `read_committed`: the end of what is committed)."""
         return self._run(self._calls.end_offsets(partitions, self._deadline(timeout)))
 
     def lag(self, *partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
-        """How far the positions are behind the ends of their logs; of all assigned partitions if none are named."""
+        """Returns how far positions are behind the ends of their logs; for all partitions if none are named."""
         return self._run(self._calls.lag(partitions or None, self._deadline(timeout)))
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[TopicPartition, ...]:
-        """The partitions of a topic; none if there is no such topic."""
+        """Returns the partitions of a topic; none if there is no such topic."""
         return self._run(self._calls.partitions_for(topic, self._deadline(timeout)))
 
     def list_topics(self, timeout: float | None = None) -> dict[str, tuple[TopicPartition, ...]]:
-        """All topics that this client may see, with their partitions."""
+        """Returns all topics that this client may see, with their partitions."""
         return self._run(self._calls.list_topics(self._deadline(timeout)))
 
     # --- the group ------------------------------------------------------------------------------------
@@ -303,7 +305,7 @@ class Consumer(Generic[K, V]):
         self._run(self._calls.enforce_rebalance(reason))
 
     def group_metadata(self) -> GroupMetadata:
-        """Group, generation, member id and instance id, as they are now."""
+        """Returns group, generation, member id and instance id, as they are now."""
         return self._calls.group_metadata()
 
     # --- the end --------------------------------------------------------------------------------------
@@ -338,7 +340,7 @@ class Consumer(Generic[K, V]):
             return run_steps(self._engine, steps, pump=pump)
 
     def _take(self, steps: Steps[T], finish: Callable[[T], T] | None = None) -> T:
-        """What a handler of a signal keeps from being returned, by raising, is returned by the next poll."""
+        """Runs a poll. If the handler of a signal raises before it returns, the next poll returns its records."""
         try:
             taken = self._run(steps)
             return finish(taken) if finish is not None and taken else taken
@@ -350,7 +352,7 @@ class Consumer(Generic[K, V]):
 
     @contextmanager
     def _one_thread(self) -> Iterator[None]:
-        """A callback may call the consumer again; another thread may not."""
+        """Guards the consumer: a callback may call it again, another thread may not."""
         if self._closed:
             raise ClosedClient("this consumer is closed")
         if os.getpid() != self._pid:

@@ -1,4 +1,4 @@
-"""The exceptions that users of the client see. All are KohortError.
+"""The exceptions that users of the client see; all are KohortError.
 
 KohortError
 ├── KafkaError                  what a broker answered; `.code`
@@ -34,7 +34,7 @@ from kohort.wire.errors import ErrorCode, KafkaError, KohortError
 
 
 class CommitFailed(KafkaError):
-    """The commit was refused because this consumer is no (current) member any more."""
+    """The commit was refused because this consumer is not a (current) member any more."""
 
 
 class RebalanceInProgress(KafkaError):
@@ -176,12 +176,12 @@ AUTHORIZATION = (
 
 
 def known_code(code: int) -> ErrorCode:
-    """A broker newer than this client may answer with a code that has no name here."""
+    """Returns the error code; UNKNOWN_SERVER_ERROR for one of a newer broker, which has no name here."""
     return ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def error_for_failure(failure: Failure, doing: str) -> KohortError:
-    """The exception for a request that got no answer; `doing` says what it was for: "committing orders-0"."""
+    """Makes the exception for a request that got no answer; `doing` says what it was for: "committing orders-0"."""
     message = f"{doing}: {failure.kind.value}" + (f": {failure.message}" if failure.message else "")
     if failure.kind is FailureKind.AUTHENTICATION:
         return AuthenticationFailed(message)
@@ -197,7 +197,7 @@ def error_for_failure(failure: Failure, doing: str) -> KohortError:
 
 
 def error_for(code: int, message: str) -> KafkaError:
-    """The exception for a broker's error code, with words that say what to do."""
+    """Makes the exception for a broker's error code, with words that say what to do."""
     known = known_code(code)
     if known is ErrorCode.FENCED_INSTANCE_ID:
         return FencedInstanceId(known, message)

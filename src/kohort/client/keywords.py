@@ -1,7 +1,7 @@
 """The settings of the clients as keywords, for type checkers: `Consumer(bootstrap_servers=..., group_id=...)`.
 
-Each is a setting of config.py with underscores for dots, of the types that it is read from, and None for "not given";
-tests/client/test_typing.py holds the two against each other. Nothing of this is used when a program runs.
+Each is a setting of config.py with underscores for dots, with the types that it is read from, and None for "not given";
+tests/client/test_typing.py compares the two. Nothing of this is used when a program runs.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kohort.client.group.assignors import Assignor
 Text = str | None
 Texts = str | Sequence[str] | None
 Int = int | str | None
-"""Also as Kafka's files have it: "500"."""
+"""It may also be a string, as in Kafka's files: "500"."""
 Bool = bool | str | None
 Assignors = str | Assignor | type[Assignor] | Sequence[str | Assignor | type[Assignor]] | None
 
 
 class ClientKeywords(TypedDict, total=False):
-    """What all clients have in common."""
+    """The keywords of all clients."""
 
     bootstrap_servers: Texts
     client_id: Text
@@ -57,7 +57,7 @@ class ClientKeywords(TypedDict, total=False):
 
 
 class ConsumerKeywords(ClientKeywords, total=False):
-    """Besides these a consumer has `key_deserializer` and `value_deserializer`, which give it its types."""
+    """The keywords of a consumer; besides these it has `key_deserializer` and `value_deserializer`."""
 
     group_id: Text
     group_instance_id: Text
@@ -82,7 +82,7 @@ class ConsumerKeywords(ClientKeywords, total=False):
 
 
 class ProducerKeywords(ClientKeywords, total=False):
-    """Besides these a producer has `key_serializer` and `value_serializer`, which give it its types."""
+    """The keywords of a producer; besides these it has `key_serializer` and `value_serializer`."""
 
     acks: int | str | None
     enable_idempotence: Bool
@@ -105,4 +105,6 @@ class ProducerKeywords(ClientKeywords, total=False):
 
 
 class AdminKeywords(ClientKeywords, total=False):
+    """The keywords of the admin clients."""
+
     retries: Int

@@ -1,8 +1,8 @@
-"""What a consumer gives out: `Record`, and `Records`, the list of those of one partition.
+"""The records that a consumer gives out: `Record`, and `Records`, a list of those of one partition.
 
 `Records` is a view over the columns that a fetch was decoded into; it makes the records while it is iterated,
-some hundred at a time, by calls that loop in C. A record is a tuple with names, because nothing else is made
-and read as fast: 3.6 million a second here against 2.6 million objects that cut their bytes when asked.
+some hundred at a time, by calls that loop in C. A record is a named tuple, because nothing else is made and read as
+fast: 3.6 million a second here against 2.6 million objects that cut their bytes when asked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ else:
     K, V, Made = TypeVar("K"), TypeVar("V"), TypeVar("Made")
 
 Deserializer = Callable[[str, bytes], Made]
-"""Topic and bytes in, object out. Null keys and values are never handed to it."""
+"""A function of topic and bytes that returns an object. Null keys and values are never handed to it."""
 
 _CHUNK = 1024  # records made at a time: few enough to stay in the processor's cache
 _SHOWN_BYTES = 48
@@ -70,7 +70,7 @@ class Record(_Fields[K, V]):
         leader_epoch: int | None = None,
         sizes: tuple[int, int] | None = None,
     ) -> Record[K, V]:
-        """`sizes` are those of key and value before they were deserialised (-1: null)."""
+        """Makes a record; `sizes` are those of key and value before they were deserialized (-1: null)."""
         return _new_tuple(
             cls,
             (
@@ -94,12 +94,12 @@ class Record(_Fields[K, V]):
 
     @property
     def serialized_key_size(self) -> int:
-        """Bytes of the key as it was sent; -1 if there is none."""
+        """The size of the key as it was sent; -1 if there is none."""
         return self.sizes[0] if self.sizes else _size(self.key)
 
     @property
     def serialized_value_size(self) -> int:
-        """Bytes of the value as it was sent; -1 if there is none."""
+        """The size of the value as it was sent; -1 if there is none."""
         return self.sizes[1] if self.sizes else _size(self.value)
 
     def __repr__(self) -> str:
@@ -130,9 +130,9 @@ def _short(data: Any) -> str:
 class Records(Sequence[Record[K, V]], Generic[K, V]):
     """The records of one partition, in order: a list that makes them when they are asked for.
 
-    With deserializers, keys and values are what those return, called once per record and iteration; one that
-    fails raises DeserializationFailed when its record is reached. `next_offset` is where to read on after
-    all of these: at least one more than the last offset, more where the log holds something not for users.
+    With deserializers, keys and values are what those return; they are called once per record and iteration. One that
+    fails raises DeserializationFailed when its record is reached. `next_offset` is where to read on after all of
+    these: at least one more than the last offset, and more where the log holds something that is not for users.
     """
 
     __slots__ = ("topic", "partition", "columns", "next_offset", "key_deserializer", "value_deserializer")
@@ -157,7 +157,7 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
         return len(self.columns.offsets)
 
     def __iter__(self) -> Iterator[Record[K, V]]:
-        """All records, made in C, chunk by chunk."""
+        """Yields all records, made in C, chunk by chunk."""
         made = chain.from_iterable(map(self._chunk, range(0, len(self), _CHUNK)))
         if self.key_deserializer is None and self.value_deserializer is None:
             return made
@@ -203,9 +203,9 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
         return list, (list(self),)
 
     def to_arrow(self, columns: Sequence[str] | None = None, *, binary_view: bool = False) -> Any:
-        """A pyarrow.RecordBatch of these, without a record being made; `columns` names those that are needed.
+        """Returns a pyarrow.RecordBatch without making a record; `columns` names those that are needed.
 
-        `binary_view`: key and value of that type, without a copy of their bytes; see `Consumer.poll_arrow`.
+        With `binary_view` key and value have that type, without a copy of their bytes; see `Consumer.poll_arrow`.
         """
         from kohort.wire.records.arrow import PartitionColumns, to_arrow
 
@@ -265,7 +265,7 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
 
 
 class MadeRecords(Records[K, V]):
-    """Records that are there already: the deserializers were called when they were polled, and never again."""
+    """Records that are made already: the deserializers were called when they were polled, and never again."""
 
     __slots__ = ("_made",)
 

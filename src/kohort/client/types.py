@@ -1,4 +1,4 @@
-"""What users of the client hold in their hands: partitions, offsets, metadata of a group and of a written record."""
+"""The values that calls of the client take and return: partitions, offsets, metadata of a group and of a record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-# A mapping is not covariant in its keys: what a consumer returns must be accepted as well as what a user writes.
+# A mapping is not covariant in its keys: this accepts what a consumer returns as well as what a user writes.
 ByPartition = Mapping[TopicPartition, V] | Mapping[tuple[str, int], V]
 
 Partitions = tuple[str, int] | Iterable[tuple[str, int]]
@@ -26,7 +26,7 @@ Partitions = tuple[str, int] | Iterable[tuple[str, int]]
 
 
 class OffsetAndMetadata(NamedTuple):
-    """What is committed for a partition: the offset to go on from, a word of the user's, the leader epoch."""
+    """What is committed for a partition: the offset to go on from, a text of the user's, the leader epoch."""
 
     offset: int
     metadata: str = ""
@@ -42,7 +42,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """Who this consumer is in its group, as `Consumer.group_metadata` tells it. Generation -1: not a member."""
+    """The identity of a consumer in its group, as `Consumer.group_metadata` returns it; generation -1: no member."""
 
     group_id: str
     generation_id: int = -1
@@ -51,7 +51,7 @@ class GroupMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a produced record was written. Offset -1: the broker was not asked (`acks=0`)."""
+    """Where a produced record was written; offset -1: the broker was not asked (`acks=0`)."""
 
     topic: str
     partition: int

@@ -1,1 +1,1 @@
-"""What each call of Admin does. Sans-IO."""
+"""What each call of Admin does. Does no I/O."""

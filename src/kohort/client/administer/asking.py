@@ -1,4 +1,4 @@
-"""What the calls of Admin have in common: asking, waiting for the answer, and saying what failed."""
+"""Asks brokers and waits for their answers: what all calls of Admin have in common."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ from kohort.wire.struct import Message
 
 
 class Asking:
-    def __init__(self, requests: Requests, metadata: Metadata, clock: Callable[[], int]) -> None:
-        self._requests, self._metadata, self._clock = requests, metadata, clock
-        self.obstacle: Callable[[], str] = lambda: ""
-        """What the network is struggling with, for the text of a timeout."""
+    """The base of the calls; they are written as steps (core/steps.py)."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        metadata: Metadata,
+        clock: Callable[[], int],
+        obstacle: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`obstacle` says what the network is struggling with, for the text of a timeout."""
+        self._requests, self._metadata, self._clock, self._obstacle = requests, metadata, clock, obstacle
 
     def ask(
         self,
@@ -47,7 +54,7 @@ class Asking:
         max_version: int | None = None,
         retries: int | None = None,
     ) -> Operation[Any]:
-        """Asks without waiting: several nodes answer at the same time."""
+        """Asks without waiting, so that several nodes can answer at the same time."""
         return self._requests.ask(
             request,
             target,
@@ -60,7 +67,7 @@ class Asking:
         )
 
     def look_up(self, topics: Collection[str] | None, deadline_ms: int) -> Steps[Cluster]:
-        """Metadata of these topics (None: of all), fresh."""
+        """Returns fresh metadata of these topics (None: of all)."""
         wanted = None if topics is None else frozenset(topics)
         operation = self._metadata.look_up(wanted, self._clock(), deadline_ms)
         return (yield from self.wait(operation, deadline_ms))
@@ -69,28 +76,28 @@ class Asking:
         yield Until(lambda: operation.done, deadline_ms)
         if not operation.done:
             operation.fail(TimedOut("no answer in time"))
-        if isinstance(operation.error, TimedOut) and (obstacle := self.obstacle()):
+        if isinstance(operation.error, TimedOut) and (obstacle := self._obstacle()):
             raise TimedOut(f"{operation.error}; {obstacle}")
         return operation.value()
 
     def may_try_again(self, attempts: int, deadline_ms: int) -> bool:
-        """For calls that ask again by themselves, because another node may know it then."""
+        """Whether a call may ask again by itself, because another node may know the answer then."""
         return attempts <= self._requests.retries and self._clock() < deadline_ms
 
     def timeout_ms(self, deadline_ms: int) -> int:
-        """What is left, for requests that tell the broker how long it may take."""
+        """Returns the time that is left, for requests that tell the broker how long it may take."""
         return max(1, min(deadline_ms - self._clock(), 2**31 - 1))
 
 
 def raise_partly(errors: Mapping[Any, KafkaError], results: Mapping[Any, Any]) -> NoReturn:
-    """One thing that failed alone raises its own error."""
+    """Raises PartlyFailed, or the error itself if there was only one thing to do."""
     if len(errors) == 1 and not results:
         raise next(iter(errors.values()))
     raise PartlyFailed(errors, results)
 
 
 def outcome(rows: Iterable[tuple[Any, Any, Any]]) -> dict[Any, Any]:
-    """(item, row with error_code and maybe error_message, result): the results, if nothing failed."""
+    """Returns the results of (item, row with error_code, result); raises what failed."""
     results: dict[Any, Any] = {}
     errors: dict[Any, KafkaError] = {}
     for item, row, result in rows:

@@ -1,7 +1,6 @@
-"""What each call of Admin and AsyncAdmin does with the arguments that a user gave: checks them, and makes steps of it.
+"""Checks the arguments of each call of Admin and AsyncAdmin, and returns the steps of the call.
 
-The steps themselves are in `admin_topics` and `admin_groups`. Arguments are checked when the call is made, before the
-first step.
+The steps themselves are in topics.py and groups.py. Arguments are checked when the call is made, before the first step.
 """
 
 from __future__ import annotations
@@ -49,12 +48,13 @@ def _broker(given: object) -> str:
 
 
 class AdminCalls:
+    """The calls of one Admin or AsyncAdmin; each returns its steps."""
+
     def __init__(
         self, requests: Requests, metadata: Metadata, clock: Callable[[], int], obstacle: Callable[[], str]
     ) -> None:
-        self._topics = TopicCalls(requests, metadata, clock)
-        self._groups = GroupCalls(requests, metadata, clock)
-        self._topics.obstacle = self._groups.obstacle = obstacle
+        self._topics = TopicCalls(requests, metadata, clock, obstacle)
+        self._groups = GroupCalls(requests, metadata, clock, obstacle)
 
     # --- topics ---------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What the answers about groups say, as Admin gives it: of classic groups, and of those of newer types."""
+"""Turns the answers about groups, classic ones and those of newer types, into what Admin returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEAD = "Dead"
 
 
 def listing(row: ListedGroup) -> GroupListing:
-    """Brokers write "classic" or "Classic"; those before 3.7 write no type and have classic groups alone."""
+    """Reads a row of ListGroups, whose type is "classic", "Classic" or, from brokers before 3.7, missing."""
     return GroupListing(row.group_id, row.protocol_type, row.group_state, row.group_type.lower() or "classic")
 
 
@@ -31,7 +31,7 @@ def classic_group(row: DescribedGroup, coordinator: Node | None) -> GroupDescrip
 
 
 def _classic_member(member: DescribedGroupMember, protocol_type: str) -> MemberDescription:
-    """What the members of other protocols (Kafka Connect's) are given is known to them alone."""
+    """Reads a member of a classic group; only the consumers' protocol says what it was assigned."""
     assigned: tuple[TopicPartition, ...] = ()
     if protocol_type == PROTOCOL_TYPE and member.member_assignment:
         try:
@@ -44,7 +44,7 @@ def _classic_member(member: DescribedGroupMember, protocol_type: str) -> MemberD
 
 
 def newer_group(row: Any, group_type: str, coordinator: Node | None) -> GroupDescription:
-    """Of ConsumerGroupDescribe or ShareGroupDescribe, whose answers hardly differ."""
+    """Reads a row of ConsumerGroupDescribe or ShareGroupDescribe, which hardly differ."""
     return GroupDescription(
         row.group_id,
         row.group_state,

@@ -1,4 +1,4 @@
-"""What Admin does with groups and their offsets, step by step."""
+"""The steps of Admin's calls that concern groups and their offsets."""
 
 from __future__ import annotations
 
@@ -48,16 +48,18 @@ MEMBERS_SINCE = 3  # LeaveGroup removes several members from this version on
 RETRY_MS = 100  # before nodes that did not answer are asked again
 
 NO_SUCH_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
-"""Of this type: no such group, or no groups of it at all, because the broker's settings say so."""
+"""There is no such group of this type, or the broker's settings allow no groups of this type at all."""
 
 
 class GroupCalls(Asking):
+    """The calls that concern groups."""
+
     # --- groups ---------------------------------------------------------------------------------------
 
     def list_groups(self, states: Sequence[str], deadline_ms: int) -> Steps[list[GroupListing]]:
-        """Every broker knows the groups that it coordinates; all are asked at the same time.
+        """Lists the groups of all brokers, each of which knows those that it coordinates; asks all at the same time.
 
-        One that does not answer is asked again while it belongs to the cluster: else its groups have moved.
+        A broker that does not answer is asked again while it belongs to the cluster; else its groups have moved.
         """
         found: dict[str, GroupListing] = {}
         answered: set[int] = set()
@@ -87,7 +89,7 @@ class GroupCalls(Asking):
         return self.begin(request, node_id, deadline_ms, verdict=lambda r: r.error_code, retries=0)
 
     def describe_groups(self, groups: Iterable[str], deadline_ms: int) -> Steps[dict[str, GroupDescription]]:
-        """A group that does not exist is described as Dead, as every Kafka describes it."""
+        """Describes groups; a group that does not exist is Dead, as in Kafka."""
         found: dict[str, GroupDescription] = {}
         errors: dict[str, KafkaError] = {}
         for group_id in groups:
@@ -108,7 +110,7 @@ class GroupCalls(Asking):
         return found
 
     def _of_newer_types(self, dead: GroupDescription, deadline_ms: int) -> Steps[GroupDescription]:
-        """DescribeGroups knows classic groups only: to it all others are Dead."""
+        """Describes a group that DescribeGroups calls Dead and that may be of a newer type, which it does not know."""
         group_id = dead.group_id
         for group_type, request in (
             ("consumer", ConsumerGroupDescribeRequest([group_id])),
@@ -152,7 +154,7 @@ class GroupCalls(Asking):
     def remove_members(
         self, group_id: str, members: Sequence[str], instances: Iterable[str], reason: str, deadline_ms: int
     ) -> Steps[None]:
-        """By member id, by instance id, or all of them."""
+        """Removes members by member id or by instance id, or all of them."""
         group_id, reason = arguments.group_id(group_id), arguments.reason(reason)
         instances = arguments.names(instances, "an instance")
         leaving = [MemberIdentity(member_id, None, reason) for member_id in members]
@@ -222,7 +224,7 @@ class GroupCalls(Asking):
     def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int
     ) -> Steps[None]:
-        """As an outsider: only while the group has no members."""
+        """Commits as an outsider, which is allowed only while the group has no members."""
         group_id = arguments.group_id(group_id)
         topics = [
             OffsetCommitRequestTopic(
@@ -283,7 +285,7 @@ def _partitions(response: Any) -> Iterator[tuple[TopicPartition, Any, None]]:
 
 
 def _fetch_verdict(response: OffsetFetchResponse) -> int:
-    """An error of the whole answer is final or not; one of a partition may be worth another try."""
+    """Returns the error of the whole answer, or else the first of a partition."""
     whole = response.groups[0] if response.groups else response
     return whole.error_code or next(
         (row.error_code for topic in whole.topics for row in topic.partitions if row.error_code), 0

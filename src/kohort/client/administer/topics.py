@@ -1,4 +1,4 @@
-"""What Admin does with topics, settings, records and the cluster, step by step."""
+"""The steps of Admin's calls that concern topics, settings, records and the cluster."""
 
 from __future__ import annotations
 
@@ -60,11 +60,13 @@ ROUND_MS = 5_000  # a leader that has not answered by then may have moved
 
 
 def first_error(rows: Callable[[Any], Iterable[Any]]) -> Callable[[Any], int]:
-    """For answers about many things: ask again if any of them failed in a way that may pass."""
+    """Makes a verdict for answers about many things: the first error that may pass, so that it is asked again."""
     return lambda response: next((r.error_code for r in rows(response) if r.error_code in RETRIABLE), 0)
 
 
 class TopicCalls(Asking):
+    """The calls that concern topics, settings, records and the cluster."""
+
     # --- topics ---------------------------------------------------------------------------------------
 
     def create_topics(self, topics: Iterable[NewTopic], deadline_ms: int, validate_only: bool) -> Steps[None]:
@@ -168,7 +170,7 @@ class TopicCalls(Asking):
         deadline_ms: int,
         validate_only: bool,
     ) -> Steps[None]:
-        """A value of None takes the setting back to its default."""
+        """Changes settings; a value of None takes a setting back to its default."""
         example = 'changes go by name, as in {"orders": {"retention.ms": 1000}}'
         wanted = {
             (known := arguments.text(name, "a name")): arguments.settings(settings, known, null=True)
@@ -196,7 +198,7 @@ class TopicCalls(Asking):
     # --- records --------------------------------------------------------------------------------------
 
     def delete_records(self, before: ByPartition[int], deadline_ms: int) -> Steps[dict[TopicPartition, int]]:
-        """Everything before these offsets (-1: everything); the first offsets that are left."""
+        """Deletes everything before these offsets (-1: everything); returns the first offsets that are left."""
         offsets = arguments.offsets_to_keep(before)
         left: dict[TopicPartition, int] = {}
         errors: dict[TopicPartition, KafkaError] = {}
@@ -238,7 +240,10 @@ class TopicCalls(Asking):
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], deadline_ms: int
     ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        """What cannot be had by the deadline is an error of its own: the others are in `PartlyFailed.results`."""
+        """Looks up offsets by time.
+
+        A partition whose offset does not come in time is an error of its own; the others are in `PartlyFailed.results`.
+        """
         found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
         errors: dict[TopicPartition, KafkaError] = {}
         waiting, attempts = dict(times), 0
@@ -269,7 +274,7 @@ class TopicCalls(Asking):
     def _ask_leaders(
         self, cluster: Cluster, times: Mapping[TopicPartition, int], deadline_ms: int
     ) -> Steps[dict[TopicPartition, tuple[ErrorCode, OffsetAndTimestamp | None, str]]]:
-        """All leaders at the same time. For each partition an error or an offset, and what is wrong in words."""
+        """Asks all leaders at the same time; returns each partition's error or offset, and the error in words."""
         round_ms = min(deadline_ms, self._clock() + ROUND_MS)
         answers: dict[TopicPartition, tuple[ErrorCode, OffsetAndTimestamp | None, str]] = {}
         asked = []
@@ -301,7 +306,7 @@ class TopicCalls(Asking):
     def boundary_offsets(
         self, partitions: Iterable[TopicPartition], time: int, deadline_ms: int
     ) -> Steps[dict[TopicPartition, int]]:
-        """The first offsets or the ends, by `time`."""
+        """Returns the first offsets or the end offsets, as `time` says."""
         try:
             found = yield from self.offsets_for_times(dict.fromkeys(partitions, time), deadline_ms)
         except PartlyFailed as partly:
@@ -382,7 +387,7 @@ def _by_leader(
 
 
 def _by_target(kind: int, names: Sequence[str]) -> list[tuple[Target, Sequence[str]]]:
-    """Settings of a broker are that broker's business; all others are the cluster's."""
+    """Says whom to ask: a broker about its own settings, any broker about all others."""
     if kind == BROKER:
         return [(int(name) if name else ANY_NODE, [name]) for name in names]
     return [(ANY_NODE, names)]

@@ -1,6 +1,6 @@
 """The client's half of fetch sessions (KIP-227): a broker remembers what is read, so that a fetch names only changes.
 
-There is one `FetchSession` per node. `plan` says what to send for what is wanted now. `accept` checks whether the
+There is one `FetchSessionHandler` per node. `plan` says what to send for what is wanted now. `accept` checks whether the
 answer fits what was asked, and says how the session goes on. If it does not fit, a full fetch begins a new session.
 """
 
@@ -54,7 +54,7 @@ LOST_SESSION = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class FetchPlan:
+class FetchRequestData:
     """One fetch: what is said, and what the session holds once the broker has read it."""
 
     session_id: int
@@ -85,7 +85,7 @@ class FetchPlan:
 
 
 @dataclass(slots=True)
-class FetchSession:
+class FetchSessionHandler:
     """The session with one node: what it holds, and the epoch of the next fetch."""
 
     node_id: int
@@ -96,7 +96,7 @@ class FetchSession:
 
     # --- asking -----------------------------------------------------------------------------------------
 
-    def plan(self, wanted: Mapping[TopicPartition, AskedPartition]) -> FetchPlan:
+    def plan(self, wanted: Mapping[TopicPartition, AskedPartition]) -> FetchRequestData:
         """Returns what to send to read `wanted`, and nothing else, from now on; the broker keeps its order."""
         uses_topic_ids = all(asked.topic_id != ZERO_UUID for asked in wanted.values())
         if uses_topic_ids != self.uses_topic_ids and self.epoch != INITIAL_EPOCH:
@@ -105,12 +105,12 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         if self.epoch == INITIAL_EPOCH:
             self.partitions = dict(wanted)
-            return FetchPlan(
+            return FetchRequestData(
                 self.session_id, self.epoch, self.partitions, self.partitions, uses_topic_ids=uses_topic_ids
             )
         return self._incremental(wanted)
 
-    def _incremental(self, wanted: Mapping[TopicPartition, AskedPartition]) -> FetchPlan:
+    def _incremental(self, wanted: Mapping[TopicPartition, AskedPartition]) -> FetchRequestData:
         before = self.partitions
         replaced = tuple(
             (partition, before[partition].topic_id)
@@ -122,15 +122,15 @@ class FetchSession:
         )
         to_send = {p: asked for p, asked in wanted.items() if before.get(p) != asked}
         self.partitions = dict(wanted)
-        return FetchPlan(
+        return FetchRequestData(
             self.session_id, self.epoch, to_send, self.partitions, forgotten, replaced, self.uses_topic_ids
         )
 
-    def close(self) -> FetchPlan | None:
+    def close(self) -> FetchRequestData | None:
         """Returns the last fetch of the session, which frees it on the broker; None if there is no session."""
         if self.session_id == NO_SESSION:
             return None
-        plan = FetchPlan(self.session_id, FINAL_EPOCH, {}, {})
+        plan = FetchRequestData(self.session_id, FINAL_EPOCH, {}, {})
         self.session_id, self.epoch, self.partitions = NO_SESSION, INITIAL_EPOCH, {}
         return plan
 
@@ -141,7 +141,7 @@ class FetchSession:
     # --- answered -----------------------------------------------------------------------------------------
 
     def accept(
-        self, plan: FetchPlan, response: FetchResponse, version: int
+        self, plan: FetchRequestData, response: FetchResponse, version: int
     ) -> dict[TopicPartition, PartitionData] | None:
         """Returns what the answer says of each partition it names; None if it cannot be used."""
         if response.error_code != ErrorCode.NONE:
@@ -166,7 +166,7 @@ class FetchSession:
         self._go_on(plan, response.session_id)
         return found
 
-    def _go_on(self, plan: FetchPlan, session_id: int) -> None:
+    def _go_on(self, plan: FetchRequestData, session_id: int) -> None:
         if session_id == NO_SESSION:
             self.session_id, self.epoch = NO_SESSION, INITIAL_EPOCH
         elif plan.is_full:
@@ -179,7 +179,7 @@ class FetchSession:
 
 
 def _by_partition(
-    plan: FetchPlan, response: FetchResponse, version: int
+    plan: FetchRequestData, response: FetchResponse, version: int
 ) -> tuple[dict[TopicPartition, PartitionData], int]:
     """Returns the answer by partition, and the number of partitions in it that were never asked for."""
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
@@ -200,7 +200,7 @@ def _by_partition(
 # --- the message --------------------------------------------------------------------------------------------
 
 
-def fetch_request(plan: FetchPlan, config: ConsumerConfig, version: int) -> FetchRequest:
+def fetch_request(plan: FetchRequestData, config: ConsumerConfig, version: int) -> FetchRequest:
     """Builds the request of a plan in the version that the node speaks."""
     if version < FIRST_VERSION:
         raise ValueError(f"Fetch v{version} has no record batches; v{FIRST_VERSION} or later is needed")

@@ -32,8 +32,8 @@ from kohort.client.consume.fetch_errors import FetchErrors, Question, name
 from kohort.client.consume.fetch_session import (
     LOST_SESSION,
     AskedPartition,
-    FetchPlan,
-    FetchSession,
+    FetchRequestData,
+    FetchSessionHandler,
     fetch_request,
 )
 from kohort.client.core.backoff import Backoff, Jitter
@@ -56,7 +56,7 @@ log = logging.getLogger("kohort.client.fetcher")
 class Fetch:
     """A fetch under way."""
 
-    plan: FetchPlan
+    plan: FetchRequestData
     questions: dict[TopicPartition, Question]
 
 
@@ -64,7 +64,7 @@ class Fetch:
 class FetchNode:
     """A node that is fetched from."""
 
-    session: FetchSession
+    session: FetchSessionHandler
     under_way: Fetch | None = None
     failures: int = 0
     retry_at_ms: int = 0
@@ -81,7 +81,7 @@ class _Round:
 
 
 class Fetcher:
-    """A part with the purpose "fetcher."."""
+    """The part that fetches; see the module's docstring."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Fetcher:
         # The partition that was served last comes last: an answer is filled in this order.
         served = self._served
         order = sorted(wanted, key=lambda partition: served.get(partition, 0))
-        node = self._nodes.setdefault(node_id, FetchNode(FetchSession(node_id)))
+        node = self._nodes.setdefault(node_id, FetchNode(FetchSessionHandler(node_id)))
         plan = node.session.plan({partition: wanted[partition] for partition in order})
         states = self._subscription.partitions
         questions = {

@@ -1,1 +1,1 @@
-"""The half of the client that waits: sockets, TLS, SASL, and the engines that drive the sans-IO parts."""
+"""The half of the client that does I/O: sockets, TLS, SASL, and the engines that drive the parts without I/O."""

@@ -1,4 +1,4 @@
-"""The engine on an asyncio loop: no thread and no lock; sockets and deadlines wake it between the user's tasks."""
+"""Drives the parts of a client on an asyncio loop, without threads or locks, between the user's tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Waiter = tuple[Callable[[], bool], "asyncio.Future[bool]"]
 
 
 class AsyncEngine(Pump):
-    """Made on a running loop. Heartbeats and everything else go on whenever the loop does."""
+    """The engine of the asyncio clients, made on a running loop; everything goes on whenever the loop does."""
 
     def __init__(
         self,
@@ -37,29 +37,29 @@ class AsyncEngine(Pump):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = FAR_MS
         self._changes = 0
-        self.reactor.after_turn = self._after_io
+        self.reactor.call_after_iteration(self._after_io)
 
     async def wait(self, until: Callable[[], bool], deadline_ms: int, *, wakeable: bool = True) -> bool:
-        """Returns when `until()` (True) or at the deadline (False). Cancelling it changes nothing else.
+        """Waits for `until()`; returns True, or False at the deadline. Cancelling it changes nothing else.
 
-        Wakeup if `wakeup()` was or is called, AuthenticationFailed if no broker accepts us, as in Engine.run.
+        Raises Wakeup if `wakeup()` was or is called, and AuthenticationFailed if no broker accepts us, as Engine.run.
         """
 
         def ends() -> bool:
             return (wakeable and (self._woken or self.metadata.error is not None)) or until()
 
         self.check_usable()
-        self.turn()
+        self.drive()
         self._raise_wakeup(wakeable)
         if until():
             return True
         if wakeable:
             self.raise_refusal()
         if self.now_ms() >= deadline_ms:
-            # One turn of the loop, so that what has arrived already still counts.
+            # One iteration of the loop, so that what has arrived already still counts.
             await asyncio.sleep(0)
             self.check_usable()
-            self.turn()
+            self.drive()
             return until()
         done: asyncio.Future[bool] = self.reactor.loop.create_future()
         waiter = (ends, done)
@@ -80,8 +80,10 @@ class AsyncEngine(Pump):
         return False
 
     async def look(self, *, wakeable: bool = True) -> None:
-        """One turn of the loop for everybody, and one round with what has arrived. Wakeup first, if `wakeup()` was
-        called. Sockets are read here: after a turn the loop goes on with this task before it reads any."""
+        """Lets the loop make one iteration, and drives with what has arrived; raises Wakeup if `wakeup()` was called.
+
+        Sockets are read here: after the iteration the loop goes on with this task before it reads any.
+        """
         self._raise_wakeup(wakeable)
         await asyncio.sleep(0)
         self.check_usable()
@@ -89,7 +91,7 @@ class AsyncEngine(Pump):
         self.reactor.read_ready()
         if self._is_new(self._changes):
             self._changes = self.network.changes
-            self.turn()
+            self.drive()
 
     def wakeup(self) -> None:
         """Makes the `wait` or `look` that is under way, or else the next one, raise Wakeup. From any thread."""
@@ -101,8 +103,8 @@ class AsyncEngine(Pump):
             self._woken = False
             raise Wakeup("wakeup() was called")
 
-    def turn(self) -> None:
-        """One round of everything; then waiters whose condition holds go on. Call it after a command to a part."""
+    def drive(self) -> None:
+        """Makes one round of everything and lets waiters go on whose condition holds. Call it after a command."""
         if self.is_closed:
             return
         try:
@@ -120,10 +122,10 @@ class AsyncEngine(Pump):
         self._set_timer()
 
     def _after_io(self) -> None:
-        """A part of a large answer needs no round."""
+        """Drives after an iteration of the loop, unless only a part of a large answer came."""
         if self._answers or self._woken or self.network.changes != self._changes:
             self._changes = self.network.changes
-            self.turn()
+            self.drive()
 
     def _set_timer(self) -> None:
         due_ms = self.next_deadline_ms()
@@ -134,16 +136,16 @@ class AsyncEngine(Pump):
             self._timer = None
         self._timer_due_ms = due_ms
         if due_ms < FAR_MS:
-            # A millisecond more than too early: the loop's clock is finer than ours.
+            # Rather a millisecond late than too early: the loop's clock is finer than ours.
             delay_ms = max(1, due_ms - self.now_ms() + 1)
             self._timer = self.reactor.loop.call_later(delay_ms / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.turn()
+        self.drive()
 
     def close(self) -> None:
-        """Closes all connections; who still waits gets ClosedClient."""
+        """Closes all connections; a task that still waits gets ClosedClient."""
         if self.is_closed:
             return
         self.is_closed = True

@@ -1,4 +1,4 @@
-"""One blocking connection to a broker: a request message in, its response message out."""
+"""One blocking connection to a broker that sends any request in any version; for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kohort.wire.struct import Message
 
 
 class BlockingConnection:
-    """Requests one at a time, or pipelined with `send` and `receive`; answers come in the order of the requests.
+    """Sends requests one at a time, or pipelined with `send` and `receive`; answers come in their order.
 
     with BlockingConnection("127.0.0.1:9092") as broker:
         broker.call(MetadataRequest(), version=12).topics
@@ -43,7 +43,7 @@ class BlockingConnection:
         return self.receive()
 
     def send(self, request: Message, version: int | None = None, *, answered: bool = True) -> None:
-        """`answered=False` for a Produce with acks=0."""
+        """Sends a request. `answered=False` is for a Produce with acks=0."""
         key = request.API_KEY
         chosen = APIS[key].last if version is None else version
         self._correlation_id += 1
@@ -57,7 +57,7 @@ class BlockingConnection:
         self._socket.sendall(frame)
 
     def receive(self) -> Any:
-        """The response to the oldest request that has none yet. ConnectionError if the broker closed."""
+        """Returns the response to the oldest request that has none yet; raises ConnectionError if the broker closed."""
         correlation_id, key, version = self._expected.pop(0)
         api_codec = codec(key, version)
         frame = memoryview(self.receive_frame())
@@ -70,10 +70,10 @@ class BlockingConnection:
         (size,) = struct.unpack(">i", self._receive_exactly(4))
         return self._receive_exactly(size)
 
-    def receive_into(self, room: memoryview) -> memoryview:
-        """The next frame in memory of the caller's, which is large enough for it."""
-        self._fill(room[:4])
-        frame = room[: struct.unpack(">i", room[:4])[0]]
+    def receive_into(self, buffer: memoryview) -> memoryview:
+        """Receives the next frame into a buffer of the caller, which is large enough for it."""
+        self._fill(buffer[:4])
+        frame = buffer[: struct.unpack(">i", buffer[:4])[0]]
         self._fill(frame)
         return frame
 

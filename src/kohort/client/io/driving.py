@@ -1,4 +1,4 @@
-"""How the fronts run the steps of a call: here is the waiting, blocking or not."""
+"""Runs the steps of a call (core/steps.py) on an engine, blocking or on an event loop."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from kohort.client.core.steps import Look, Steps, T, Until
 from kohort.client.io.engine import Engine
 
 if TYPE_CHECKING:
-    from kohort.client.io.async_engine import AsyncEngine  # who does not use asyncio does not load it
+    from kohort.client.io.async_engine import AsyncEngine  # a program without asyncio does not load it
 
 
 def deadline_after(engine: Engine | AsyncEngine, config: ClientConfig, timeout: float | None) -> int:
-    """In the engine's milliseconds; without a timeout `default.api.timeout.ms` holds."""
+    """Returns a deadline in the engine's milliseconds; without a timeout `default.api.timeout.ms` holds."""
     if timeout is None:
         return engine.now_ms() + config.default_api_timeout_ms
     return engine.now_ms() + int(arguments.seconds(timeout) * 1000)
 
 
 def run_steps(engine: Engine, steps: Steps[T], *, wakeable: bool = True, pump: bool = True) -> T:
-    """The steps under the engine's lock, the user's code without it. `pump`: what they ask for is sent at once."""
+    """Runs the steps under the engine's lock and the user's code without it.
+
+    With `pump` the engine sends at once what the steps have asked for.
+    """
     value: Any = None
     error: BaseException | None = None
     while True:
@@ -48,7 +51,7 @@ def run_steps(engine: Engine, steps: Steps[T], *, wakeable: bool = True, pump: b
 async def run_steps_async(
     engine: AsyncEngine, steps: Steps[T], *, wakeable: bool = True, pump: bool = True
 ) -> T:
-    """On an event loop nothing else runs between two awaits: no lock. The user's code may be a coroutine function."""
+    """Runs the steps on an event loop, where no lock is needed. The user's code may be a coroutine function."""
     value: Any = None
     error: BaseException | None = None
     while True:
@@ -56,7 +59,7 @@ async def run_steps_async(
             step = steps.send(value) if error is None else steps.throw(error)
         except StopIteration as end:
             if pump:
-                engine.turn()
+                engine.drive()
             return end.value  # type: ignore[no-any-return]
         value = error = None
         try:

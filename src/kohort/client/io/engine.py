@@ -1,11 +1,11 @@
-"""Drives the sans-IO parts of a client: ticks them, carries their Sends, brings them their Answers.
+"""Drives the parts of a client that do no I/O: ticks them, carries their Sends, brings them their Answers.
 
 `Engine` is for blocking fronts. The thread that waits drives (`run`); if several wait, one of them does it for all.
 A background thread drives while nobody waits: either only what a group needs (a consumer's heartbeats go on while user
-code works), or everything, always (a producer). Parts are only touched under `lock`; nobody sleeps while holding it.
+code works), or everything, always (a producer). Parts are only touched under `lock`; no thread sleeps while holding it.
 
-Ctrl-C never strikes in the middle of a part, nor does another signal that asks to end: inside `shielded` they are held,
-until the next place that is safe.
+The handlers of Ctrl-C and of other signals that ask a program to end never run in the middle of a part: inside
+`shielded` the signals are held until the next place that is safe.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from kohort.client.core.metadata import Metadata
 from kohort.client.core.signals import HeldSignals
 from kohort.client.errors import ClosedClient, Wakeup
 from kohort.client.io.network import Network
-from kohort.client.io.reactor import Events, Reactor, SelectorReactor
+from kohort.client.io.polling import Events
+from kohort.client.io.reactor import Reactor, SelectorReactor
 from kohort.client.io.transport import Security
 from kohort.wire.records import columns
 
@@ -41,15 +42,18 @@ MAX_ROUNDS = 100
 
 @runtime_checkable
 class BackgroundPart(Protocol):
-    """A part that has something to do while user code works. Its deadline is that of `background_deadline_ms`, if
-    it has that: what is due only in the user's thread must not wake the background."""
+    """A part that has something to do while user code works.
+
+    If it has `background_deadline_ms`, that is its deadline: what is due only in the user's thread must not wake the
+    background.
+    """
 
     def tick_background(self, now_ms: int) -> None: ...
     def next_deadline_ms(self) -> int | None: ...
 
 
 class Pump:
-    """What blocking and asyncio engines share: parts, the outbox, and one round of everything."""
+    """What the blocking and the asyncio engine share: parts, the outbox, and one round of everything."""
 
     def __init__(
         self, config: ClientConfig, reactor: Reactor, *, security: Security | None, jitter: Jitter
@@ -78,7 +82,7 @@ class Pump:
             self._background_parts.append(part)
 
     def check_usable(self) -> None:
-        """ClosedClient after `close`, and in a forked child."""
+        """Raises ClosedClient after `close`, and in a forked child."""
         if self.is_closed:
             raise ClosedClient("the client is closed")
         if os.getpid() != self._pid:
@@ -101,7 +105,7 @@ class Pump:
         raise AssertionError(f"the parts do not come to rest: {[send.purpose for send in self.out]}")
 
     def pump_background(self, now_ms: int) -> None:
-        """The same for what must go on while user code works."""
+        """Does the same for what must go on while user code works."""
         self.network.tick(now_ms, only=Lane.GROUP)
         for _ in range(MAX_ROUNDS):
             self._hand_out(now_ms)
@@ -141,7 +145,7 @@ class Pump:
         return deadline_ms
 
     def raise_refusal(self) -> None:
-        """AuthenticationFailed, once per attempt that the brokers refused."""
+        """Raises AuthenticationFailed, once per attempt that the brokers refused."""
         refusal = self.metadata.take_error()
         if refusal is not None:
             raise refusal
@@ -156,11 +160,11 @@ class Pump:
 
 
 def _nobody_waits(error: BaseException) -> None:
-    """What a client does about a failed background whose calls all wait in `run`: they are told there."""
+    """Does nothing: a client whose calls all wait in `run` is told of a failed background there."""
 
 
 class Shield:
-    """See Engine.shielded."""
+    """The context manager of Engine.shielded; a part of Engine, whose private fields it uses."""
 
     __slots__ = ("_engine", "_holds")
 
@@ -192,7 +196,7 @@ class Shield:
 
 
 class Engine(Pump):
-    """For blocking fronts; see the module's docstring. `close` frees every descriptor and ends the thread."""
+    """The engine of the blocking clients; `close` frees every descriptor and ends the thread."""
 
     def __init__(
         self,
@@ -206,8 +210,8 @@ class Engine(Pump):
         super().__init__(config, self.reactor, security=security, jitter=jitter)
         self.lock = threading.RLock()
         self._depth = 0  # of the lock
-        self._turned = threading.Condition(self.lock)
-        self._waiting = 0  # threads in _turned.wait
+        self._round_made = threading.Condition(self.lock)
+        self._waiting = 0  # threads in _round_made.wait
         self._left = threading.Condition(self.lock)
         self._callers = 0  # threads in run
         self._driving = False
@@ -222,10 +226,11 @@ class Engine(Pump):
     # --- for fronts ------------------------------------------------------------------------------
 
     def run(self, until: Callable[[], bool], deadline_ms: int, *, wakeable: bool = True) -> bool:
-        """Drives until `until()` (then True) or the deadline (False). Wakeup if `wakeup()` was or is called;
-        AuthenticationFailed if no broker accepts us. Neither if not `wakeable`: for what must come to its end.
+        """Drives until `until()` holds; returns True, or False at the deadline.
 
-        `until` is called under the lock, after every round. At least one round is made, also with no time left.
+        Raises Wakeup if `wakeup()` was or is called, and AuthenticationFailed if no broker accepts us; neither if not
+        `wakeable`, for what must come to its end. `until` is called under the lock, after every round. At least one
+        round is made, also with no time left.
         """
         with self.shielded():
             self.check_usable()  # again: another thread may have closed it before we had the lock
@@ -249,7 +254,7 @@ class Engine(Pump):
                 self._callers -= 1
 
     def look(self, *, wakeable: bool = True) -> None:
-        """One round with what has arrived, without waiting. Wakeup first, if `wakeup()` was called."""
+        """Makes one round with what has arrived, without waiting; raises Wakeup first, if `wakeup()` was called."""
         with self.shielded():
             self.check_usable()
             self._raise_wakeup(wakeable)
@@ -267,16 +272,16 @@ class Engine(Pump):
             raise Wakeup("wakeup() was called")
 
     def nudge(self) -> None:
-        """After a command to a part outside `run`: who drives, or the background thread, looks what is to do now."""
+        """Has the thread that drives look what is to do now, after a command to a part outside `run`."""
         self.reactor.wakeup_all()
 
     def shielded(self) -> Shield:
-        """`with` it: the lock, and no handler of a signal inside; it is called at the end. For commands to parts."""
+        """Returns a context for commands to parts: it holds the lock, and holds signals back until its end."""
         self.check_usable()
         return Shield(self)
 
     def close(self) -> None:
-        """Ends the background thread and closes everything; also in a forked child, where it touches only its copy."""
+        """Ends the background thread and closes everything; in a forked child it touches only the child's copy."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -286,7 +291,7 @@ class Engine(Pump):
             return
         self.reactor.wakeup_all()
         with self.lock:
-            self._turned.notify_all()
+            self._round_made.notify_all()
             self._left.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -294,39 +299,39 @@ class Engine(Pump):
             self._waiting += 1
             while self._driving:  # a thread that still waits for sockets sees that it is closed, and leaves
                 self.reactor.wakeup_all()
-                self._turned.wait(0.05)
+                self._round_made.wait(0.05)
             self._waiting -= 1
             self.network.close()
             self._answers.clear()
             self.reactor.close()
 
-    # --- one turn --------------------------------------------------------------------------------
+    # --- one round -------------------------------------------------------------------------------
 
     def _wait(self, now_ms: int, deadline_ms: int) -> None:
-        """Until something happens. The lock is free meanwhile."""
-        assert self._depth == 1, "run is not called under the lock: who waits must let others in"
+        """Waits until something happens. The lock is free meanwhile."""
+        assert self._depth == 1, "run is not called under the lock: a thread that waits must let others in"
         until_ms = min(deadline_ms, self.next_deadline_ms(), now_ms + LONGEST_WAIT_MS)
         if not self._driving and not self._everything:
             self._drive(now_ms, until_ms)
             return
         if until_ms < self._driving_until_ms:
-            self.reactor.wakeup()  # who drives sleeps longer than we can
+            self.reactor.wakeup()  # the thread that drives would sleep longer than this one can
         self._waiting += 1
         self._depth -= 1
         try:
-            self._turned.wait(max(0, deadline_ms - now_ms) / 1000)
+            self._round_made.wait(max(0, deadline_ms - now_ms) / 1000)
         finally:
             self._waiting -= 1
             self._depth += 1
         self.check_usable()
 
     def _drive(self, now_ms: int, until_ms: int) -> None:
-        """Waits for sockets and serves them. Parts of a large answer are taken in here, without a round for each."""
+        """Waits for sockets and serves them. Parts of a large answer are read here, without a round for each."""
         while True:
             changes = self.network.changes
             events = self._events(until_ms - now_ms)
             self.reactor.dispatch(events)
-            if self._answers or not events or self.network.changes != changes or self.reactor.take_rung():
+            if self._answers or not events or self.network.changes != changes or self.reactor.take_woken():
                 return
             now_ms = self.now_ms()
             if now_ms >= until_ms:
@@ -343,12 +348,12 @@ class Engine(Pump):
             self._depth += 1
             self._driving, self._driving_until_ms = False, FAR_MS
             if self._waiting:
-                self._turned.notify_all()
+                self._round_made.notify_all()
         self.check_usable()
         return events
 
     def _last_look(self, until: Callable[[], bool]) -> bool:
-        """The time is up; what has arrived already still counts."""
+        """Reads what has arrived already and still counts, although the time is up."""
         if self._driving or self._everything:
             return False
         self._read_ready()
@@ -369,7 +374,7 @@ class Engine(Pump):
     # --- the background thread -------------------------------------------------------------------
 
     def start_background(self, name: str, *, everything: bool = False) -> None:
-        """Drives on a thread of its own from now on: what a group needs while nobody is in `run`, or everything."""
+        """Starts a thread that drives what a group needs while nobody is in `run`, or everything."""
         assert self._thread is None, "there is one background thread"
         self._everything = everything
         target = self._drive_everything if everything else self._drive_group
@@ -380,7 +385,7 @@ class Engine(Pump):
         try:
             target()
         except BaseException as error:
-            # First this, then whatever may take time: who comes now is told, and does not begin to wait.
+            # First this, then what may take time: a thread that comes now is told, and does not begin to wait.
             self._background_error = error
             _log.error("the background thread has failed: %s", shown(error), exc_info=error)
             with self.lock:
@@ -388,9 +393,9 @@ class Engine(Pump):
         finally:
             with self.lock:
                 self._everything = False
-                self._turned.notify_all()
+                self._round_made.notify_all()
             if not self.is_closed:
-                self.reactor.wakeup_all()  # who drives now looks, and is told
+                self.reactor.wakeup_all()  # the thread that drives now looks, and is told
 
     def _drive_everything(self) -> None:
         while not self.is_closed:
@@ -398,7 +403,7 @@ class Engine(Pump):
                 now_ms = self.now_ms()
                 self.pump(now_ms)
                 if self._waiting:
-                    self._turned.notify_all()
+                    self._round_made.notify_all()
                 until_ms = min(self.next_deadline_ms(), now_ms + LONGEST_WAIT_MS)
                 self._driving_until_ms = until_ms
             events = self.reactor.wait(until_ms - now_ms)
@@ -411,7 +416,7 @@ class Engine(Pump):
         while not self.is_closed:
             with self.lock:
                 while self._callers and not self.is_closed:
-                    # They drive; when the last one leaves, it rouses us if there is something to do.
+                    # They drive; when the last one leaves, it rouses this thread if there is something to do.
                     self._nap_until_ms = FAR_MS
                     self._left.wait()
                 self._nap_until_ms = 0
@@ -426,7 +431,7 @@ class Engine(Pump):
                     self.reactor.dispatch(events)
 
     def _rouse_background(self) -> None:
-        """What was just done may make something due before the background thread would look."""
+        """Wakes the background thread if something is due now before it would look by itself."""
         if self._callers or self._everything:
             return
         if self._nap_until_ms == FAR_MS:

@@ -1,4 +1,4 @@
-"""Frames on a byte stream: requests out as chunks for `sendmsg`, responses in with one copy."""
+"""Writes requests to a byte stream as chunks, and cuts responses out of it with at most one copy."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _HEADER = struct.Struct(">ihhih")
 
 SCRATCH_BYTES = 16 << 10
 MOST_KEPT = 32 << 20
-"""Bytes of memory that a connection keeps for large frames: one that the user still looks at, one that is handed out,
-one that waits and one that is being received, of up to 8 MB each."""
+"""Bytes of memory that a connection keeps for large frames: one that the user still reads, one that is handed out, one
+that waits and one that is being received, of up to 8 MB each."""
 MAX_CHUNKS = 512  # well below IOV_MAX
-SMALL_CHUNK = 2048  # bytes that are sooner copied than sent by themselves
+SMALL_CHUNK = 2048  # bytes that are copied faster than they are sent by themselves
 
 
 def request_chunks(
     codec: Codec, correlation_id: int, client_id: bytes | None, body: list[Chunk]
 ) -> list[Chunk]:
-    """A whole request frame; large chunks of the body go out as they are, uncopied."""
+    """Returns a whole request frame; large chunks of the body go out as they are, uncopied."""
     raw = client_id or b""
     body_size = sum(map(len, body))
     size = 10 + len(raw) + codec.flexible + body_size
@@ -51,9 +51,9 @@ def request_chunks(
 class FrameReader:
     """Takes bytes from `receive` (recv_into) and gives whole frames to `on_frame`.
 
-    A small frame is copied out of a scratch buffer; of a large one all but the first bytes are received where they
-    stay, in memory that is used again when nobody looks at it any more. `limit` is what a frame may have at most: the
-    stranger at the other end may not be a broker at all.
+    A small frame is copied out of a scratch buffer. Of a large one all but the first bytes are received where they
+    stay, in memory that is used again when nobody reads it any more. A frame may be at most `limit` bytes long: the
+    other end may not be a broker at all.
     """
 
     __slots__ = ("limit", "received", "_scratch", "_have", "_in_large", "_view", "_filled", "_rooms")
@@ -61,7 +61,7 @@ class FrameReader:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.received = 0
-        """Bytes so far."""
+        """How many bytes have come so far."""
         self._scratch = bytearray(SCRATCH_BYTES)
         self._have = 0  # bytes in the scratch buffer
         self._in_large = False
@@ -70,17 +70,20 @@ class FrameReader:
         self._rooms = BufferPool(MOST_KEPT, fitting=True)
 
     def read(self, receive: Callable[[memoryview], int], on_frame: Callable[[memoryview], None]) -> bool:
-        """Receives once. True: there is probably more. ConnectionError at the end, BadFrame for a bad length."""
+        """Receives once; returns whether there is probably more.
+
+        Raises ConnectionError at the end of the stream, and BadFrame for a length that makes no sense.
+        """
         if self._in_large:
             return self._read_large(receive, on_frame)
-        room = memoryview(self._scratch)[self._have :]
-        got = receive(room)
+        free = memoryview(self._scratch)[self._have :]
+        got = receive(free)
         if not got:
             raise ConnectionError("the broker closed the connection")
         self.received += got
         self._have += got
         self._take_frames(on_frame)
-        return got == len(room) or self._in_large
+        return got == len(free) or self._in_large
 
     def _take_frames(self, on_frame: Callable[[memoryview], None]) -> None:
         pos, have = 0, self._have
@@ -112,13 +115,13 @@ class FrameReader:
     def _read_large(
         self, receive: Callable[[memoryview], int], on_frame: Callable[[memoryview], None]
     ) -> bool:
-        room = self._view[self._filled :]
-        got = receive(room)
+        missing = self._view[self._filled :]
+        got = receive(missing)
         if not got:
             raise ConnectionError("the broker closed the connection in the middle of a response")
         self.received += got
         self._filled += got
-        if got < len(room):
+        if got < len(missing):
             return False
         view, self._in_large, self._view = self._view, False, memoryview(b"")
         on_frame(view)
@@ -126,7 +129,7 @@ class FrameReader:
 
 
 class ChunkWriter:
-    """Chunks on their way out; `write` hands over as many bytes as `send` takes."""
+    """Holds chunks on their way out."""
 
     __slots__ = ("_chunks",)
 
@@ -140,7 +143,7 @@ class ChunkWriter:
         self._chunks.extend(memoryview(chunk).cast("B") for chunk in chunks if len(chunk))
 
     def write(self, send: Callable[[list[memoryview]], int]) -> None:
-        """BlockingIOError is `send`'s way to say that no more fits now."""
+        """Hands over as many bytes as `send` takes, which raises BlockingIOError when no more fits now."""
         while self._chunks:
             sent = send(list(islice(self._chunks, MAX_CHUNKS)))
             while sent and sent >= len(self._chunks[0]):

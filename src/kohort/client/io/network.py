@@ -1,4 +1,4 @@
-"""All connections of a client: which node a request goes to, when to connect again, when it is too late.
+"""Owns all connections of a client: chooses the node of a request, connects again, and ends what is too late.
 
 `submit` never blocks; every Send is answered once, by its timeout at the latest. A request to a certain node fails
 as soon as that node cannot be reached, so that its sender can look whether another has taken over. A request to any
@@ -25,6 +25,7 @@ from kohort.client.io.node_connection import (
     InFlightRequest,
     NodeConnection,
     VersionRanges,
+    remove_all,
 )
 from kohort.client.io.reactor import Reactor
 from kohort.client.io.tls import security_for
@@ -40,7 +41,7 @@ GRACE_MS = 100
 
 @dataclass(slots=True, eq=False)
 class Peer:
-    """An address: the connections to it, what waits for them, and how connecting went."""
+    """An address: the connections to it, the requests that wait for them, and how connecting went."""
 
     host: str
     port: int
@@ -55,7 +56,7 @@ class Peer:
     error: str = ""
     away: LastingCondition = field(default_factory=lambda: LastingCondition(0, AWAY_EVERY_MS))
     untold: int = 0
-    """Attempts to connect that failed since the last one that was told of."""
+    """How many attempts to connect have failed since the last one that was logged as a warning."""
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -76,6 +77,8 @@ class Peer:
 
 
 class Network:
+    """See the module's docstring."""
+
     def __init__(
         self,
         metadata: Metadata,
@@ -86,7 +89,7 @@ class Network:
         jitter: Jitter = random.random,
     ) -> None:
         self.last_error = ""
-        """Why the last connection failed, with its address: what a TimedOut should say."""
+        """Why the last connection failed, with its address: the text of a TimedOut should say it."""
         self.changes = 0
         """Counts connections that became ready or were closed."""
         self._metadata, self._reactor, self._config = metadata, reactor, config
@@ -138,7 +141,7 @@ class Network:
         return peer
 
     def _least_loaded(self, lane: Lane, now_ms: int) -> Peer:
-        """A ready node with the least to do; else one that may be tried now; else the one that may be tried first.
+        """Returns a ready node with the least to do, else one that may be tried now, else the one to be tried first.
 
         When every known node has failed, bootstrap.servers are asked too, unless that is switched off.
         """
@@ -179,7 +182,7 @@ class Network:
         connection.start(now_ms)
 
     def _retire(self, peer: Peer, connection: NodeConnection) -> None:
-        """Its session is about to end: what is under way comes to its end, the rest uses a new one."""
+        """Uses a connection no more, whose session is about to end; requests under way come to their end on it."""
         del peer.connections[connection.lane]
         self._retiring.append(connection)
         if not connection.in_flight:
@@ -201,12 +204,10 @@ class Network:
             peer.connections[lane].take(waiting.popleft(), now_ms)
 
     def _on_answered(self, connection: NodeConnection, request: InFlightRequest, response: Any) -> None:
-        now_ms = self._reactor.now_ms()
-        connection.used_ms = now_ms
         throttle_ms = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
             peer = self._peer((connection.host, connection.port))
-            peer.throttled_until_ms = max(peer.throttled_until_ms, now_ms + throttle_ms)
+            peer.throttled_until_ms = max(peer.throttled_until_ms, connection.used_ms + throttle_ms)
         request.finish(response)
         if connection in self._retiring and not connection.in_flight:
             connection.close(Failure(FailureKind.DISCONNECTED, "its session has ended"))
@@ -253,7 +254,7 @@ class Network:
                 self._metadata.request_update(f"lost {peer}")
 
     def _tell(self, peer: Peer, connection: NodeConnection, failure: Failure, now_ms: int) -> None:
-        """A connection that ends is no news, if the next one begins; a node that none can be made to is."""
+        """Warns of a node that no connection can be made to; a connection that ended and is made again is no news."""
         if connection.setup_done:
             _log.info("connection to %s: %s", peer, failure.message)
             return
@@ -297,12 +298,10 @@ class Network:
             return
         # Nobody may have looked at the socket for long, because user code was at work: look before judging.
         if connection.receive():
-            for request in connection.in_flight:
-                request.deadline_ms = max(request.deadline_ms, now_ms + GRACE_MS)
+            connection.grant_until(now_ms + GRACE_MS)
             return
         if connection.state is ConnectionState.READY:
-            late = [r for r in connection.in_flight if r.deadline_ms <= now_ms]
-            _remove_all(connection.in_flight, late)
+            late = connection.take_late(now_ms)
             peer = f"{connection.host}:{connection.port}"
             first = late[0].send
             assert first is not None
@@ -315,7 +314,7 @@ class Network:
     def _expire_waiting(self, peer: Peer, waiting: deque[InFlightRequest], now_ms: int) -> None:
         late = [request for request in waiting if request.deadline_ms <= now_ms]
         if late:
-            _remove_all(waiting, late)
+            remove_all(waiting, late)
             why = peer.error or "it is still being connected"
             if not peer.error and self.last_error:
                 why += f"; before that {self.last_error}"
@@ -347,13 +346,13 @@ class Network:
     # --- what others ask -------------------------------------------------------------------------
 
     def is_ready(self, node_id: int, lane: Lane = Lane.DATA) -> bool:
-        """There is a connection on which a request would leave at once."""
+        """Whether there is a connection on which a request would leave at once."""
         node = self._metadata.node(node_id)
         peer = self._peers.get((node.host, node.port)) if node is not None else None
         return peer is not None and peer.is_ready(lane, self._reactor.now_ms())
 
     def versions_of(self, node_id: int) -> VersionRanges:
-        """First and last version of each API that the node and this client have; empty before it was connected."""
+        """Returns the first and last version of each API that both sides have; empty before it was connected."""
         node = self._metadata.node(node_id)
         peer = self._peers.get((node.host, node.port)) if node is not None else None
         return peer.versions if peer is not None else {}
@@ -373,7 +372,7 @@ class Network:
             connection.close(failure)
 
     def abandon(self) -> None:
-        """In a forked child: frees the descriptors, says nothing to anybody."""
+        """Frees the descriptors of a forked child, and tells nobody."""
         self._closed = True
         for peer in self._peers.values():
             for connection in peer.connections.values():
@@ -383,7 +382,7 @@ class Network:
 
 
 def parse_address(text: str) -> AddressKey:
-    """`host:port`, `[::1]:port`; SettingError says what is wrong."""
+    """Reads `host:port` or `[::1]:port`; raises SettingError for anything else."""
     host, colon, port = text.strip().rpartition(":")
     bare = host[host.find("://") + 3 :] if "://" in host else host
     if not colon or not bare or not port.isdigit() or not 0 < int(port) < 65536:
@@ -398,9 +397,3 @@ def _no_jitter() -> float:
 def _fail_all(requests: list[InFlightRequest], failure: Failure) -> None:
     for request in requests:
         request.fail(failure)
-
-
-def _remove_all(queue: deque[InFlightRequest], gone: list[InFlightRequest]) -> None:
-    left = [request for request in queue if request not in gone]
-    queue.clear()
-    queue.extend(left)

@@ -1,7 +1,7 @@
-"""One connection to a node: connect, (TLS,) ApiVersions, (SASL,) then requests out and their answers in, in order.
+"""One connection to a node: it connects, shakes hands (TLS, ApiVersions, SASL), sends requests and reads answers.
 
-It never waits and never retries: it is born connecting, becomes ready once or fails, and ends closed. Every request
-that it took is finished exactly once, with the response or with a failure.
+It never waits and never retries: it begins connecting, becomes ready once or fails, and ends closed. Every request that
+it took is finished exactly once, with the response or with a failure.
 """
 
 from __future__ import annotations
@@ -32,26 +32,29 @@ from kohort.wire.struct import Message
 
 _log = logging.getLogger("kohort.client.network")
 
-GREETING_LIMIT = 4 << 20
-"""Until it is known to be a broker, a response may not be larger: HTTP and TLS look like lengths of gigabytes."""
+HANDSHAKE_LIMIT = 4 << 20
+"""The longest response of a peer that is not known to be a broker yet: HTTP and TLS look like lengths of gigabytes."""
 FRAME_LIMIT = 2**31 - 1
 
 VersionRanges = dict[int, tuple[int, int]]
-Greeting = Generator[tuple[int, int, Message], Any, None]
-"""Requests (key, version, message) that come before the first of a user; each is sent its response."""
+Handshake = Generator[tuple[int, int, Message], Any, None]
+"""Yields the requests (key, version, message) that come before the first of a user; is sent each response."""
+_IN_PROGRESS = (0, errno.EINPROGRESS, getattr(errno, "WSAEWOULDBLOCK", errno.EINPROGRESS))
 
 
 class ConnectionState(Enum):
+    """How far a connection is; the values are for people."""
+
     CONNECTING = "connecting"
     SECURING = "in its TLS handshake"
-    GREETING = "negotiating"
+    HANDSHAKE = "negotiating"
     READY = "ready"
     CLOSED = "closed"
 
 
 @dataclass(slots=True, eq=False)
 class InFlightRequest:
-    """A Send on its way, or (without one) a request of the greeting."""
+    """A Send on its way, or (without one) a request of the handshake."""
 
     send: Send | None
     done: Callable[[Answer], None]
@@ -72,16 +75,18 @@ class InFlightRequest:
 
 @dataclass(slots=True)
 class Hooks:
-    """What its owner wants to be told."""
+    """The functions of its owner that a connection calls."""
 
     on_ready: Callable[[NodeConnection], None]
     on_closed: Callable[[NodeConnection, Failure, list[InFlightRequest]], None]
-    """With the requests that were under way; their owner fails them."""
+    """It gets the requests that were under way and fails them."""
     on_answered: Callable[[NodeConnection, InFlightRequest, Any], None]
 
 
 @dataclass(slots=True, eq=False)
 class NodeConnection:
+    """See the module's docstring. The network reads its fields; only its own methods write them."""
+
     host: str
     port: int
     lane: Lane
@@ -95,16 +100,18 @@ class NodeConnection:
     in_flight: deque[InFlightRequest] = field(default_factory=deque)
     used_ms: int = 0
     expires_ms: int | None = None
-    """When the broker ends this session (KIP-368): from then on it is not used for new requests."""
+    """When the broker ends this session (KIP-368): from then on the connection takes no new requests."""
     setup_deadline_ms: int = 0
     setup_done: bool = False
     _sock: socket.socket | None = None
     _transport: Transport | None = None
     _addresses: list[SocketAddress] = field(default_factory=list)
-    _unanswered: list[InFlightRequest] = field(default_factory=list)  # whose bytes still have to leave
-    _reader: FrameReader = field(default_factory=lambda: FrameReader(GREETING_LIMIT))
+    _unanswered: list[InFlightRequest] = field(
+        default_factory=list
+    )  # they get no response; their bytes must leave
+    _reader: FrameReader = field(default_factory=lambda: FrameReader(HANDSHAKE_LIMIT))
     _writer: ChunkWriter = field(default_factory=ChunkWriter)
-    _greeting: Greeting | None = None
+    _handshake: Handshake | None = None
     _correlation_id: int = 0
     _client_id: bytes = b""
 
@@ -123,7 +130,7 @@ class NodeConnection:
         self._connect_next(error or OSError("the name has no address"))
 
     def _connect_next(self, error: OSError) -> None:
-        """The next address of the name; the last one's error if there is none left."""
+        """Connects to the next address of the name; closes with the last error if there is none left."""
         self._drop_socket()
         while self._addresses:
             family, address = self._addresses.pop(0)
@@ -136,7 +143,7 @@ class NodeConnection:
             sock.setblocking(False)
             self._set_options(sock)
             code = sock.connect_ex(address)
-            if code in (0, errno.EINPROGRESS):
+            if code in _IN_PROGRESS:
                 self.setup_deadline_ms = self.reactor.now_ms() + self.setup_timeout_ms
                 self.reactor.register(sock, self.lane, self._on_readable)
                 self.reactor.want_write(sock, self._on_connected)
@@ -160,7 +167,7 @@ class NodeConnection:
             return
         send_at_once(self._sock)
         self.reactor.want_write(self._sock, None)
-        self.setup_deadline_ms = self.reactor.now_ms() + self._greeting_timeout_ms
+        self.setup_deadline_ms = self.reactor.now_ms() + self._handshake_timeout_ms
         self.state = ConnectionState.SECURING
         try:
             self._transport = self.security.transport(self._sock, self.host)
@@ -171,7 +178,7 @@ class NodeConnection:
         self._secure()
 
     def _secure(self) -> None:
-        """One step of the TLS handshake; at once done without TLS."""
+        """Makes one step of the TLS handshake, which is done at once without TLS."""
         assert self._sock is not None
         assert self._transport is not None
         try:
@@ -183,13 +190,13 @@ class NodeConnection:
             self.reactor.want_write(self._sock, self._secure if wants_write else None)
             return
         self.reactor.want_write(self._sock, None)
-        self.state = ConnectionState.GREETING
-        self._greeting = self._greet()
-        self._go_on_greeting(None)
+        self.state = ConnectionState.HANDSHAKE
+        self._handshake = self._shake_hands()
+        self._go_on_with_handshake(None)
 
-    # --- greeting --------------------------------------------------------------------------------
+    # --- handshake -------------------------------------------------------------------------------
 
-    def _greet(self) -> Greeting:
+    def _shake_hands(self) -> Handshake:
         asked = APIS[ApiVersionsRequest.API_KEY].last
         while True:
             request = ApiVersionsRequest("kohort", __version__)
@@ -207,12 +214,12 @@ class NodeConnection:
         self.versions = common_versions(ranges)
         yield from self.security.authenticate(self)
 
-    def _go_on_greeting(self, response: Any) -> None:
-        assert self._greeting is not None
+    def _go_on_with_handshake(self, response: Any) -> None:
+        assert self._handshake is not None
         try:
-            key, version, message = self._greeting.send(response)
+            key, version, message = self._handshake.send(response)
         except StopIteration:
-            self._greeting = None
+            self._handshake = None
             self.state, self.setup_done = ConnectionState.READY, True
             self._reader.limit = FRAME_LIMIT
             self.hooks.on_ready(self)
@@ -226,7 +233,7 @@ class NodeConnection:
     # --- requests --------------------------------------------------------------------------------
 
     def choose_version(self, send: Send) -> int | None:
-        """The newest version that both sides and the sender have."""
+        """Returns the newest version that both sides and the sender have; None if there is none."""
         first, last = self.versions.get(send.api_key, (0, -1))
         if send.max_version is not None:
             last = min(last, send.max_version)
@@ -265,7 +272,7 @@ class NodeConnection:
         )
 
     def _encoded(self, with_codec: Codec, message: Message) -> list[Any]:
-        """The frame of a request, with a correlation id of its own. Nothing is left of one that fails here."""
+        """Returns the frame of a request, with a correlation id of its own. If this fails, nothing has changed."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
         body = with_codec.encode_request(message)
         return request_chunks(with_codec, self._correlation_id, self._client_id, body)
@@ -304,8 +311,8 @@ class NodeConnection:
             self.receive()
 
     def receive(self) -> bool:
-        """Takes in what has arrived. True if that was anything."""
-        if self.state not in (ConnectionState.GREETING, ConnectionState.READY):
+        """Reads what has arrived; returns whether that was anything."""
+        if self.state not in (ConnectionState.HANDSHAKE, ConnectionState.READY):
             return False
         assert self._transport is not None
         before, transport = self._reader.received, self._transport
@@ -323,8 +330,8 @@ class NodeConnection:
 
     def _why(self, transport: Transport, error: OSError) -> Failure:
         failure = transport.why(error)
-        if self.state is ConnectionState.GREETING and failure.kind is FailureKind.DISCONNECTED:
-            # What a broker does to a client that does not speak TLS, or speaks it where it should not.
+        if self.state is ConnectionState.HANDSHAKE and failure.kind is FailureKind.DISCONNECTED:
+            # This is what a broker does to a client that does not speak TLS, or speaks it where it should not.
             hint = f"{failure.message} before it said who it is (is security.protocol right?)"
             return Failure(failure.kind, hint)
         return failure
@@ -342,34 +349,52 @@ class NodeConnection:
         response = _layout(request.codec, frame, pos).decode_response(frame, pos)
         self.in_flight.popleft()
         if request.send is None:
-            self._go_on_greeting(response)
+            self._go_on_with_handshake(response)
         else:
+            self.used_ms = self.reactor.now_ms()
             self.hooks.on_answered(self, request, response)
 
-    # --- the end ---------------------------------------------------------------------------------
+    # --- time ------------------------------------------------------------------------------------
+
+    def expire_at(self, expires_ms: int) -> None:
+        """Sets when the broker ends this session."""
+        self.expires_ms = expires_ms
+
+    def grant_until(self, deadline_ms: int) -> None:
+        """Gives all requests under way at least until this time."""
+        for request in self.in_flight:
+            request.deadline_ms = max(request.deadline_ms, deadline_ms)
+
+    def take_late(self, now_ms: int) -> list[InFlightRequest]:
+        """Takes out the requests whose time is up; their owner fails them."""
+        late = [request for request in self.in_flight if request.deadline_ms <= now_ms]
+        remove_all(self.in_flight, late)
+        return late
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the first thing it waits for is too late."""
+        """When the first thing that it waits for is too late."""
         if self.state is not ConnectionState.READY:
             return self.setup_deadline_ms
         return min([r.deadline_ms for r in self.in_flight], default=None)
 
     @property
-    def _greeting_timeout_ms(self) -> int:
+    def _handshake_timeout_ms(self) -> int:
         return min(self.setup_timeout_ms, self.config.request_timeout_ms)
 
     def setup_is_late(self) -> None:
-        """The time to become ready is up: tries the next address of the name, or gives up."""
+        """Tries the next address of the name, or gives up, because the time to become ready is up."""
         if self.state is ConnectionState.CONNECTING:
             limit_ms = self.setup_timeout_ms
             self._connect_next(OSError(errno.ETIMEDOUT, f"no connection after {limit_ms} ms"))
         else:
-            message = f"still {self.state.value} after {self._greeting_timeout_ms} ms"
+            message = f"still {self.state.value} after {self._handshake_timeout_ms} ms"
             self.close(Failure(FailureKind.DISCONNECTED, message))
 
+    # --- the end ---------------------------------------------------------------------------------
+
     def close(self, failure: Failure) -> None:
-        """Ends it; the owner is told once."""
+        """Ends the connection; the owner is told once."""
         if self.state is ConnectionState.CLOSED:
             return
         was, self.state = self.state, ConnectionState.CLOSED
@@ -378,12 +403,12 @@ class NodeConnection:
         requests = [r for r in (*self.in_flight, *self._unanswered) if r.send is not None]
         self.in_flight.clear()
         self._unanswered.clear()
-        if self._greeting is not None:
-            self._greeting.close()
+        if self._handshake is not None:
+            self._handshake.close()
         self.hooks.on_closed(self, failure, requests)
 
     def abandon(self) -> None:
-        """In a forked child: frees the descriptor and leaves everything that is shared with the parent alone."""
+        """Frees the descriptor of a forked child, and leaves everything alone that is shared with the parent."""
         self.state = ConnectionState.CLOSED
         sock, self._sock = self._sock, None
         if sock is not None:
@@ -396,8 +421,14 @@ class NodeConnection:
             sock.close()
 
 
+def remove_all(queue: deque[InFlightRequest], gone: list[InFlightRequest]) -> None:
+    left = [request for request in queue if request not in gone]
+    queue.clear()
+    queue.extend(left)
+
+
 def common_versions(ranges: VersionRanges) -> VersionRanges:
-    """What both sides have."""
+    """Returns the versions that both sides have."""
     both = {
         key: (max(first, APIS[key].first), min(last, APIS[key].last))
         for key, (first, last) in ranges.items()
@@ -407,7 +438,7 @@ def common_versions(ranges: VersionRanges) -> VersionRanges:
 
 
 def _layout(asked: Codec, frame: memoryview, pos: int) -> Codec:
-    """ApiVersions is answered in version 0 by a broker that does not know the version that was asked for."""
+    """Returns the codec of a response: a broker that does not know a version of ApiVersions answers in version 0."""
     if asked.api_key == ApiVersionsRequest.API_KEY and asked.version > 0:
         code = int.from_bytes(frame[pos : pos + 2], "big")
         if code == ErrorCode.UNSUPPORTED_VERSION:
@@ -416,7 +447,7 @@ def _layout(asked: Codec, frame: memoryview, pos: int) -> Codec:
 
 
 def _nobody(answer: Answer) -> None:
-    raise AssertionError("requests of the greeting have no owner")
+    raise AssertionError("requests of the handshake have no owner")
 
 
 def _words(error: OSError) -> str:

@@ -1,23 +1,32 @@
-"""Sockets that are ready, time, and names that are looked up: the same registrations over epoll and over asyncio.
+"""Reports sockets that are ready, tells the time and looks up names: for the blocking clients, and over asyncio.
 
-Callbacks run on the thread that drives the reactor, one at a time. Sockets of the group lane are in an epoll of
-their own that is nested in two others: in that of all sockets, which the user's thread waits for, and in that of
-the background thread, which serves the group lane alone.
+Callbacks run on the thread that drives the reactor, one at a time. The user's thread waits for all sockets, the
+background thread for those of the group lane alone. On Linux the group lane has an epoll of its own, which is nested in
+those of both threads; elsewhere its sockets are registered with both.
 """
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from kohort.client.core.effects import Lane
+from kohort.client.errors import IllegalState
+from kohort.client.io.polling import (
+    READ,
+    WRITE,
+    Events,
+    Poller,
+    SelectorPoller,
+    Waker,
+    check_threads_can_poll,
+)
+from kohort.portable import PORTABLE
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,8 +37,6 @@ SocketAddress = tuple[socket.AddressFamily, tuple[str, int]]
 FoundAddresses = tuple[list[SocketAddress], OSError | None]
 LookUp = Callable[[str, int], FoundAddresses]
 Resolved = Callable[[list[SocketAddress], OSError | None], None]
-
-_READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
 class SteadyClock:
@@ -45,7 +52,7 @@ class SteadyClock:
 
 
 class Reactor(Protocol):
-    """What the network needs of either."""
+    """What the network needs of either reactor."""
 
     def now_ms(self) -> int: ...
     def register(self, sock: socket.socket, lane: Lane, on_readable: Action) -> None: ...
@@ -58,91 +65,74 @@ class Reactor(Protocol):
 class _Watch:
     """One registered socket."""
 
-    __slots__ = ("on_readable", "on_writable", "epoll")
+    __slots__ = ("on_readable", "on_writable", "pollers")
 
-    def __init__(self, on_readable: Action, epoll: select.epoll) -> None:
+    def __init__(self, on_readable: Action, pollers: tuple[Poller, ...]) -> None:
         self.on_readable = on_readable
         self.on_writable: Action | None = None
-        self.epoll = epoll
-
-
-class Waker:
-    """Makes an epoll return, from any thread and any signal handler. Rings once however often it is rung.
-
-    Whoever leaves last frees the descriptor: who was about to ring must not write into what has its number by then.
-    No lock: a signal handler may ring, and a forked child closes its copy.
-    """
-
-    __slots__ = ("fd", "_close", "_is_closed", "_ringing", "__weakref__")
-
-    def __init__(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._close = weakref.finalize(self, os.close, self.fd)
-        self._is_closed = False
-        self._ringing: list[None] = []
-
-    def ring(self) -> None:
-        self._ringing.append(None)
-        try:
-            if not self._is_closed:
-                os.eventfd_write(self.fd, 1)
-        finally:
-            self._ringing.pop()
-            if self._is_closed:
-                self.close()
-
-    def silence(self) -> None:
-        try:
-            os.eventfd_read(self.fd)
-        except BlockingIOError:
-            pass
-
-    def close(self) -> None:
-        self._is_closed = True  # first this, then a look: who rings from now on does not write
-        if not self._ringing:
-            self._close()
-
-
-Events = list[tuple[int, int]]
+        self.pollers = pollers
 
 
 class SelectorReactor:
-    """Driven by one thread at a time: `wait` may go without a lock, everything else is called under the engine's."""
+    """The reactor of the blocking clients, driven by one thread at a time.
 
-    def __init__(self, look_up: LookUp | None = None) -> None:
+    `wait` and `wait_group` may go without a lock; everything else is called under the engine's.
+    """
+
+    def __init__(self, look_up: LookUp | None = None, *, portable: bool = PORTABLE) -> None:
+        if portable:
+            check_threads_can_poll()
         self.now_ms = SteadyClock().now_ms
         self._look_up = look_up or look_up_addresses
-        self._all, self._group, self._background = select.epoll(), select.epoll(), select.epoll()
-        self._bell, self._group_bell = Waker(), Waker()
-        self._group_fd = self._group.fileno()
-        for epoll, bell in ((self._all, self._bell), (self._background, self._group_bell)):
-            epoll.register(bell.fd, _READ)
-            epoll.register(self._group_fd, _READ)
+        self._waker, self._group_waker = Waker(portable=portable), Waker(portable=portable)
+        self._all: Poller
+        self._background: Poller
+        self._group: Poller | None = None
+        self._pollers: dict[Lane, tuple[Poller, ...]]
+        self._group_fd = -1
+        if portable:
+            self._all, self._background = SelectorPoller(), SelectorPoller()
+            self._pollers = {Lane.DATA: (self._all,), Lane.GROUP: (self._all, self._background)}
+        else:
+            self._all, self._background = select.epoll(), select.epoll()
+            self._group = group = select.epoll()
+            self._group_fd = group.fileno()
+            self._all.register(self._group_fd, READ)
+            self._background.register(self._group_fd, READ)
+            self._pollers = {Lane.DATA: (self._all,), Lane.GROUP: (group,)}
+        self._all.register(self._waker.fd, READ)
+        self._background.register(self._group_waker.fd, READ)
         self._watched: dict[int, _Watch] = {}
         self._soon: deque[Action] = deque()
-        self._rung = False
+        self._woken = False
 
     # --- sockets ---------------------------------------------------------------------------------
 
     def register(self, sock: socket.socket, lane: Lane, on_readable: Action) -> None:
-        epoll = self._group if lane is Lane.GROUP else self._all
-        epoll.register(sock.fileno(), _READ)
-        self._watched[sock.fileno()] = _Watch(on_readable, epoll)
+        watch = _Watch(on_readable, self._pollers[lane])
+        for poller in watch.pollers:
+            poller.register(sock.fileno(), READ)
+        self._watched[sock.fileno()] = watch
 
     def want_write(self, sock: socket.socket, on_writable: Action | None) -> None:
+        """Calls back while the socket can be written to; None ends that."""
         watch = self._watched[sock.fileno()]
         if (watch.on_writable is None) != (on_writable is None):
-            watch.epoll.modify(sock.fileno(), _READ if on_writable is None else _READ | _WRITE)
+            for poller in watch.pollers:
+                poller.modify(sock.fileno(), READ if on_writable is None else READ | WRITE)
         watch.on_writable = on_writable
 
     def unregister(self, sock: socket.socket) -> None:
         watch = self._watched.pop(sock.fileno(), None)
         if watch is not None:
-            watch.epoll.unregister(sock.fileno())
+            for poller in watch.pollers:
+                poller.unregister(sock.fileno())
 
     # --- time and names --------------------------------------------------------------------------
 
     def resolve(self, host: str, port: int, then: Resolved) -> None:
+        """Looks up a name on a thread of its own; `then` is called by the thread that drives."""
+
         def on_thread() -> None:
             addresses, error = self._look_up(host, port)
             self._soon.append(lambda: then(addresses, error))
@@ -155,16 +145,16 @@ class SelectorReactor:
 
     def wakeup(self) -> None:
         """Makes `wait` return; from any thread."""
-        self._bell.ring()
+        self._waker.wake()
 
     def wakeup_all(self) -> None:
-        """Makes both return; from any thread."""
-        self._bell.ring()
-        self._group_bell.ring()
+        """Makes `wait` and `wait_group` return; from any thread."""
+        self._waker.wake()
+        self._group_waker.wake()
 
     def wakeup_group(self) -> None:
         """Makes `wait_group` return; from any thread."""
-        self._group_bell.ring()
+        self._group_waker.wake()
 
     # --- driving ---------------------------------------------------------------------------------
 
@@ -175,63 +165,78 @@ class SelectorReactor:
         self.dispatch(self.wait_group(timeout_ms))
 
     def wait(self, timeout_ms: int | None) -> Events:
-        """Sockets that are ready, at the latest after the timeout (None: none)."""
+        """Returns the sockets that are ready, at the latest after the timeout (None: without end)."""
         return self._all.poll(None if timeout_ms is None else max(0, timeout_ms) / 1000)
 
     def wait_group(self, timeout_ms: int | None) -> Events:
+        """Does the same for the sockets of the group lane."""
         return self._background.poll(None if timeout_ms is None else max(0, timeout_ms) / 1000)
 
     def dispatch(self, events: Events) -> None:
-        """Calls back. A descriptor that was closed since, or is another's by now, does no harm: it is not ready."""
+        """Calls back for each event.
+
+        An event of a descriptor that was closed since, or that belongs to another socket by now, does no harm: the
+        callbacks find that the socket is not ready.
+        """
         for fd, event in events:
             watch = self._watched.get(fd)
             if watch is not None:
-                if event & ~_WRITE:
+                if event & ~WRITE:
                     watch.on_readable()
-                if event & ~_READ and self._watched.get(fd) is watch and watch.on_writable is not None:
+                if event & ~READ and self._watched.get(fd) is watch and watch.on_writable is not None:
                     watch.on_writable()
-            elif fd == self._group_fd:
+            elif fd == self._waker.fd:
+                self._waker.drain()
+                self._woken = True
+            elif fd == self._group_waker.fd:
+                self._group_waker.drain()
+            elif self._group is not None and fd == self._group_fd:
                 self.dispatch(self._group.poll(0))
-            elif fd == self._bell.fd:
-                self._bell.silence()
-                self._rung = True
-            elif fd == self._group_bell.fd:
-                self._group_bell.silence()
         while self._soon:
             self._soon.popleft()()
 
-    def take_rung(self) -> bool:
-        """Whether somebody called `wakeup` since this was last asked."""
-        rung, self._rung = self._rung, False
-        return rung
+    def take_woken(self) -> bool:
+        """Returns whether `wakeup` was called since this was last asked."""
+        woken, self._woken = self._woken, False
+        return woken
 
     def close(self) -> None:
-        """Frees its own descriptors; those of sockets are their owners'."""
+        """Frees its own descriptors; sockets are closed by their owners."""
         self._watched.clear()
-        for mine in (self._all, self._background, self._group, self._bell, self._group_bell):
-            mine.close()
+        for poller in (self._all, self._background, self._group):
+            if poller is not None:
+                poller.close()
+        self._waker.close()
+        self._group_waker.close()
 
 
 class LoopReactor:
-    """The same over an asyncio loop. `after_turn` is called once after all callbacks of one turn of the loop."""
+    """The reactor of the asyncio clients, over their event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, look_up: LookUp | None = None) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, look_up: LookUp | None = None, *, portable: bool = PORTABLE
+    ) -> None:
+        check_loop_watches_sockets(loop)
         self.loop = loop
         self._look_up = look_up or look_up_addresses
         self.now_ms = SteadyClock().now_ms
-        self.after_turn: Action = lambda: None
-        self._turning = False
+        self._after_iteration: Action = lambda: None
+        self._is_scheduled = False
         self._readers: dict[int, Action] = {}
-        self._ready = select.poll()
+        self._ready = SelectorPoller() if portable else select.poll()
         self._closed = False
+
+    def call_after_iteration(self, function: Action) -> None:
+        """Has a function called once after all callbacks of one iteration of the loop."""
+        self._after_iteration = function
 
     def register(self, sock: socket.socket, lane: Lane, on_readable: Action) -> None:
         self._readers[sock.fileno()] = on_readable
-        self._ready.register(sock.fileno(), select.POLLIN)
-        self.loop.add_reader(sock.fileno(), self._then_turn, on_readable)
+        self._ready.register(sock.fileno(), READ)
+        self.loop.add_reader(sock.fileno(), self._call_and_schedule, on_readable)
 
     def read_ready(self) -> None:
-        """Calls back for the sockets that can be read now, without waiting for the loop. `after_turn` is not called."""
+        """Calls back for the sockets that can be read now, without waiting for the loop and its iteration to end."""
         for fd, _ in self._ready.poll(0):
             on_readable = self._readers.get(fd)
             if on_readable is not None:
@@ -241,7 +246,7 @@ class LoopReactor:
         if on_writable is None:
             self.loop.remove_writer(sock.fileno())
         else:
-            self.loop.add_writer(sock.fileno(), self._then_turn, on_writable)
+            self.loop.add_writer(sock.fileno(), self._call_and_schedule, on_writable)
 
     def unregister(self, sock: socket.socket) -> None:
         self._forget(sock.fileno())
@@ -257,7 +262,7 @@ class LoopReactor:
     def resolve(self, host: str, port: int, then: Resolved) -> None:
         def back(addresses: list[SocketAddress], error: OSError | None) -> None:
             if not self._closed:
-                self._then_turn(lambda: then(addresses, error))
+                self._call_and_schedule(lambda: then(addresses, error))
 
         def on_thread() -> None:
             found = self._look_up(host, port)
@@ -272,27 +277,40 @@ class LoopReactor:
             threading.Thread(target=on_thread, name=f"kohort-resolve-{host}", daemon=True).start()
 
     def wakeup(self) -> None:
-        """From any thread: a turn soon."""
+        """Makes what is called after an iteration be called soon; from any thread."""
         try:
-            self.loop.call_soon_threadsafe(self._then_turn, lambda: None)
+            self.loop.call_soon_threadsafe(self._call_and_schedule, lambda: None)
         except RuntimeError:  # the loop was closed meanwhile
             pass
 
-    def _then_turn(self, call: Action) -> None:
-        if not self._turning and not self._closed:
-            self._turning = True
-            self.loop.call_soon(self._turn)
-        call()
+    def _call_and_schedule(self, action: Action) -> None:
+        if not self._is_scheduled and not self._closed:
+            self._is_scheduled = True
+            self.loop.call_soon(self._end_iteration)
+        action()
 
-    def _turn(self) -> None:
-        self._turning = False
+    def _end_iteration(self) -> None:
+        self._is_scheduled = False
         if not self._closed:
-            self.after_turn()
+            self._after_iteration()
 
     def close(self) -> None:
         self._closed = True
         for fd in list(self._readers):
             self._forget(fd)
+        if isinstance(self._ready, SelectorPoller):
+            self._ready.close()
+
+
+def check_loop_watches_sockets(loop: asyncio.AbstractEventLoop) -> None:
+    """Raises IllegalState for a loop without `add_reader`: the one that asyncio makes on Windows."""
+    import asyncio  # loaded already: there is a loop
+
+    if type(loop).add_reader is asyncio.AbstractEventLoop.add_reader:
+        raise IllegalState(
+            f"{type(loop).__name__} cannot watch sockets: run the client on an asyncio.SelectorEventLoop, as in "
+            "asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)"
+        )
 
 
 def is_numeric(host: str) -> bool:
@@ -306,7 +324,7 @@ def is_numeric(host: str) -> bool:
 
 
 def look_up_addresses(host: str, port: int) -> FoundAddresses:
-    """All addresses of a name, in the system's order; blocks unless it is numeric."""
+    """Returns all addresses of a name, in the system's order; blocks unless it is numeric."""
     try:
         # As text, even a number goes through the codec of international names, which takes 3 ms to load.
         name = host.encode() if is_numeric(host) else host

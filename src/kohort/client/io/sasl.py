@@ -1,4 +1,4 @@
-"""SASL: PLAIN, SCRAM-SHA-256 and -512 (RFC 5802), OAUTHBEARER (RFC 7628), as requests of Kafka's protocol.
+"""Authenticates by SASL: PLAIN, SCRAM-SHA-256 and -512 (RFC 5802), OAUTHBEARER (RFC 7628).
 
 A mechanism is a generator: it yields what the client says and is sent what the broker answers. It raises Rejected when
 the broker cannot be trusted.
@@ -29,19 +29,21 @@ Exchange = Generator[bytes, bytes, None]
 TokenSource = Callable[[], str]
 
 MIN_ITERATIONS = 4096
-MAX_ITERATIONS = 1 << 20  # more would keep this client busy for a broker that means no good
+MAX_ITERATIONS = 1 << 20  # more would keep this client busy for a hostile broker
 SESSION_SHARE = 0.9
 """A session is renewed (by a new connection) after this much of its lifetime, as KIP-368 proposes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
+    """A mechanism of SASL with its credentials."""
+
     name: str
     exchange: Callable[[], Exchange]
 
 
 def mechanism_for(config: ClientConfig, objects: Mapping[str, Any]) -> Mechanism:
-    """sasl.mechanism with its credentials."""
+    """Returns what sasl.mechanism names, with its credentials."""
     name = config.sasl_mechanism
     if name == "OAUTHBEARER":
         token = _token_source(objects)
@@ -54,7 +56,7 @@ def mechanism_for(config: ClientConfig, objects: Mapping[str, Any]) -> Mechanism
 
 
 def credentials(config: ClientConfig) -> tuple[str, str]:
-    """sasl.username and sasl.password, or what stands in sasl.jaas.config."""
+    """Returns sasl.username and sasl.password, or what is in sasl.jaas.config."""
     if config.sasl_username:
         return config.sasl_username, config.sasl_password
     pairs = re.findall(r"""(username|password)\s*=\s*("[^"]*"|'[^']*'|[^\s;]+)""", config.sasl_jaas_config)
@@ -80,7 +82,7 @@ def _token_source(objects: Mapping[str, Any]) -> TokenSource:
 
 
 def _token_of(given: object) -> str:
-    """The token itself, or confluent-kafka's (token, expiry, …)."""
+    """Returns the token, which may come by itself or as confluent-kafka's (token, expiry, …)."""
     token = given[0] if isinstance(given, tuple) else given
     if not isinstance(token, str) or not token:
         raise TypeError(f"a token is a str, not {type(token).__name__}")
@@ -88,7 +90,7 @@ def _token_of(given: object) -> str:
 
 
 def authenticate(connection: Greeter, mechanism: Mechanism) -> Generator[tuple[int, int, Message], Any, None]:
-    """The whole conversation. Rejected says what the broker had against it."""
+    """Makes the whole conversation; raises Rejected with what the broker had against it."""
     handshake: SaslHandshakeResponse = yield 17, 1, SaslHandshakeRequest(mechanism.name)
     if handshake.error_code:
         offered = ", ".join(handshake.mechanisms) or "none"
@@ -106,7 +108,7 @@ def authenticate(connection: Greeter, mechanism: Mechanism) -> Generator[tuple[i
         except StopIteration:
             break
     if answer.session_lifetime_ms > 0:
-        connection.expires_ms = connection.reactor.now_ms() + int(answer.session_lifetime_ms * SESSION_SHARE)
+        connection.expire_at(connection.reactor.now_ms() + int(answer.session_lifetime_ms * SESSION_SHARE))
 
 
 def plain(username: str, password: str) -> Exchange:
@@ -114,7 +116,7 @@ def plain(username: str, password: str) -> Exchange:
 
 
 def scram(digest: str, username: str, password: str, nonce: str | None = None) -> Exchange:
-    """Both sides prove that they know the password; neither says it."""
+    """Has both sides prove that they know the password, without saying it."""
     client_nonce = nonce or secrets.token_urlsafe(24)
     name = username.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={client_nonce}"
@@ -147,7 +149,7 @@ def scram(digest: str, username: str, password: str, nonce: str | None = None) -
 
 
 def oauthbearer(token: TokenSource) -> Exchange:
-    """The token is asked for on every connection. A broker that refuses it first says why, as JSON."""
+    """Asks for the token on every connection. A broker that refuses it first says why, as JSON."""
     try:
         said = f"n,,\x01auth=Bearer {token()}\x01\x01".encode()
     except BaseException as error:  # SystemExit too: the thread may be one that others need

@@ -1,4 +1,4 @@
-"""TLS over a nonblocking socket, by the settings ssl.*; and security.protocol as a whole."""
+"""Secures connections as security.protocol and the settings ssl.* say: TLS over a nonblocking socket, SASL, or both."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ from typing import Any
 from kohort.client.config import ClientConfig
 from kohort.client.core.effects import Failure, FailureKind
 from kohort.client.io.sasl import Mechanism, authenticate, mechanism_for
-from kohort.client.io.transport import Greeter, PlainTransport, Transport
+from kohort.client.io.transport import Greeter, PlainTransport, Transport, first_bytes
 from kohort.settings import SettingError
 from kohort.wire.struct import Message
 
-"""Settings that are objects: an `ssl.SSLContext` of the user's own; who gives the tokens of OAUTHBEARER."""
-
-_RECORD_BYTES = 16 << 10  # TLS cuts what it sends into records of this size
-
 
 class TlsTransport:
-    """Reads and writes through an SSLSocket; what TLS waits for is told as BlockingIOError."""
+    """Reads and writes through an SSLSocket; raises BlockingIOError for whatever TLS waits for."""
 
     __slots__ = ("sock", "_tls")
 
@@ -48,17 +44,14 @@ class TlsTransport:
             raise BlockingIOError from None
 
     def send(self, chunks: list[memoryview]) -> int:
-        """The first chunk, or several small ones as one record."""
-        first = chunks[0]
-        if len(first) < _RECORD_BYTES and len(chunks) > 1:
-            first = memoryview(b"".join(chunks[:16])[: 4 * _RECORD_BYTES])
+        """Sends the first chunk, or several small ones as one record."""
         try:
-            return self._tls.send(first)
+            return self._tls.send(first_bytes(chunks))
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
 
     def why(self, error: OSError) -> Failure:
-        """A handshake that failed will not succeed next time; one that was cut off may."""
+        """Says what an error means: a handshake that failed will not succeed next time, one that was cut off may."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return Failure(
                 FailureKind.AUTHENTICATION,
@@ -87,7 +80,7 @@ class Secured:
 
 
 def security_for(config: ClientConfig, objects: Mapping[str, Any] | None = None) -> Secured:
-    """By the settings, and by those of SECURITY_OBJECTS that were given. SettingError says what is missing."""
+    """Reads the settings, and those of SECURITY_OBJECTS that were given; raises SettingError for what is missing."""
     given = objects or {}
     protocol = config.security_protocol
     context = None
@@ -99,7 +92,7 @@ def security_for(config: ClientConfig, objects: Mapping[str, Any] | None = None)
 
 
 def tls_context(config: ClientConfig) -> ssl.SSLContext:
-    """From PEM files. A file that cannot be read is a SettingError that names the setting."""
+    """Makes a context from PEM files; raises SettingError, which names the setting, for a file that cannot be read."""
     context = ssl.create_default_context()
     if config.ssl_endpoint_identification_algorithm != "https":
         context.check_hostname = False  # the chain of the certificate is checked all the same
@@ -124,7 +117,7 @@ def tls_context(config: ClientConfig) -> ssl.SSLContext:
 
 
 def _trusting(config: ClientConfig) -> ssl.SSLContext:
-    """Only the given authorities, not the system's."""
+    """Makes a context that trusts only the given authorities, not the system's."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
     context.load_verify_locations(config.ssl_ca_location)

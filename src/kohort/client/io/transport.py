@@ -1,4 +1,4 @@
-"""What carries the bytes of a connection: the socket itself, or TLS over it."""
+"""Carries the bytes of a connection: the protocol of transports and of security, and the one without TLS."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from collections.abc import Generator
 from typing import Any, Protocol
 
 from kohort.client.core.effects import Failure, FailureKind
+from kohort.portable import PORTABLE
 from kohort.wire.struct import Message
+
+JOINED_BYTES = 16 << 10
+"""A chunk of this size is sent by itself; TLS cuts what it sends into records of this size."""
 
 
 class Rejected(Exception):
-    """The node cannot be used; why."""
+    """The node cannot be used; `failure` says why."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -19,24 +23,35 @@ class Rejected(Exception):
 
 
 class Transport(Protocol):
-    """Nonblocking: `receive` and `send` raise BlockingIOError when they would wait."""
+    """A socket or TLS over it; `receive` and `send` raise BlockingIOError when they would wait."""
 
     @property
     def sock(self) -> socket.socket: ...
     @property
     def holds_more(self) -> bool:
-        """Bytes were taken from the socket that `receive` has not given yet: no event will tell."""
+        """Whether bytes were taken from the socket that `receive` has not given yet: no event will tell."""
 
     def handshake(self) -> bool | None:
-        """Goes on with it. None: done; True: waits to write; False: waits to read. OSError: it failed."""
+        """Goes on with the handshake; returns None when it is done, True to wait for writing, False for reading.
+
+        Raises OSError if it failed.
+        """
 
     def receive(self, into: memoryview) -> int: ...
     def send(self, chunks: list[memoryview]) -> int: ...
     def why(self, error: OSError) -> Failure: ...
 
 
+def first_bytes(chunks: list[memoryview]) -> memoryview:
+    """Returns the first chunk, or several small ones joined, where a system cannot send many at once."""
+    first = chunks[0]
+    if len(first) < JOINED_BYTES and len(chunks) > 1:
+        return memoryview(b"".join(chunks[:16])[: 4 * JOINED_BYTES])
+    return first
+
+
 class PlainTransport:
-    """No TLS."""
+    """The socket itself, without TLS."""
 
     __slots__ = ("sock", "receive")
     holds_more = False
@@ -49,7 +64,9 @@ class PlainTransport:
         return None
 
     def send(self, chunks: list[memoryview]) -> int:
-        return self.sock.send(chunks[0]) if len(chunks) == 1 else self.sock.sendmsg(chunks)
+        if len(chunks) == 1:
+            return self.sock.send(chunks[0])
+        return self.sock.send(first_bytes(chunks)) if PORTABLE else self.sock.sendmsg(chunks)
 
     def why(self, error: OSError) -> Failure:
         return Failure(FailureKind.DISCONNECTED, error.strerror or str(error))
@@ -61,14 +78,14 @@ class Greeter(Protocol):
     host: str
     port: int
     versions: dict[int, tuple[int, int]]
-    expires_ms: int | None
 
     @property
     def reactor(self) -> Any: ...
+    def expire_at(self, expires_ms: int) -> None: ...
 
 
 class Security(Protocol):
-    """security.protocol: how a connection is wrapped, and what is said before the first request."""
+    """What security.protocol asks for: how a connection is wrapped, and what is said before the first request."""
 
     def transport(self, sock: socket.socket, host: str) -> Transport: ...
     def authenticate(self, connection: Greeter) -> Generator[tuple[int, int, Message], Any, None]: ...

@@ -90,7 +90,7 @@ class _LookUp:
 
 
 class CommittedOffsets:
-    """The look-ups that are under way; a part of commits.py with the purpose "commits.committed"."""
+    """The look-ups that are under way; a part of commits.py."""
 
     def __init__(
         self,
