@@ -1,7 +1,7 @@
 """The client's half of fetch sessions (KIP-227): a broker remembers what is read, so that a fetch names only changes.
 
-There is one `FetchSessionHandler` per node. `plan` says what to send for what is wanted now. `accept` checks whether the
-answer fits what was asked, and says how the session goes on. If it does not fit, a full fetch begins a new session.
+There is one `FetchSessionHandler` per node. `plan` says what to send for what is wanted now. `accept` checks whether
+the answer fits what was asked, and says how the session goes on. If it does not fit, a full fetch begins a new session.
 """
 
 from __future__ import annotations
