@@ -1,4 +1,4 @@
-"""The simulator can fail: bugs planted in the client, one by one, are each found, with the seed in the message."""
+"""The simulator can fail: bugs planted in the client and the broker are each found, with the seed in the message."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kohort.broker.groups.commit_frames import FrameLayout
 from kohort.client.consume import calls as consumer_calls
 from kohort.client.consume.consumer_core import ConsumerCore
 from kohort.client.consume.fetch_buffer import FetchBuffer
@@ -263,6 +264,20 @@ def nothing_is_read_while_records_are_buffered(patch: pytest.MonkeyPatch) -> Non
 def an_auto_commit_that_is_late_makes_poll_spin(patch: pytest.MonkeyPatch) -> None:
     """Found by the simulator when it was new."""
     patch.setattr(Commits, "next_poll_ms", lambda self: self._auto_at_ms)
+
+
+# --- the broker's short ways, which these consumers take too
+
+
+@mutation
+def the_offsets_of_a_recognized_commit_are_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    offsets_in = FrameLayout.offsets_in
+
+    def reversed_order(self: FrameLayout, body: bytes) -> tuple[int, ...] | None:
+        offsets = offsets_in(self, body)
+        return None if offsets is None else offsets[::-1]
+
+    patch.setattr(FrameLayout, "offsets_in", reversed_order)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
