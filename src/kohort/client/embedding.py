@@ -83,8 +83,9 @@ class ClusterSession:
         self.config, objects = read_config(CONSUMER, settings, {}, (_ASSIGNORS,))
         self._engine = Engine(self.config)
         self._core = build_core(self.config, objects, self._engine)
-        self._calls = ConsumerCalls(self._core, self._engine.now_ms)
-        self._calls.obstacle = lambda: self._engine.network.last_error
+        self._calls = ConsumerCalls(
+            self._core, self._engine.now_ms, obstacle=lambda: self._engine.network.last_error
+        )
         self._fetches = RangeFetches(self._engine.out, self.config)
 
     def __enter__(self) -> Self:

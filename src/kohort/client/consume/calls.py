@@ -57,7 +57,7 @@ class ConsumerCalls:
         """`obstacle` says what the network is struggling with, for the text of a timeout."""
         self.core = core
         self.clock = clock
-        self.obstacle = obstacle
+        self._obstacle = obstacle
         self.listener = Listener()
         self._telling: Callback | None = None  # what the user's function is being told, while it runs
         self._taken_from: dict[TopicPartition, tuple[PartitionState, Position | None]] = {}  # by this poll
@@ -423,7 +423,7 @@ class ConsumerCalls:
         if not operation.done:
             operation.fail(self._timed_out(what))
         elif isinstance(operation.error, TimedOut):
-            obstacle = self.obstacle()
+            obstacle = self._obstacle()
             if obstacle and obstacle not in str(operation.error):
                 raise TimedOut(f"{operation.error}; {obstacle}")
         return operation.value()
@@ -435,5 +435,5 @@ class ConsumerCalls:
         return f"{partition.topic} has no partition {partition.partition}"
 
     def _timed_out(self, what: str, why: str = "") -> TimedOut:
-        obstacle = why or self.obstacle()
+        obstacle = why or self._obstacle()
         return TimedOut(f"time was up before {what} came" + (f": {obstacle}" if obstacle else ""))

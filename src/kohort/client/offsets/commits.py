@@ -80,7 +80,7 @@ class CommittingMember(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class PendingCommit:
+class QueuedCommit:
     """A commit in the queue."""
 
     offsets: Offsets
@@ -126,7 +126,7 @@ class Commits:
         """Set for good when an asynchronous commit found another consumer with this group.instance.id."""
         self._on_commit: Callable[[Offsets], None] | None = None
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
-        self._queue: deque[PendingCommit] = deque()
+        self._queue: deque[QueuedCommit] = deque()
         self._committed = CommittedOffsets(out, config, coordinator, metadata, jitter, self.lane_of_look_ups)
         self._callbacks: deque[Callable[[], None]] = deque()
         self._processed: Offsets = {}
@@ -328,7 +328,7 @@ class Commits:
         for partition, at in chosen.items():
             if at.offset < 0:
                 raise ValueError(f"an offset to commit cannot be negative: {at.offset} of {partition}")
-        commit = PendingCommit(
+        commit = QueuedCommit(
             chosen, Operation(deadline_ms), retry, self._subscription.is_group, settled, before_join
         )
         self._queue.append(commit)
@@ -378,7 +378,7 @@ class Commits:
                 return  # later ones wait for it
             others_before = others_before or not commit.operation.done
 
-    def _send(self, commit: PendingCommit, now_ms: int) -> bool:
+    def _send(self, commit: QueuedCommit, now_ms: int) -> bool:
         """Sends a commit or ends it; returns False if the coordinator must be found first."""
         if not commit.offsets:
             commit.operation.finish({})
@@ -409,7 +409,7 @@ class Commits:
         )
         return True
 
-    def _identity(self, commit: PendingCommit) -> GroupMetadata | KafkaError:
+    def _identity(self, commit: QueuedCommit) -> GroupMetadata | KafkaError:
         """Returns the identity to commit with, or the error: only a poll can make this consumer a member again."""
         assert self._config.group_id is not None
         if not commit.as_member:
@@ -445,7 +445,7 @@ class Commits:
 
     def _commit_answered(
         self,
-        commit: PendingCommit,
+        commit: QueuedCommit,
         member: GroupMetadata,
         topics: dict[bytes, str],
         answer: Answer,
@@ -474,7 +474,7 @@ class Commits:
     def _refused(
         self,
         answer: Answer,
-        commit: PendingCommit,
+        commit: QueuedCommit,
         member: GroupMetadata,
         verdict: CommitVerdict,
         now_ms: int,
@@ -490,7 +490,7 @@ class Commits:
         log.info("the coordinator refused a commit of %s: %s", member, verdict.error)
         commit.operation.fail(self._moved_on(commit, member, verdict))
 
-    def _moved_on(self, commit: PendingCommit, member: GroupMetadata, verdict: CommitVerdict) -> KafkaError:
+    def _moved_on(self, commit: QueuedCommit, member: GroupMetadata, verdict: CommitVerdict) -> KafkaError:
         """Tells the membership of a refusal and returns the error for the user.
 
         A refusal of a commit of an older generation never touches the current one.
@@ -518,7 +518,7 @@ class Commits:
             )
         return commit_failed(code, commit.offsets, self._config.group_id, why)
 
-    def _again(self, commit: PendingCommit, error: KafkaError, now_ms: int) -> None:
+    def _again(self, commit: QueuedCommit, error: KafkaError, now_ms: int) -> None:
         if commit.retry:
             commit.failures += 1
             commit.obstacle = str(error)
