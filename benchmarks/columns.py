@@ -15,7 +15,7 @@ import pyarrow as pa
 from kohort.client.records import Records
 from kohort.wire.records import columns
 from kohort.wire.records.arrow_encode import outgoing_records
-from kohort.wire.records.batch import Record, assign, encode_batch, iter_records
+from kohort.wire.records.batch import BatchRecord, assign, encode_batch, iter_records
 from kohort.wire.records.columns import decode_columns, encode_batch_columns
 from kohort.wire.records.compression import Compression
 from kohort.wire.records.payload import encode_records
@@ -94,7 +94,7 @@ def encoding(way: str) -> None:
 
 def oracle() -> None:
     values = values_of(100, 5000)
-    records = [Record(at, T + at // 10, None, value, []) for at, value in enumerate(values)]
+    records = [BatchRecord(at, T + at // 10, None, value, []) for at, value in enumerate(values)]
     rate("wire.payload.encode_records, 5000 x 100 B", 5000, lambda: encode_records(records, 0, T))
     batch = encode_batch(records)
     rate("wire.records.iter_records, 5000 x 100 B", 5000, lambda: list(iter_records(batch)))

@@ -20,6 +20,16 @@ from dataclasses import dataclass
 import crc32c
 
 from benchmarks import targets
+from kohort.wire.records.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA_AT,
+    LENGTH_END,
+    MAGIC,
+    BatchHeader,
+    header_fields,
+)
 
 PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 3, 19, 20
 NOT_YET = {3, 5, 6}  # a new topic answers these until its leader is there
@@ -73,8 +83,23 @@ def record_batch(count: int, value_size: int) -> bytes:
         record = b"\0" + varint(0) + varint(i) + varint(-1) + varint(value_size) + value + varint(0)
         records += varint(len(record)) + record
     now_ms = int(time.time() * 1000)
-    body = struct.pack(">hiqqqhii", 0, count - 1, now_ms, now_ms, -1, -1, -1, count) + records
-    return struct.pack(">qiibI", 0, len(body) + 9, -1, 2, crc32c.crc32c(body)) + body
+    header = BatchHeader(
+        0,
+        HEADER_SIZE - LENGTH_END + len(records),
+        -1,
+        MAGIC,
+        0,
+        0,
+        count - 1,
+        now_ms,
+        now_ms,
+        -1,
+        -1,
+        -1,
+        count,
+    )
+    crc = crc32c.crc32c(HEADER.pack(*header)[CRC_START:] + records)
+    return HEADER.pack(*header._replace(crc=crc)) + records
 
 
 def produce_frame(topic: str, partition: int, records: bytes) -> bytes:
@@ -285,7 +310,7 @@ def _fetch_until(plan: Plan, partition: int, end: float) -> int:
     records_at = code_at + 2 + 24 + 4 + 4
     buffer = bytearray(4 * MB)
     view, offset, total = memoryview(buffer), 0, 0
-    header, wait_all = struct.Struct(">qi"), socket.MSG_WAITALL
+    header, wait_all = header_fields("base_offset", "batch_length"), socket.MSG_WAITALL
     while time.monotonic() < end:
         struct.pack_into(">q", frame, offset_at, offset)
         sock.sendall(frame)
@@ -301,19 +326,20 @@ def _fetch_until(plan: Plan, partition: int, end: float) -> int:
             raise Refused(f"Fetch answered {code} at offset {offset}")
         at = records_at + 4
         stop = at + length
-        if length < 61:
+        if length < HEADER_SIZE:
             offset = 0
             continue
         total += length
         last = -1
-        while at + 61 <= stop:
-            batch_size = header.unpack_from(buffer, at)[1] + 12
+        while at + HEADER_SIZE <= stop:
+            batch_size = header.unpack_from(buffer, at)[1] + LENGTH_END
             if at + batch_size > stop:
                 break
             last, at = at, at + batch_size
         if last < 0:
             raise Refused(f"Fetch at {offset} returned no whole batch")
-        offset = header.unpack_from(buffer, last)[0] + struct.unpack_from(">i", buffer, last + 23)[0] + 1
+        last_delta = struct.unpack_from(">i", buffer, last + LAST_OFFSET_DELTA_AT)[0]
+        offset = header.unpack_from(buffer, last)[0] + last_delta + 1
     sock.close()
     return total
 

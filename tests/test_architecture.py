@@ -61,7 +61,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "coordinator.frozen",
         "coordinator.records",
         "coordinator.replay",
-        "coordinator.turn",
+        "coordinator.step_context",
     },
     "broker/net": {
         "broker.api_row",

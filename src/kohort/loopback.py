@@ -17,8 +17,7 @@ def send_at_once(sock: socket.socket) -> None:
     """
     if PORTABLE or not hasattr(socket, "TCP_CONGESTION"):
         return
-    with contextlib.suppress(
-        OSError
-    ):  # the peer is gone, which the next read reports; or the system has no Reno
+    # An OSError means that the peer is gone, which the next read reports, or that the system has no Reno.
+    with contextlib.suppress(OSError):
         if sock.getsockname()[0] == sock.getpeername()[0]:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")

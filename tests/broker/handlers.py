@@ -19,7 +19,7 @@ from kohort.log.storage.files import Slice
 from kohort.log.store import Store
 from kohort.wire.frame import read_response_header
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kohort.wire.records.batch import Record, encode_batch, read_header
+from kohort.wire.records.batch import BatchRecord, encode_batch, read_header
 from kohort.wire.struct import Message
 
 NOW_MS = 1_700_000_000_000
@@ -88,6 +88,8 @@ class Node:
 
     def append(self, topic: str, *timestamps: int, index: int = 0, **batch: Any) -> int:
         """One batch with a record per timestamp; its base offset."""
-        records = [Record(at, timestamp, b"key", b"value", []) for at, timestamp in enumerate(timestamps)]
+        records = [
+            BatchRecord(at, timestamp, b"key", b"value", []) for at, timestamp in enumerate(timestamps)
+        ]
         data = memoryview(encode_batch(records, **batch))
         return self.store.topics[topic].partitions[index].append(data, read_header(data), NOW_MS)

@@ -10,15 +10,17 @@ from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicCon
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.records.batch import encode_batch, iter_batches, iter_records
-from kohort.wire.records.payload import Record
+from kohort.wire.records.payload import BatchRecord
 
 PATIENCE_S = 120.0  # for what never comes: a machine may be slow
 LONG_POLL_MS = 600_000  # for a fetch that something is to wake
 
 
-def records_of(*values: bytes | None, key: bytes | None = b"k", timestamp: int | None = None) -> list[Record]:
+def records_of(
+    *values: bytes | None, key: bytes | None = b"k", timestamp: int | None = None
+) -> list[BatchRecord]:
     now_ms = time.time_ns() // 1_000_000 if timestamp is None else timestamp
-    return [Record(i, now_ms, key, value, []) for i, value in enumerate(values)]
+    return [BatchRecord(i, now_ms, key, value, []) for i, value in enumerate(values)]
 
 
 def batch_of(

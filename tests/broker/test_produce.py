@@ -14,7 +14,7 @@ from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.records.batch import encode_batch, iter_batches, read_header
 from kohort.wire.records.compression import Compression
-from kohort.wire.records.payload import Record
+from kohort.wire.records.payload import BatchRecord
 from tests.broker.peer import batch_of, create_topic, fetch, produce, produce_request, records_of, values_in
 
 NOW = 1_700_000_000_000
@@ -111,7 +111,11 @@ def test_a_batch_above_max_message_bytes_is_too_large(client):
 
 def test_a_compacted_topic_refuses_records_without_a_key_and_says_which(client):
     create_topic(client, "compacted", cleanup_policy="compact")
-    keyless = [Record(0, NOW, b"k", b"1", []), Record(1, NOW, None, b"2", []), Record(2, NOW, None, b"3", [])]
+    keyless = [
+        BatchRecord(0, NOW, b"k", b"1", []),
+        BatchRecord(1, NOW, None, b"2", []),
+        BatchRecord(2, NOW, None, b"3", []),
+    ]
     outcome = produce(client, "compacted", bytes(encode_batch(keyless)))
     assert outcome.error_code == ErrorCode.INVALID_RECORD
     assert [error.batch_index for error in outcome.record_errors] == [1, 2]
@@ -168,7 +172,7 @@ def test_each_record_is_held_to_the_limits_of_time_and_the_answer_says_which_fai
     )
     (now,) = records_of(b"now")
     times = [now.timestamp, now.timestamp - 7_200_000, now.timestamp, now.timestamp + 7_200_000]
-    mixed = [Record(i, time_ms, b"k", b"v", []) for i, time_ms in enumerate(times)]
+    mixed = [BatchRecord(i, time_ms, b"k", b"v", []) for i, time_ms in enumerate(times)]
     outcome = produce(client, name, bytes(encode_batch(mixed, compression=compression)))
     assert outcome.error_code == ErrorCode.INVALID_TIMESTAMP
     assert [error.batch_index for error in outcome.record_errors] == [1, 3]

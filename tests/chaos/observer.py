@@ -5,8 +5,7 @@ librdkafka's admin client is no witness here: it may wait for a minute on the ha
 
 from __future__ import annotations
 
-import struct
-
+from kohort.client.group.consumer_protocol import decode_assignment
 from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
@@ -59,14 +58,4 @@ def assigned(data: bytes) -> frozenset[Partition]:
     """The partitions in a member's assignment, as the consumer protocol writes it."""
     if not data:
         return frozenset()
-    parts: set[Partition] = set()
-    _, topics = struct.unpack_from(">hi", data)
-    at = 6
-    for _ in range(topics):
-        (size,) = struct.unpack_from(">h", data, at)
-        topic = data[at + 2 : at + 2 + size].decode()
-        (count,) = struct.unpack_from(">i", data, at + 2 + size)
-        at += 6 + size
-        parts.update((topic, index) for index in struct.unpack_from(f">{count}i", data, at))
-        at += 4 * count
-    return frozenset(parts)
+    return frozenset((topic, index) for topic, index in decode_assignment(data).partitions)

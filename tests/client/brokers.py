@@ -39,7 +39,7 @@ from kohort.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from kohort.wire.records.batch import HEADER_SIZE, encode_batch, read_header
-from kohort.wire.records.payload import Record
+from kohort.wire.records.payload import BatchRecord
 from tests.client.scripted import Received, ScriptedCluster, Versions
 
 EARLIEST = -2
@@ -66,11 +66,11 @@ class Log:
         """One batch; of a transaction if it has a producer. Returns its first offset."""
         first = self.end
         records = [
-            Record(first + number, 1_000 + first + number, None, value, [])
+            BatchRecord(first + number, 1_000 + first + number, None, value, [])
             for number, value in enumerate(values)
         ]
         if control:
-            records = [Record(first, 1_000, value.value, b"\x00" * 6, []) for value in records]
+            records = [BatchRecord(first, 1_000, value.value, b"\x00" * 6, []) for value in records]
         self.batches.append(
             encode_batch(
                 records,

@@ -31,7 +31,7 @@ from kohort.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from kohort.wire.records.batch import encode_batch
-from kohort.wire.records.payload import Record
+from kohort.wire.records.payload import BatchRecord
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 SESSION = 77
@@ -44,7 +44,7 @@ def topic_id(name: str) -> bytes:
 def batch(first: int, count: int = 1, *, size: int = 10, epoch: int = 4, **more: Any) -> bytes:
     """A batch of `count` records from offset `first` on, whose values are their offsets."""
     records = [
-        Record(offset, 1000 + offset, None, str(offset).encode().rjust(size), [])
+        BatchRecord(offset, 1000 + offset, None, str(offset).encode().rjust(size), [])
         for offset in range(first, first + count)
     ]
     return bytes(encode_batch(records, base_offset=first, partition_leader_epoch=epoch, **more))

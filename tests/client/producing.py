@@ -1,4 +1,4 @@
-"""A producer's core in virtual time, with answers made by hand."""
+"""A producer's accumulator and sender in virtual time, with answers that the test makes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from kohort.client.config import ProducerConfig
 from kohort.client.core.cluster import Cluster, Node, PartitionInfo, TopicInfo
 from kohort.client.core.effects import Answer, Failure, FailureKind, Outbox, Send
 from kohort.client.core.metadata import Metadata
-from kohort.client.produce.accumulator import Accumulator, NoRoom
-from kohort.client.produce.batch import Placed
+from kohort.client.produce.accumulator import Accumulator, NoRoom, merge_limit
+from kohort.client.produce.batch import RecordHandle
 from kohort.client.produce.fast_send import fast_send
-from kohort.client.produce.merging import most_together
 from kohort.client.produce.outgoing import Outgoing
 from kohort.client.produce.partitioners import STICKY
 from kohort.client.produce.sender import Sender
@@ -55,7 +54,7 @@ def cluster(
 
 
 class Core:
-    """Accumulator and sender; `now_ms` is theirs alone."""
+    """Accumulator and sender, with a clock `now_ms` of their own."""
 
     def __init__(
         self,
@@ -72,9 +71,9 @@ class Core:
         self.woken = 0
         self.metadata = Metadata(self.out, self.config, jitter)
         self.metadata.cluster = cluster(partitions, nodes)
-        self.accumulator: Accumulator[Placed] = Accumulator(
-            Placed, threading.Lock(), jitter, self._wake, batch_size=self.outgoing.batch_limit,
-            most_together=most_together(self.config), buffer_memory=self.config.buffer_memory,
+        self.accumulator: Accumulator[RecordHandle] = Accumulator(
+            RecordHandle, threading.Lock(), jitter, self._wake, batch_size=self.outgoing.batch_limit,
+            merge_limit=merge_limit(self.config), buffer_memory=self.config.buffer_memory,
             linger_ms=self.config.linger_ms,
         )  # fmt: skip
         self.sender = Sender(self.out, self.config, self.metadata, self.accumulator, jitter)
@@ -86,24 +85,24 @@ class Core:
 
     def send(
         self, value: bytes | None, partition: int = STICKY, key: bytes | None = None, **rest: Any
-    ) -> Placed:
-        placed = self.try_send(value, partition, key, **rest)
-        assert isinstance(placed, Placed), placed
-        return placed
+    ) -> RecordHandle:
+        handle = self.try_send(value, partition, key, **rest)
+        assert isinstance(handle, RecordHandle), handle
+        return handle
 
     def try_send(
         self, value: bytes | None, partition: int = STICKY, key: bytes | None = None, **rest: Any
-    ) -> Placed | NoRoom:
+    ) -> RecordHandle | NoRoom:
         self.sender._learn(self.now_ms)
         topic = self.accumulator.topics["orders"]
         timestamp, headers, callback = rest.get("timestamp", 77), rest.get("headers"), rest.get("callback")
 
-        def slowly(*record: Any) -> Placed | NoRoom:
+        def ordinarily(*record: Any) -> RecordHandle | NoRoom:
             return self.accumulator.append(
                 topic, partition, key, value, timestamp, headers, callback, self.now_ms
             )
 
-        fast = fast_send(self.accumulator, self.outgoing, lambda: 0, slowly)
+        fast = fast_send(self.accumulator, self.outgoing, lambda: 0, lambda: self.now_ms, ordinarily)
         at = topic.sticky if partition == STICKY else partition
         return fast("orders", value, key, headers, at, timestamp, callback)  # type: ignore[no-any-return]
 
@@ -161,7 +160,7 @@ class Core:
         self.answer(send, ProduceResponse(topics, node_endpoints=list(nodes)), version)
 
     def take_completed(self) -> int:
-        """Tells all who wait; how many batches ended."""
+        """Calls the callbacks and waiters of all batches that ended, and returns how many those are."""
         done, self.sender.completed[:] = list(self.sender.completed), ()
         for batch in done:
             batch.tell(_raise)
@@ -199,5 +198,5 @@ def numbers(send: Send) -> tuple[int, int, int]:
     return header.producer_id, header.producer_epoch, header.base_sequence
 
 
-def outcome(placed: Placed) -> Any:
-    return placed._outcome
+def outcome(handle: RecordHandle) -> Any:
+    return handle._outcome

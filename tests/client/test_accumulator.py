@@ -1,4 +1,4 @@
-"""Where a producer's records wait: batches, lingering, memory, the sticky partition. In virtual time."""
+"""The accumulator in virtual time: batches, lingering, memory, the sticky partition, merged batches."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import threading
 
 import pytest
 
-from kohort.client.produce.accumulator import GROWTH, MOST_GROWTH, NoRoom
-from kohort.client.produce.batch import BatchMemberFailed, Placed
+from kohort.client.produce.accumulator import GROWTH, MERGED_BATCH_BYTES, MOST_GROWTH, NoRoom
+from kohort.client.produce.batch import BatchMemberFailed, RecordHandle
 from kohort.client.produce.fast_send import fast_send
-from kohort.client.produce.merging import MOST_BYTES
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import BatchIndexAndErrorMessage
 from tests.client.producing import Core, cluster, outcome, parts, produced, values
@@ -24,7 +23,7 @@ def without_growth(**settings: object) -> Core:
     """A core whose topic has batches of batch.size at most, because a broker refused larger ones."""
     core = plain(**settings)
     core.sender._learn(core.now_ms)
-    core.accumulator.topics["orders"].most_together = 0
+    core.accumulator.topics["orders"].merge_limit = 0
     return core
 
 
@@ -67,14 +66,14 @@ def test_a_single_record_larger_than_batch_size_does_not_linger() -> None:
     assert len(core.tick()) == 1
 
 
-def test_who_sends_faster_than_the_sender_looks_makes_few_large_batches_and_none_is_too_large() -> None:
+def test_records_that_come_faster_than_the_sender_looks_make_few_large_batches() -> None:
     core = plain()
     sent = [b"%06d" % n + b"x" * 994 for n in range(10_000)]
     for value in sent:
         core.send(value)
     batches = core.accumulator.flush()
     assert len(batches) == 11  # of 16 KB they would be 625
-    assert all(batch.size <= MOST_BYTES for batch in batches)
+    assert all(batch.size <= MERGED_BATCH_BYTES for batch in batches)
     assert [value for batch in batches for value in batch.values] == sent
 
 
@@ -90,7 +89,7 @@ def test_who_sends_faster_than_the_sender_looks_makes_few_large_batches_and_none
 )
 def test_how_far_a_batch_grows_while_nobody_looks(settings: dict[str, object], largest: int) -> None:
     core = plain(linger_ms=1000, **settings)
-    while isinstance(core.try_send(b"x" * 1000), Placed) and len(core.accumulator.incomplete) < 4:
+    while isinstance(core.try_send(b"x" * 1000), RecordHandle) and len(core.accumulator.incomplete) < 4:
         assert core.accumulator.used_bytes <= core.config.buffer_memory
     sizes = [batch.size for batch in core.accumulator.flush()]
     assert largest - 2_000 < max(sizes) <= largest
@@ -113,23 +112,23 @@ def test_what_became_full_while_all_requests_are_under_way_is_closed_and_sent_wi
     core = plain(partitions=2, batch_size=1000, linger_ms=1000, max_in_flight_requests_per_connection=1)
     core.send(b"x" * 1000, 0)
     (first,) = core.tick()
-    for turn in range(3):
+    for step in range(3):
         for n in range(3):
-            core.send(b"%d%d" % (turn, n) * 200, 0)
+            core.send(b"%d%d" % (step, n) * 200, 0)
         assert core.tick() == []
-        assert len(core.accumulator.topics["orders"].queues[0].closed) == turn + 1
+        assert len(core.accumulator.topics["orders"].queues[0].closed) == step + 1
     core.written(first)
     (send,) = core.tick()
-    assert values(send) == [b"%d%d" % (turn, n) * 200 for turn in range(3) for n in range(3)]
+    assert values(send) == [b"%d%d" % (step, n) * 200 for step in range(3) for n in range(3)]
 
 
 def test_a_batch_that_grew_too_large_for_its_topic_is_split_and_the_next_ones_grow_half_as_far() -> None:
     core = Core()
     core.start()
     limit, refused, largest = 100_000, 0, 0
-    placed = []
+    handles = []
     for turn in range(6):
-        placed += [core.send(b"%d" % turn * 1000) for _ in range(500)]
+        handles += [core.send(b"%d" % turn * 1000) for _ in range(500)]
         while not core.sender.is_idle:
             for send in core.tick():
                 (data,) = parts(send)
@@ -141,7 +140,7 @@ def test_a_batch_that_grew_too_large_for_its_topic_is_split_and_the_next_ones_gr
                     largest = max(largest, size)
                     core.written(send, produced(send)[0].base_sequence)
             core.take_completed()
-    assert [outcome(p).offset for p in placed] == list(range(3000))
+    assert [outcome(p).offset for p in handles] == list(range(3000))
     assert refused == 1 + 2 + 4  # of half a megabyte, a quarter, an eighth
     assert largest > limit // 2
     assert core.accumulator.used_bytes == 0
@@ -176,7 +175,7 @@ def test_the_sender_is_woken_for_the_first_open_batch_and_for_every_closed_one()
 def test_back_pressure_no_room_until_a_batch_is_done() -> None:
     core = plain(buffer_memory=3000, batch_size=1000)
     taken = 0
-    while isinstance(core.try_send(b"x" * 500), Placed):
+    while isinstance(core.try_send(b"x" * 500), RecordHandle):
         taken += 1
     assert taken == 5
     assert core.try_send(b"x" * 500) is NoRoom.MEMORY
@@ -349,7 +348,7 @@ def test_records_have_the_time_of_their_sending_also_when_the_clock_is_set_back(
     core = plain(linger_ms=1000)
     core.send(b"first")
     now_ns = 0
-    fast = fast_send(core.accumulator, core.outgoing, lambda: now_ns, lambda *record: None)
+    fast = fast_send(core.accumulator, core.outgoing, lambda: now_ns, lambda: 0, lambda *record: None)
     clock = [1_999_999, 2_000_000, 2_999_999, 3_000_000, 2_999_999, 2_000_000, 7_500_000_000, 0]
     for now_ns in clock:  # noqa: B007 the clock reads it
         fast("orders", b"x")
@@ -369,32 +368,32 @@ def test_without_idempotence_a_batch_that_comes_back_goes_before_newer_ones(code
     assert [values(send) for send in sends] == [[b"a"], [b"b"]]
 
 
-# --- batches that wait travel together -------------------------------------------------------------------
+# --- batches that wait are merged ----------------------------------------------------------------------------
 
 
-def queued_behind_one(**settings: object) -> tuple[Core, list[Placed]]:
+def queued_behind_one(**settings: object) -> tuple[Core, list[RecordHandle]]:
     """One request under way, and five batches of two records each behind it."""
     core = Core(max_in_flight_requests_per_connection=1, batch_size=1000, **settings)  # type: ignore[arg-type]
     core.start()
     core.send(b"first")
     core.tick()
-    placed = []
+    handles = []
     for n in range(10):
-        placed.append(core.send(b"%d" % n * 400, key=b"k" if n % 3 else None, timestamp=n))
+        handles.append(core.send(b"%d" % n * 400, key=b"k" if n % 3 else None, timestamp=n))
         if n % 2:
             core.accumulator.flush()
-    return core, placed
+    return core, handles
 
 
 def test_batches_that_had_to_wait_are_sent_as_one_and_each_record_knows_its_offset() -> None:
-    core, placed = queued_behind_one()
+    core, handles = queued_behind_one()
     core.written(core.under_way[0], 0)
     (send,) = core.tick()
     header, got = produced(send)
     assert (header.record_count, header.base_sequence) == (10, 1)
     assert got == [b"%d" % n * 400 for n in range(10)]
     core.written(send, 1)
-    assert [outcome(p).offset for p in placed] == list(range(1, 11))
+    assert [outcome(p).offset for p in handles] == list(range(1, 11))
     assert core.take_completed() == 6
     assert core.sender.is_idle
     assert core.accumulator.used_bytes == 0
@@ -402,19 +401,19 @@ def test_batches_that_had_to_wait_are_sent_as_one_and_each_record_knows_its_offs
     assert produced(core.tick()[0])[0].base_sequence == 11
 
 
-def test_a_carrier_that_is_lost_is_sent_again_as_it_was() -> None:
-    core, placed = queued_behind_one()
+def test_a_merged_batch_that_is_lost_is_sent_again_as_it_was() -> None:
+    core, handles = queued_behind_one()
     core.written(core.under_way[0], 0)
     (send,) = core.tick()
     core.lose(send)
     (again,) = core.tick(after_ms=2000)
     assert parts(again) == parts(send)
     core.written(again, 1)
-    assert outcome(placed[-1]).offset == 10
+    assert outcome(handles[-1]).offset == 10
 
 
-def test_a_carrier_that_is_too_large_is_sent_batch_by_batch_from_then_on() -> None:
-    core, placed = queued_behind_one()
+def test_a_merged_batch_that_is_too_large_is_sent_batch_by_batch_from_then_on() -> None:
+    core, handles = queued_behind_one()
     core.written(core.under_way[0], 0)
     (send,) = core.tick()
     core.reply(send, ErrorCode.MESSAGE_TOO_LARGE)
@@ -423,29 +422,29 @@ def test_a_carrier_that_is_too_large_is_sent_batch_by_batch_from_then_on() -> No
         header, got = produced(part)
         assert (header.base_sequence, len(got)) == (1 + first, 2)
         core.written(part, 1 + first)
-    assert [outcome(p).offset for p in placed] == list(range(1, 11))
+    assert [outcome(p).offset for p in handles] == list(range(1, 11))
     core.take_completed()
     assert core.sender.is_idle
 
 
-def test_a_carrier_expires_with_all_its_records() -> None:
-    core, placed = queued_behind_one(delivery_timeout_ms=40_000)
+def test_a_merged_batch_expires_with_all_its_records() -> None:
+    core, handles = queued_behind_one(delivery_timeout_ms=40_000)
     core.written(core.under_way[0], 0)
     core.tick()
     core.tick(after_ms=40_000)
-    assert all(isinstance(outcome(p), Exception) for p in placed)
+    assert all(isinstance(outcome(p), Exception) for p in handles)
     assert core.accumulator.used_bytes == 0
     assert core.sender.is_idle
 
 
-def test_a_bad_record_in_a_carrier_is_found_in_its_own_batch() -> None:
-    core, placed = queued_behind_one()
+def test_a_bad_record_in_a_merged_batch_is_found_in_its_own_batch() -> None:
+    core, handles = queued_behind_one()
     core.written(core.under_way[0], 0)
     (send,) = core.tick()
     bad = [BatchIndexAndErrorMessage(7, "a compacted topic needs keys")]
     core.reply(send, ErrorCode.INVALID_RECORD, record_errors=bad)
-    assert "needs keys" in str(outcome(placed[7]))
-    assert all(isinstance(outcome(p), BatchMemberFailed) for n, p in enumerate(placed) if n != 7)
+    assert "needs keys" in str(outcome(handles[7]))
+    assert all(isinstance(outcome(p), BatchMemberFailed) for n, p in enumerate(handles) if n != 7)
 
 
 def test_an_interrupt_between_two_columns_leaves_neither_longer() -> None:

@@ -109,8 +109,8 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         ([], "is empty; name at least one of range"),
         (["no.such.module:Assignor"], "'no.such.module:Assignor' cannot be loaded: No module named 'no'"),
         ([f"{__name__}:NotThere"], "cannot be loaded: .* has no attribute 'NotThere'"),
-        (["builtins:dict"], "is no assignor; subclass kohort.client.group.assignors.Assignor"),
-        ([dict], "is no assignor"),
+        (["builtins:dict"], "is not an assignor; subclass kohort.client.group.assignors.Assignor"),
+        ([dict], "is not an assignor"),
         ([Nameless], "Nameless has no name; give the class a `name`"),
     ],
 )

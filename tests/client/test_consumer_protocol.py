@@ -100,19 +100,32 @@ def test_an_empty_rack_is_no_rack_and_a_negative_generation_none() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "at byte 0 of 0 2 bytes expected, 0 left"),
+        (b"", "not a subscription of Kafka's consumer protocol: it has only 0 bytes"),
         (b"\xff\xff", "version -1 of a subscription does not exist"),
-        (bytes.fromhex("0000 00000001 0005 61"), "at byte 8 of 9 5 bytes expected, 1 left"),
-        (bytes.fromhex("0000 00000001 ffff ffffffff"), "a string is null"),
+        (
+            bytes.fromhex("0000 00000001 0005 61"),
+            "topics is longer than the ConsumerProtocolSubscription (9 bytes)",
+        ),
+        (bytes.fromhex("0000 00000001 ffff ffffffff"), "topics is null"),
         (bytes.fromhex("0000 00000001 0001 ff ffffffff"), "a string is not UTF-8"),
-        (bytes.fromhex("0000 ffffffff ffffffff"), "-1 elements announced"),
-        (bytes.fromhex("0000 7fffffff ffffffff"), "2147483647 elements announced, 4 bytes left"),
-        (bytes.fromhex("0000 00000000 00000009 61"), "9 bytes expected, 1 left"),
-        (bytes.fromhex("0001 00000000 ffffffff"), "4 bytes expected, 0 left"),
-        (bytes.fromhex("0001 00000000 ffffffff 00000001 0001 61 00000009 00000001"), "9 elements announced"),
+        (bytes.fromhex("0000 ffffffff ffffffff"), "topics is null"),
+        (bytes.fromhex("0000 fffffffe ffffffff"), "topics has a negative length"),
+        (bytes.fromhex("0000 7fffffff ffffffff"), "topics has more elements than bytes"),
+        (
+            bytes.fromhex("0000 00000000 00000009 61"),
+            "user_data is longer than the ConsumerProtocolSubscription",
+        ),
+        (
+            bytes.fromhex("0001 00000000 ffffffff"),
+            "the ConsumerProtocolSubscription ends too early (10 bytes)",
+        ),
+        (
+            bytes.fromhex("0001 00000000 ffffffff 00000001 0001 61 00000009 00000001"),
+            "partitions has more elements than bytes",
+        ),
     ],
 )
-def test_what_is_no_subscription_is_refused_with_the_place(data: bytes, why: str) -> None:
+def test_what_is_no_subscription_is_refused_with_the_field(data: bytes, why: str) -> None:
     with pytest.raises(BadConsumerProtocol) as refused:
         decode_subscription(data)
     assert why in str(refused.value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kohort.client.config import CONSUMER, read_config
@@ -16,9 +18,9 @@ from kohort.client.group.callbacks import CallbackKind, Callbacks, names
 from kohort.client.group.coordinator import GroupCoordinator
 from kohort.client.group.heartbeats import Heartbeats
 from kohort.client.group.leadership import difference, snapshot, topic_partitions
-from kohort.client.group.membership import Membership, State
-from kohort.client.group.membership_state import TRANSITIONS
-from kohort.client.group.membership_words import code_name, refusal, seconds
+from kohort.client.group.member_state import TRANSITIONS, MemberState
+from kohort.client.group.membership import Membership
+from kohort.client.group.refusals import code_name, refusal, seconds
 from kohort.client.offsets.subscription import SubscriptionState
 from kohort.client.types import GroupMetadata, TopicPartition
 from kohort.settings import SettingError
@@ -60,20 +62,31 @@ def make(assignors: list[str | type[Assignor] | Assignor]) -> Membership:
 
 
 def test_every_state_is_in_the_table_and_can_be_reached() -> None:
-    assert set(TRANSITIONS) == set(State)
-    reached = {State.UNJOINED}
+    assert set(TRANSITIONS) == set(MemberState)
+    reached = {MemberState.UNJOINED}
     while more := {after for state in reached for after in TRANSITIONS[state]} - reached:
         reached |= more
-    assert reached == set(State)
+    assert reached == set(MemberState)
 
 
 def test_nothing_follows_being_fenced() -> None:
-    assert TRANSITIONS[State.FENCED] == frozenset()
+    assert TRANSITIONS[MemberState.FENCED] == frozenset()
 
 
 def test_a_transition_that_is_not_in_the_table_is_our_own_mistake() -> None:
+    made = make(["range"])
     with pytest.raises(AssertionError, match="UNJOINED"):
-        make(["range"]).become(State.SYNCING)
+        made.become(replace(made.status, state=MemberState.SYNCING))
+
+
+def test_the_status_is_one_value_that_is_replaced_as_a_whole() -> None:
+    s = stage(*STABLE)
+    stable = s.membership.status
+    s.run("rejoin somebody asked for it")
+    assert stable.rejoin_reason is None
+    assert s.membership.status == replace(stable, rejoin_reason="somebody asked for it")
+    assert "STABLE" in repr(stable)
+    assert "generation_id=4" in repr(stable)
 
 
 # --- construction ------------------------------------------------------------------------------------------
@@ -136,7 +149,7 @@ def test_rebalance_is_due_from_the_heartbeat_on_and_wants_a_poll() -> None:
     assert s.membership.rebalance_due
     assert s.membership.wants_poll
     s.run("poll")
-    assert s.membership.state is State.CALLING_BACK
+    assert s.membership.state is MemberState.CALLING_BACK
 
 
 @pytest.mark.parametrize(
@@ -173,7 +186,7 @@ def test_the_clock_of_left_because_goes_on_until_the_next_poll() -> None:
 
 def test_after_a_join_that_failed_for_good_a_rebalance_is_in_progress() -> None:
     m = stage(*STABLE, "rejoin x", "poll", "called", "join GROUP_MAX_SIZE_REACHED").membership
-    assert (m.state, m.may_commit, m.rebalance_in_progress) == (State.UNJOINED, False, True)
+    assert (m.state, m.may_commit, m.rebalance_in_progress) == (MemberState.UNJOINED, False, True)
 
 
 def test_a_reset_after_which_nothing_is_lost_revokes() -> None:
@@ -189,7 +202,7 @@ def test_a_user_that_closes_inside_of_a_callback() -> None:
     assert s.membership.callback is not None
     s.membership.leave("closed in on_assigned", 0)
     s.membership.called_back(None, 0)
-    assert s.membership.state is State.LEAVING
+    assert s.membership.state is MemberState.LEAVING
 
 
 def test_an_error_code_that_is_newer_than_this_client_is_raised() -> None:
@@ -224,7 +237,7 @@ def test_a_fenced_member_can_be_closed_without_an_error() -> None:
     ],
 )
 def test_every_refusal_says_what_to_do(code: ErrorCode, words: str) -> None:
-    config = make(["range"]).config
+    config, _ = read_config(CONSUMER, {"bootstrap.servers": "b:1", "group.id": "g"}, {})
     assert words in str(refusal(code, "JoinGroup", config, ["range"]))
 
 

@@ -128,7 +128,7 @@ def test_a_producer_does_not_write_without_the_transactions_that_were_asked_for(
         KohortError, match=r"transactional.id is a setting of Kafka's that Kohort's producer does not"
     ) as e:
         Producer(bootstrap_servers="127.0.0.1:9", transactional_id="till-1")
-    assert "transactions are not there" in str(e.value)
+    assert "transactions are not supported yet" in str(e.value)
 
 
 def test_groups_of_the_next_generation_are_named_as_missing() -> None:

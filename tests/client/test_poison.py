@@ -84,14 +84,14 @@ WRONG_RECORDS: list[tuple[dict[str, Any], str]] = [
     ({"topic": None}, "a topic must have a name"),
     ({"topic": ["t"]}, "a topic must have a name"),
     ({"topic": "\ud800"}, "half of a surrogate pair"),
-    ({"value": "\ud800"}, "the value of a record for topic t cannot be said in UTF-8"),
-    ({"key": "a\udfff"}, "the key of a record for topic t cannot be said in UTF-8: character 1"),
+    ({"value": "\ud800"}, "the value of a record for topic t cannot be encoded in UTF-8"),
+    ({"key": "a\udfff"}, "the key of a record for topic t cannot be encoded in UTF-8: character 1"),
     ({"headers": 5}, "headers are a list of names with bytes"),
     ({"headers": "h"}, "headers are a list of names with bytes"),
     ({"headers": ["ab"]}, "a header is a name and bytes"),
     ({"headers": [("h", 5)]}, "a header is a name and bytes"),
     ({"headers": [("\ud800", b"")]}, "half of a surrogate pair"),
-    ({"headers": {"h": "\ud800"}}, "the header h cannot be said in UTF-8"),
+    ({"headers": {"h": "\ud800"}}, "the header h cannot be encoded in UTF-8"),
     ({"on_delivery": 5}, "on_delivery is a function, not 5"),
 ]
 

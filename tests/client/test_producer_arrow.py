@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kohort.client.produce.accumulator import MERGED_BATCH_BYTES
 from kohort.client.produce.arrow import send_arrow
 from kohort.client.produce.batch import Batch
 from kohort.client.produce.calls import ProducerCalls
-from kohort.client.produce.merging import MOST_BYTES
 from kohort.wire.errors import ErrorCode
 from kohort.wire.records.arrow_encode import outgoing_records
 from kohort.wire.records.batch import check_batch, iter_records
@@ -157,8 +157,8 @@ def test_a_batch_that_expires_before_it_was_sent_is_not_waited_for() -> None:
 @pytest.mark.parametrize(
     ("settings", "largest"),
     [
-        ({}, MOST_BYTES),
-        ({"batch_size": 600_000}, MOST_BYTES),
+        ({}, MERGED_BATCH_BYTES),
+        ({"batch_size": 600_000}, MERGED_BATCH_BYTES),
         ({"batch_size": 1_040_000}, 1_040_000),
         ({"max_request_size": 100_000}, 100_000),
         ({"buffer_memory": 400_000}, 100_000),

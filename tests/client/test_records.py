@@ -17,9 +17,9 @@ __all__ = ["way"]
 pytestmark = pytest.mark.usefixtures("way")
 
 ALL_KINDS = [
-    wire.Record(10, T, b"k", b"v", []),
-    wire.Record(11, T + 1, None, b"", [("a", b"1"), ("a", None)]),
-    wire.Record(13, T + 2, b"", None, []),
+    wire.BatchRecord(10, T, b"k", b"v", []),
+    wire.BatchRecord(11, T + 1, None, b"", [("a", b"1"), ("a", None)]),
+    wire.BatchRecord(13, T + 2, b"", None, []),
 ]
 
 
@@ -149,7 +149,7 @@ def test_a_deserializer_that_fails_is_an_error_that_names_the_record() -> None:
         return int(data)
 
     records = records_of(
-        wire.encode_batch([wire.Record(0, T, None, b"1", []), wire.Record(1, T, None, b"x", [])]),
+        wire.encode_batch([wire.BatchRecord(0, T, None, b"1", []), wire.BatchRecord(1, T, None, b"x", [])]),
         value_deserializer=deserialize,
     )
     made = iter(records)
@@ -170,7 +170,7 @@ def test_a_deserializer_that_fails_leaves_the_record_as_it_was_read(origin: str)
         return data.decode()
 
     key, value = (b"bad", b"v") if origin == "key" else (b"k", b"bad")
-    batch = wire.encode_batch([wire.Record(7, T, key, value, [("h", b"1"), ("h", None)])])
+    batch = wire.encode_batch([wire.BatchRecord(7, T, key, value, [("h", b"1"), ("h", None)])])
     records = records_of(batch, key_deserializer=deserialize, value_deserializer=deserialize)
     with pytest.raises(DeserializationFailed, match=f"the {origin} deserializer failed") as caught:
         list(records)

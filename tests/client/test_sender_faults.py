@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kohort.client.core.effects import FailureKind, Send
-from kohort.client.produce.batch import Placed
+from kohort.client.produce.batch import RecordHandle
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kohort.wire.records.batch import iter_records, read_header
@@ -67,7 +67,7 @@ class Faults:
         )
         self.logs = [Log() for _ in range(PARTITIONS)]
         self.most_records = self.chance.choice([2, 5, 1000])
-        self.sent: list[list[tuple[bytes, Placed]]] = [[] for _ in range(PARTITIONS)]
+        self.sent: list[list[tuple[bytes, RecordHandle]]] = [[] for _ in range(PARTITIONS)]
         self.arrived: list[Send] = []  # at the broker, not worked on
         self.answers: list[tuple[Send, ProduceResponse]] = []
         self.core.start()

@@ -11,8 +11,8 @@ from itertools import pairwise
 import pytest
 
 from kohort import Consumer, Producer
-from kohort.client.core.complaints import AWAY_EVERY_MS, Lasting, NodeWarnings
 from kohort.client.core.effects import FailureKind
+from kohort.client.core.warning_limits import AWAY_EVERY_MS, LastingCondition, NodeWarnings
 from kohort.client.io.reactor import SelectorReactor
 from kohort.testing import Kafka
 from kohort.wire.errors import ErrorCode
@@ -68,10 +68,10 @@ def test_what_is_left_out_is_there_for_those_who_look(caplog: pytest.LogCaptureF
 
 
 def test_what_lasts_is_told_again_and_again() -> None:
-    lasting = Lasting(after_ms=200, every_ms=500)
-    assert [ms for ms in range(0, 1_500, 100) if lasting.is_to_be_told(ms)] == [200, 700, 1_200]
+    lasting = LastingCondition(after_ms=200, every_ms=500)
+    assert [ms for ms in range(0, 1_500, 100) if lasting.is_worth_a_warning(ms)] == [200, 700, 1_200]
     lasting.is_over()
-    assert [ms for ms in range(2_000, 2_400, 100) if lasting.is_to_be_told(ms)] == [2_200]
+    assert [ms for ms in range(2_000, 2_400, 100) if lasting.is_worth_a_warning(ms)] == [2_200]
 
 
 def lose_everything(core: Core) -> None:

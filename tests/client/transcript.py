@@ -203,7 +203,7 @@ class Script(Stage):
     def do_sync(self, words: list[str]) -> None:
         options = dict(w.split("=", 1) for w in words if "=" in w)
         response = SyncGroupResponse(protocol_type=options.get("type", "consumer"))
-        response.protocol_name = options.get("protocol", self.membership.protocol_name)
+        response.protocol_name = options.get("protocol", self.membership.status.protocol_name)
         if words and words[0] in ErrorCode.__members__:
             response.error_code = ErrorCode[words[0]].value
         elif "raw" in options:

@@ -8,9 +8,10 @@ from typing import Any
 
 from kohort import Consumer, TopicPartition
 from kohort.client.io.blocking_connection import BlockingConnection
-from kohort.coordinator.records import GroupKey, decode_group, decode_key
 from kohort.coordinator.settings import partition_for
 from kohort.wire.errors import ErrorCode
+from kohort.wire.group_records import decode_group_metadata, decode_key
+from kohort.wire.messages.group_metadata_key import GroupMetadataKey
 from kohort.wire.messages.heartbeat import HeartbeatRequest
 from tests.clients.client import GroupView, Member, Partition, Sent
 from tests.clients.process import eventually
@@ -176,6 +177,6 @@ def leader_of(bootstrap_servers: str, group: str) -> str:
         (end,) = consumer.end_offsets(at).values()
         while consumer.position(at) < end:
             for record in consumer.poll(5.0).get(at, ()):
-                if record.value is not None and decode_key(record.key or b"") == GroupKey(group):
-                    leader = decode_group(record.value).leader or ""
+                if record.value is not None and decode_key(record.key or b"") == GroupMetadataKey(group):
+                    leader = decode_group_metadata(record.value).leader or ""
     return leader

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from kohort.coordinator import events as ev
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
 from kohort.coordinator.effects import Append, CommitResponse
-from kohort.coordinator.records import decode_key, decode_offset
+from kohort.coordinator.records import decode_offset
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.coordinator.shard import Shard
 from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.group_records import decode_key
 from kohort.wire.records.batch import check_batch, encode_pairs_batch
 
 KNOBS = Settings(
@@ -217,9 +218,9 @@ def test_the_next_commit_in_a_layout_costs_no_more_for_more_partitions() -> None
         pair.commit(LAYOUTS[0])
         pair.commit(LAYOUTS[1])
     durable = pair.shards[0].durable
-    assert len(durable._together["g"]) == 2
+    assert len(durable._merged["g"]) == 2
     pair.commit(LAYOUTS[4])
-    assert len(durable._together["g"]) == 1
+    assert len(durable._merged["g"]) == 1
     assert [each.committed.offset for each in durable.offsets_of("g").values()] == [9, 13, 11, 14]
 
 
@@ -229,8 +230,8 @@ def test_the_next_commit_in_a_layout_costs_no_more_for_more_partitions() -> None
 class Side:
     """A runtime with a log that is durable at once, or slow, or full.
 
-    Commits take the way of all events; or are answered `at once` where the log is not slow; or `later`, when what was
-    written without an event is durable.
+    Commits take the way of all `events`; or are answered `at once` if the log is not slow; or `later`, when what was
+    written without an event is durable. In the `mixed` way each commit takes another of these.
     """
 
     def __init__(self, way: str) -> None:
@@ -282,18 +283,17 @@ class Side:
     def commit(
         self, layout: CommitLayout, offsets: tuple[int, ...], who: tuple[int, str, str | None]
     ) -> None:
-        if self.way == "at once" and not self.slow:
-            response = self.runtime.commit(layout, offsets, *who, self.now_ms, self.write)
+        way = ("events", "later", "at once")[offsets[0] // 100 % 3] if self.way == "mixed" else self.way
+        if way == "at once" and not self.slow:
+            response = self.runtime.commit_at_once(layout, offsets, *who, self.now_ms, self.write)
             if response is not None:
                 self.short_cuts += 1
                 self.answers.append(response)
                 return
         laid_out = LaidOutOffsets(layout, offsets)
-        as_told = tuple(laid_out) if self.way == "events" else laid_out
+        as_told = tuple(laid_out) if way == "events" else laid_out
         request = ev.OffsetCommit("r", layout.group_id, as_told, *who)
-        if self.way != "later" or not self.runtime.commit_when_durable(
-            request, self.now_ms, self.write_later
-        ):
+        if way != "later" or not self.runtime.commit_when_durable(request, self.now_ms, self.write_later):
             self.runtime.submit(request, self.now_ms)
 
     def do(self, action: Any, offset: int) -> None:
@@ -343,7 +343,7 @@ class Side:
         assert record.key is not None
         key = decode_key(record.key)
         assert not isinstance(key, int)
-        return partition_for(key.group_id, KNOBS.offsets_topic_num_partitions)
+        return partition_for(key.group, KNOBS.offsets_topic_num_partitions)
 
     def told(self) -> list[object]:
         """Everything that can be seen from outside."""
@@ -396,7 +396,7 @@ twice = [member_commits, member_commits, other_commits, other_commits]
 def test_a_commit_that_is_spared_its_event_does_what_the_event_does(
     before: list[Any], script: list[Any]
 ) -> None:
-    long, *short = sides = Side("events"), Side("at once"), Side("later")
+    long, *short = sides = Side("events"), Side("at once"), Side("later"), Side("mixed")
     for number, action in enumerate([*before, *script]):
         for side in sides:
             side.do(action, 100 * number)
@@ -406,7 +406,7 @@ def test_a_commit_that_is_spared_its_event_does_what_the_event_does(
         side.do(("log", False, False), 0)
         side.do(("settle",), 0)
     live = long.offsets()
-    assert [side.offsets() for side in short] == [live, live]
+    assert [side.offsets() for side in short] == [live, live, live]
     for side in sides:
         side.do(("move away and come back",), 0)
         assert side.offsets() == live, "what is loaded is what was visible"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kohort.coordinator import events as ev
-from kohort.coordinator.classic.state import ANSWERS, TRANSITIONS, State, diagram
+from kohort.coordinator.classic.state import ANSWERS, TRANSITIONS, GroupState, diagram
 from kohort.coordinator.effects import (
     Append,
     CommitResponse,
@@ -36,8 +36,8 @@ def test_the_smallest_java_hash_is_partition_0() -> None:
 
 
 def test_every_state_has_an_answer_and_is_reached() -> None:
-    assert set(ANSWERS) == set(State)
-    assert {after for _, after in TRANSITIONS} == set(State)
+    assert set(ANSWERS) == set(GroupState)
+    assert {after for _, after in TRANSITIONS} == set(GroupState)
 
 
 def test_the_diagram_shows_every_transition() -> None:
@@ -232,16 +232,16 @@ def test_the_runtime_answers_a_heartbeat_at_once_while_it_has_the_partition() ->
         Settings(group_initial_rebalance_delay_ms=0), ImmediateLog(), lambda request, response: None
     )
     partition = partition_for("g", 50)
-    assert runtime.heartbeat("g", "c-uuid", 1, 0) is None
+    assert runtime.heartbeat_in_time("g", "c-uuid", 1, 0) is None
     runtime.handle(partition, ev.BeginLoad(0), 0)
-    assert runtime.heartbeat("g", "c-uuid", 1, 0) is None
+    assert runtime.heartbeat_in_time("g", "c-uuid", 1, 0) is None
     runtime.handle(partition, ev.EndLoad(0), 0)
     runtime.submit(join(requires_member_id=False), 0)
-    assert runtime.heartbeat("g", "c-uuid", 1, 5_000) is ErrorCode.NONE
-    assert runtime.heartbeat("g", "c-uuid", 2, 5_000) is None, "the full way refuses it"
+    assert runtime.heartbeat_in_time("g", "c-uuid", 1, 5_000) is ErrorCode.NONE
+    assert runtime.heartbeat_in_time("g", "c-uuid", 2, 5_000) is None, "the full way refuses it"
     runtime.fire_due(14_999)
     assert "c-uuid" in runtime.shards[partition].groups["g"].members
     runtime.fire_due(15_000)
     assert "c-uuid" not in runtime.shards[partition].groups["g"].members
     runtime.handle(partition, ev.Resign(1), 15_000)
-    assert runtime.heartbeat("g", "c-uuid", 1, 15_000) is None
+    assert runtime.heartbeat_in_time("g", "c-uuid", 1, 15_000) is None

@@ -8,22 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.coordinator.records import (
-    BadRecord,
     CommittedOffset,
-    GroupKey,
-    GroupMetadata,
-    MemberMetadata,
-    OffsetKey,
-    decode_group,
-    decode_key,
     decode_offset,
     group_key,
     group_record,
     group_tombstone,
     offset_key,
     offset_record,
+    offset_records,
 )
 from kohort.coordinator.settings import partition_for
+from kohort.wire.compiler.compile import data_codec
+from kohort.wire.errors import BadRecord
+from kohort.wire.group_records import decode_group_metadata, decode_key
+from kohort.wire.messages.group_metadata_key import GroupMetadataKey
+from kohort.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
+from kohort.wire.messages.offset_commit_key import OffsetCommitKey
+from kohort.wire.messages.offset_commit_value import OffsetCommitValue
 
 
 def test_an_offset_commit_is_written_as_version_3() -> None:
@@ -39,7 +40,7 @@ def test_an_offset_commit_with_its_own_retention_is_written_as_version_1() -> No
 
 def test_a_group_is_written_as_version_3() -> None:
     member = MemberMetadata("a", None, "c", "/h", 60_000, 10_000, b"sub", b"")
-    key, value = group_record("g", GroupMetadata("consumer", 4, "range", "a", 8, (member,)))
+    key, value = group_record("g", GroupMetadataValue("consumer", 4, "range", "a", 8, (member,)))
     assert key == bytes.fromhex("0002 0001 67")
     assert value == (
         bytes.fromhex("0003 0008") + b"consumer" + bytes.fromhex("00000004 0005") + b"range"
@@ -95,23 +96,23 @@ def test_every_version_of_a_group_is_read() -> None:
     )  # fmt: skip
     member = MemberMetadata("a", None, "c", "/h", 60_000, 10_000, b"sub", b"ass")
     static = member._replace(group_instance_id="i")
-    group = GroupMetadata("consumer", 4, "range", "a", 8, (static,))
-    assert decode_group(v4) == group
-    assert decode_group(v3) == group
-    assert decode_group(v2) == group._replace(members=(member,))
-    assert decode_group(v1) == group._replace(members=(member,), state_timestamp_ms=-1)
+    group = GroupMetadataValue("consumer", 4, "range", "a", 8, (static,))
+    assert decode_group_metadata(v4) == group
+    assert decode_group_metadata(v3) == group
+    assert decode_group_metadata(v2) == group._replace(members=(member,))
+    assert decode_group_metadata(v1) == group._replace(members=(member,), current_state_timestamp_ms=-1)
     without = member._replace(rebalance_timeout_ms=10_000)
-    assert decode_group(v0) == group._replace(members=(without,), state_timestamp_ms=-1)
+    assert decode_group_metadata(v0) == group._replace(members=(without,), current_state_timestamp_ms=-1)
 
 
 def test_keys_of_other_kinds_are_told_by_their_version() -> None:
     assert decode_key(bytes.fromhex("0003 0001 67")) == 3
-    assert decode_key(offset_key("g", "t", 1)) == OffsetKey("g", "t", 1)
-    assert decode_key(b"\0\0" + offset_key("g", "t", 1)[2:]) == OffsetKey("g", "t", 1)
+    assert decode_key(offset_key("g", "t", 1)) == OffsetCommitKey("g", "t", 1)
+    assert decode_key(b"\0\0" + offset_key("g", "t", 1)[2:]) == OffsetCommitKey("g", "t", 1)
 
 
 def test_a_newer_value_version_says_what_to_do() -> None:
-    with pytest.raises(BadRecord, match=r"value version 5, known are 0 to 4.*start that one"):
+    with pytest.raises(BadRecord, match=r"value version 5, known are 0 to 4.*only that version can read it"):
         decode_offset(bytes.fromhex("0005") + bytes(30))
 
 
@@ -123,7 +124,7 @@ members = st.builds(
     st.binary(max_size=50), st.binary(max_size=50),
 )  # fmt: skip
 groups = st.builds(
-    GroupMetadata,
+    GroupMetadataValue,
     text,
     int32,
     st.none() | text,
@@ -134,11 +135,11 @@ groups = st.builds(
 
 
 @given(text, groups)
-def test_groups_come_back_as_they_were(group_id: str, group: GroupMetadata) -> None:
+def test_groups_come_back_as_they_were(group_id: str, group: GroupMetadataValue) -> None:
     key, value = group_record(group_id, group)
-    assert decode_key(key) == GroupKey(group_id)
+    assert decode_key(key) == GroupMetadataKey(group_id)
     assert value is not None
-    assert decode_group(value) == group
+    assert decode_group_metadata(value) == group
 
 
 @given(st.builds(CommittedOffset, int64, int32, text, int64, st.just(-1)))
@@ -148,9 +149,25 @@ def test_offsets_come_back_as_they_were(committed: CommittedOffset) -> None:
     assert decode_offset(value) == committed
 
 
+@given(
+    text,
+    st.lists(st.tuples(text, int32), max_size=4),
+    st.builds(CommittedOffset, int64, int32, st.just("") | text, int64, st.just(-1)),
+)
+def test_the_short_way_of_a_commit_writes_what_the_codec_writes(
+    group_id: str, keys: list[tuple[str, int]], committed: CommittedOffset
+) -> None:
+    key, value = data_codec("offset_commit_key", 0), data_codec("offset_commit_value", 3)
+    expected = [
+        (key.encode(OffsetCommitKey(group_id, *each)), value.encode(OffsetCommitValue(*committed)))
+        for each in keys
+    ]
+    assert list(offset_records(group_id, keys, [committed] * len(keys))) == expected
+
+
 @given(st.binary(max_size=60))
 def test_damaged_values_are_bad_records_and_nothing_else(value: bytes) -> None:
-    for decode in (decode_group, decode_offset, decode_key):
+    for decode in (decode_group_metadata, decode_offset, decode_key):
         try:
             decode(value)
         except BadRecord:
@@ -171,20 +188,20 @@ def test_records_that_kafka_wrote_are_read(kind: str, version: str, key: str, va
         v = int(version)
         expires = 1_800_000_000_000 if v == 1 else -1
         epoch = 7 if v >= 3 else -1
-        assert found_key == OffsetKey("grüppe", "topic", 3)
+        assert found_key == OffsetCommitKey("grüppe", "topic", 3)
         committed = CommittedOffset(1_234_567_890_123, epoch, "mäta", 1_700_000_000_000, expires)
         assert decode_offset(data) == committed
         if v in (1, 3):
             assert offset_record(*found_key, committed) == (bytes.fromhex(key), data)
     elif version == "e":
-        assert decode_group(data) == GroupMetadata("", 2, None, None, 99, ())
+        assert decode_group_metadata(data) == GroupMetadataValue("", 2, None, None, 99, ())
     else:
         v = int(version)
-        assert found_key == GroupKey("grüppe")
+        assert found_key == GroupMetadataKey("grüppe")
         rebalance, instance = (60_000 if v >= 1 else 10_000), ("inst" if v >= 3 else None)
         member = MemberMetadata("m-1", instance, "c", "/h", rebalance, 10_000, b"\1\2", b"\3")
-        group = GroupMetadata("consumer", 5, "range", "m-1", 99 if v >= 2 else -1, (member,))
-        assert decode_group(data) == group
+        group = GroupMetadataValue("consumer", 5, "range", "m-1", 99 if v >= 2 else -1, (member,))
+        assert decode_group_metadata(data) == group
         if v == 3:
             assert group_record("grüppe", group) == (bytes.fromhex(key), data)
 

@@ -23,10 +23,13 @@ from typing import Any
 
 from kohort.coordinator import events as ev
 from kohort.coordinator.effects import Append, HistoryChanged, LoadFailed, Reply, SetTimer
-from kohort.coordinator.records import GroupKey, OffsetKey, decode_group, decode_key, decode_offset
+from kohort.coordinator.records import decode_offset
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.shard import Shard
 from kohort.wire.errors import ErrorCode
+from kohort.wire.group_records import decode_group_metadata, decode_key
+from kohort.wire.messages.group_metadata_key import GroupMetadataKey
+from kohort.wire.messages.offset_commit_key import OffsetCommitKey
 
 
 class Someone:
@@ -341,15 +344,15 @@ def show(value: Any) -> str:
 
 def show_record(key: bytes, value: bytes | None) -> str:
     match decode_key(key):
-        case GroupKey(group_id) if value is None:
+        case GroupMetadataKey(group_id) if value is None:
             return f"tombstone of {group_id}"
-        case GroupKey(group_id):
-            group = decode_group(value or b"")
+        case GroupMetadataKey(group_id):
+            group = decode_group_metadata(value or b"")
             members = ", ".join(f"{m.member_id}={show(m.assignment)}" for m in group.members)
-            return f"{group_id} generation {group.generation_id} leader {group.leader} members [{members}]"
-        case OffsetKey(group_id, topic, partition) if value is None:
+            return f"{group_id} generation {group.generation} leader {group.leader} members [{members}]"
+        case OffsetCommitKey(group_id, topic, partition) if value is None:
             return f"tombstone of {group_id} {topic}/{partition}"
-        case OffsetKey(group_id, topic, partition):
+        case OffsetCommitKey(group_id, topic, partition):
             return f"{group_id} {topic}/{partition}={decode_offset(value or b'').offset}"
         case other:
             return f"key version {other}"

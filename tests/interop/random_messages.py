@@ -1,4 +1,4 @@
-"""Random messages of every API, made from the notation that the codec itself is compiled from."""
+"""Random messages of every API and format, made from the notation that the codec itself is compiled from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 import random
 from typing import Any
 
-from kohort.wire.compiler.notation import ApiSpec, FieldSpec, StructSpec
+from kohort.wire.compiler.notation import ApiSpec, DataSpec, FieldSpec, Spec, StructSpec
 from kohort.wire.struct import Struct
 
 _INTEGERS = {
@@ -27,23 +27,31 @@ def message(api: ApiSpec, which: str, version: int, chance: random.Random) -> An
     return _struct(api, api.request if which == "request" else api.response, version, chance)
 
 
-def _struct(api: ApiSpec, spec: StructSpec, version: int, chance: random.Random) -> Any:
-    made = getattr(importlib.import_module(f"kohort.wire.messages.{api.module}"), spec.name)()
-    for field in spec.fields:
-        if version in field.versions and not (field.tag is not None and chance.random() < 0.3):
-            setattr(made, field.name, _value(api, field, version, chance))
-    return made
+def data(spec: DataSpec, version: int, chance: random.Random) -> Any:
+    """The same for a format of its own."""
+    return _struct(spec, spec.struct, version, chance)
 
 
-def _value(api: ApiSpec, field: FieldSpec, version: int, chance: random.Random) -> Any:
+def _struct(schema: Spec, spec: StructSpec, version: int, chance: random.Random) -> Any:
+    values = {
+        field.name: _value(schema, field, version, chance)
+        for field in spec.fields
+        if version in field.versions and not (field.tag is not None and chance.random() < 0.3)
+    }
+    return getattr(importlib.import_module(f"kohort.wire.messages.{schema.module}"), spec.name)(**values)
+
+
+def _value(schema: Spec, field: FieldSpec, version: int, chance: random.Random) -> Any:
     if version in field.nullable and chance.random() < 0.25:
         return None
     if field.is_array:
-        return [_one(api, field.type, version, chance) for _ in range(chance.choice((0, 1, 1, 2, 3)))]
-    return _one(api, field.type, version, chance)
+        count = chance.choice((0, 1, 1, 2, 3))
+        values = [_one(schema, field.type, version, chance) for _ in range(count)]
+        return tuple(values) if isinstance(schema, DataSpec) else values
+    return _one(schema, field.type, version, chance)
 
 
-def _one(api: ApiSpec, kind: str, version: int, chance: random.Random) -> Any:
+def _one(schema: Spec, kind: str, version: int, chance: random.Random) -> Any:
     if kind in _INTEGERS:
         low, high = _INTEGERS[kind]
         return chance.choice((low, high, max(low, -1), 0, 1, chance.randint(low, high)))
@@ -57,13 +65,17 @@ def _one(api: ApiSpec, kind: str, version: int, chance: random.Random) -> Any:
         return chance.choice(_BLOBS)
     if kind == "uuid":
         return chance.randbytes(16)
-    return _struct(api, api.structs[kind], version, chance)
+    return _struct(schema, schema.structs[kind], version, chance)
 
 
 def differences(ours: Any, kafkas: Any, where: str = "") -> list[str]:
     """Where a message of ours and the JSON of Kafka's converter disagree. Kafka leaves out what a version lacks."""
-    if isinstance(ours, Struct) and isinstance(kafkas, dict):
-        names = {_camel(name): name for name in ours.FIELDS}
+    fields = ours.FIELDS if isinstance(ours, Struct) else getattr(ours, "_fields", None)
+    if fields is not None and isinstance(kafkas, dict):
+        # Kafka's records do not say the unit of a time in its name.
+        names = {_camel(name.removesuffix("_ms")): name for name in fields} | {
+            _camel(name): name for name in fields
+        }
         found = []
         for key, value in kafkas.items():
             name = names.get(key.removesuffix("SizeInBytes"))
@@ -74,7 +86,7 @@ def differences(ours: Any, kafkas: Any, where: str = "") -> list[str]:
             else:
                 found += differences(getattr(ours, name), value, f"{where}.{key}")
         return found
-    if isinstance(ours, list) and isinstance(kafkas, list) and len(ours) == len(kafkas):
+    if isinstance(ours, list | tuple) and isinstance(kafkas, list) and len(ours) == len(kafkas):
         pairs = enumerate(zip(ours, kafkas, strict=True))
         return [text for i, (a, b) in pairs for text in differences(a, b, f"{where}[{i}]")]
     if isinstance(ours, bytes | memoryview):

@@ -16,7 +16,7 @@ from kohort.log.durability.sync import Syncer
 from kohort.log.partition import Durability, Partition
 from kohort.log.storage.files import Directory, DiskDirectory
 from kohort.log.storage.recovery import CleanState
-from kohort.wire.records.batch import BatchHeader, Record, check_batch, encode_batch, iter_batches
+from kohort.wire.records.batch import BatchHeader, BatchRecord, check_batch, encode_batch, iter_batches
 
 PATIENCE_S = 120.0  # for what never comes: a machine may be slow, and children have to be started
 
@@ -31,7 +31,7 @@ def make_batch(
     producer_epoch: int = 0,
     base_sequence: int = 0,
 ) -> tuple[memoryview, BatchHeader]:
-    records = [Record(n, timestamp + n * step_ms, b"k", b"v" * size, []) for n in range(count)]
+    records = [BatchRecord(n, timestamp + n * step_ms, b"k", b"v" * size, []) for n in range(count)]
     who = (producer_id, producer_epoch, base_sequence) if producer_id >= 0 else (-1, -1, -1)
     batch = encode_batch(records, producer_id=who[0], producer_epoch=who[1], base_sequence=who[2])
     return memoryview(batch), check_batch(batch)

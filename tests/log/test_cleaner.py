@@ -32,13 +32,13 @@ from kohort.wire.records.batch import (
     iter_records,
 )
 from kohort.wire.records.compression import Compression
-from kohort.wire.records.payload import Record
+from kohort.wire.records.payload import BatchRecord
 
 Row = tuple[bytes | None, bytes | None]  # key, value
 
 
 def batch_at(offset: int, rows: Sequence[Row], *, time: int = 1000, **fields: int) -> bytearray:
-    records = [Record(offset + n, time + n, key, value, []) for n, (key, value) in enumerate(rows)]
+    records = [BatchRecord(offset + n, time + n, key, value, []) for n, (key, value) in enumerate(rows)]
     return encode_batch(records, base_offset=offset, **fields)  # type: ignore[arg-type]
 
 
@@ -88,7 +88,7 @@ class Log:
     def headers(self) -> list[BatchHeader]:
         return [header for _, header in iter_batches(self.bytes())]
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[BatchRecord]:
         data = memoryview(self.bytes())
         return [r for at, header in iter_batches(data) for r in iter_records(data[at : at + header.size])]
 

@@ -27,7 +27,7 @@ from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated, TopicDeleted
 from kohort.log.storage.files import DiskDirectory
 from kohort.log.store import Store
-from kohort.wire.records.batch import Record, check_batch, encode_batch, iter_batches, iter_records
+from kohort.wire.records.batch import BatchRecord, check_batch, encode_batch, iter_batches, iter_records
 from tests.clients.process import eventually
 from tests.log.support import Inbox, Node, content, node_on
 
@@ -36,7 +36,7 @@ NOW = 10**6
 
 
 def put(partition: Partition, key: bytes, value: bytes | None, *, time: int = 1000, **fields: int) -> int:
-    batch = encode_batch([Record(0, time, key, value, [])], **fields)  # type: ignore[arg-type]
+    batch = encode_batch([BatchRecord(0, time, key, value, [])], **fields)  # type: ignore[arg-type]
     return partition.append(memoryview(batch), check_batch(batch), time)
 
 

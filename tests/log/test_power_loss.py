@@ -16,7 +16,7 @@ from kohort.log.durability.rounds import BLOCK
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated, TopicDeleted
 from kohort.wire.errors import ErrorCode
-from kohort.wire.records.batch import Record, check_batch, encode_batch, iter_records, read_header
+from kohort.wire.records.batch import BatchRecord, check_batch, encode_batch, iter_records, read_header
 from tests.log.power import Disk
 from tests.log.support import Inbox, content, headers_of
 from tests.log.test_store import crash, do, open_store
@@ -71,7 +71,7 @@ class Promise:
 
     def _check_keys(self, found: bytes) -> None:
         promised = {record.key: record for batch in self.batches.values() for record in iter_records(batch)}
-        last: dict[bytes | None, Record] = {}
+        last: dict[bytes | None, BatchRecord] = {}
         position = 0
         for header in headers_of(found):
             for record in iter_records(memoryview(found)[position : position + header.size]):
@@ -138,7 +138,7 @@ class Life:
         index = self.chance.randrange(PARTITIONS)
         size = self.chance.choice((5, 50, 500, 5000, SMALL_BYTES if topic.name == "plain" else 5))
         records = [
-            Record(n, 1000 + n, b"%d" % self.chance.randrange(8), self.chance.randbytes(size), [])
+            BatchRecord(n, 1000 + n, b"%d" % self.chance.randrange(8), self.chance.randbytes(size), [])
             for n in range(self.chance.randint(1, 4))
         ]
         batch = encode_batch(records)

@@ -1,6 +1,7 @@
 """The simulator can fail: bugs planted in the client, one by one, are each found, with the seed in the message."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ from kohort.client.consume.consumer_core import ConsumerCore
 from kohort.client.consume.fetch_buffer import FetchBuffer
 from kohort.client.core.effects import Answer
 from kohort.client.core.steps import Until
-from kohort.client.group import membership_join, membership_prepare, membership_stay
 from kohort.client.group.callbacks import CallbackKind, Callbacks
 from kohort.client.group.coordinator import GroupCoordinator
 from kohort.client.group.heartbeats import Heartbeats
@@ -20,7 +20,7 @@ from kohort.client.offsets.positions import Positions
 from kohort.client.offsets.subscription import PartitionState, SubscriptionState
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.sim import Broken, run_consumers
-from kohort.sim.faults import Faults
+from kohort.sim.faults import FaultRates
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 MUTATIONS: dict[str, Mutation] = {}
@@ -146,13 +146,15 @@ def assigned_comes_before_revoked(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def lost_is_told_as_revoked(patch: pytest.MonkeyPatch) -> None:
-    give_up = Membership.give_up
-    patch.setattr(Membership, "give_up", lambda self, kind, which: give_up(self, CallbackKind.REVOKED, which))
+    give_up = Membership._give_up
+    patch.setattr(
+        Membership, "_give_up", lambda self, kind, which: give_up(self, CallbackKind.REVOKED, which)
+    )
 
 
 @mutation
 def eager_members_keep_their_partitions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(membership_prepare, "_tell", nothing)
+    patch.setattr(Membership, "_tell_before_join", nothing)
 
 
 @mutation
@@ -204,23 +206,25 @@ def partitions_move_without_being_revoked_first(patch: pytest.MonkeyPatch) -> No
 
 @mutation
 def the_leader_does_not_watch_partition_counts(patch: pytest.MonkeyPatch) -> None:
-    watched = membership_join._watched_sync
+    watched = Membership._watched_sync
 
-    def blind(m: Membership, *args: Any) -> None:
-        watched(m, *args)
-        m.assigned_from = None
+    def blind(self: Membership, *args: Any) -> None:
+        watched(self, *args)
+        assert self.status.generation is not None
+        generation = replace(self.status.generation, assigned_from=None)
+        self.become(replace(self.status, generation=generation))
 
-    patch.setattr(membership_join, "_watched_sync", blind)
+    patch.setattr(Membership, "_watched_sync", blind)
 
 
 @mutation
 def a_late_answer_to_a_join_is_believed(patch: pytest.MonkeyPatch) -> None:
-    joined = membership_join.joined
+    joined = Membership._joined
 
-    def believe(m: Membership, attempt: int, member_id: str, answer: Answer, now_ms: int) -> None:
-        joined(m, m.attempt, member_id, answer, now_ms)
+    def believe(self: Membership, attempt: int, asked_as: str, answer: Answer, now_ms: int) -> None:
+        joined(self, self.status.attempt, asked_as, answer, now_ms)
 
-    patch.setattr(membership_join, "joined", believe)
+    patch.setattr(Membership, "_joined", believe)
 
 
 @mutation
@@ -235,7 +239,7 @@ def a_coordinator_that_moved_is_not_looked_for(patch: pytest.MonkeyPatch) -> Non
 
 @mutation
 def a_closed_consumer_does_not_leave(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(membership_stay, "_send_leave", lambda *args: False)
+    patch.setattr(Membership, "_send_leave", lambda *args: False)
 
 
 @mutation
@@ -267,7 +271,7 @@ def test_the_simulator_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     found = ""
     for seed in range(40):
         try:
-            run_consumers(seed, members=4, minutes=1, faults=Faults(churn=0.1, stuck=0.15))
+            run_consumers(seed, members=4, minutes=1, faults=FaultRates(churn=0.1, stuck=0.15))
         except Broken as broken:
             found = str(broken)
             break

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from kohort.sim import Faults, run_consumers
+from kohort.sim import FaultRates, run_consumers
 
 SEEDS = range(14)
 
@@ -15,7 +15,7 @@ SEEDS = range(14)
 def test_every_record_is_processed_and_no_clean_hand_over_repeats_one_under_all_faults() -> None:
     """Spec "Rebalance callbacks", "Staying", "Committing": the checks are in sim/consumer.py and sim/witness.py."""
     callbacks: Counter[str] = Counter()
-    rebalances = records = repeated = handovers = restarts = moves = 0
+    rebalances = records = repeated = handovers = restarts = moves = short_ways = 0
     for seed in SEEDS:
         report = run_consumers(seed, members=(3, 5, 8)[seed % 3], minutes=2)
         callbacks.update(report.callbacks)
@@ -25,6 +25,7 @@ def test_every_record_is_processed_and_no_clean_hand_over_repeats_one_under_all_
         handovers += report.clean_handovers
         restarts += report.restarts
         moves += report.leader_moves
+        short_ways += report.short_ways
     # The faults did happen, and the groups did work in spite of them.
     assert rebalances > 200
     assert records > 10_000
@@ -32,12 +33,13 @@ def test_every_record_is_processed_and_no_clean_hand_over_repeats_one_under_all_
     assert handovers > 100
     assert restarts > 2
     assert moves > 20
+    assert short_ways > 1_000
     assert min(callbacks["assigned"], callbacks["revoked"], callbacks["lost"]) > 20
 
 
 def test_without_faults_no_record_is_read_twice_and_nothing_is_lost() -> None:
     for seed in range(3):
-        report = run_consumers(seed, members=4, minutes=1, faults=Faults.none())
+        report = run_consumers(seed, members=4, minutes=1, faults=FaultRates.none())
         assert report.records == report.produced
         assert report.repeated == 0
         assert "lost" not in report.callbacks
@@ -56,13 +58,14 @@ def test_without_faults_no_record_is_read_twice_and_nothing_is_lost() -> None:
     ],
 )
 def test_each_fault_alone_and_often(fault: str) -> None:
-    report = run_consumers(3, members=4, minutes=1, faults=Faults.named(fault + ",churn=0.05"))
+    report = run_consumers(3, members=4, minutes=1, faults=FaultRates.named(fault + ",churn=0.05"))
     assert report.records >= report.produced > 100
 
 
 def test_who_offers_an_assignor_that_the_log_does_not_tell_of_is_refused_and_joins_later() -> None:
     """Found with other rates of faults: as in Kafka, the log has only the assignor in use of each member."""
-    report = run_consumers(45, members=2, minutes=1, faults=Faults.named("crash=0.05,churn=0.3"))
+    faults = FaultRates.named("crash=0.05,churn=0.3")
+    report = run_consumers(45, members=2, minutes=1, faults=faults, short_ways=0)
     assert report.records >= report.produced > 100
 
 

@@ -5,27 +5,34 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator import expiry, offsets
+from kohort.coordinator import expiry, offsets, shard
 from kohort.coordinator.classic import heartbeat, join, rebalance, sync
 from kohort.coordinator.classic.group import Group
-from kohort.coordinator.classic.state import State
-from kohort.coordinator.classic.sync import Assignment
-from kohort.coordinator.effects import Append, JoinResponse, Reply, SyncResponse
-from kohort.coordinator.events import LogRecord, TimerKind
+from kohort.coordinator.classic.state import GroupState
+from kohort.coordinator.classic.sync import AssignmentWrite
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutRecords
+from kohort.coordinator.effects import Append, CommitResponse, JoinResponse, Reply, SyncResponse
+from kohort.coordinator.events import LogRecord, OffsetCommit, TimerKind
 from kohort.coordinator.history import GroupHistory
-from kohort.coordinator.offsets import Commit
-from kohort.coordinator.replay import Durable
-from kohort.coordinator.shard import Shard
-from kohort.coordinator.turn import Turn
-from kohort.sim import Broken, Faults, run
+from kohort.coordinator.offsets import CommitWrite
+from kohort.coordinator.replay import Durable, MergedCommit
+from kohort.coordinator.shard import Shard, ShardStatus
+from kohort.coordinator.step_context import StepContext
+from kohort.sim import Broken, FaultRates, run
 from kohort.wire.errors import ErrorCode
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 MUTATIONS: dict[str, Mutation] = {}
+SHORT_WAY_MUTATIONS: dict[str, Mutation] = {}
 
 
 def mutation(plant: Mutation) -> Mutation:
     MUTATIONS[plant.__name__] = plant
+    return plant
+
+
+def short_way_mutation(plant: Mutation) -> Mutation:
+    SHORT_WAY_MUTATIONS[plant.__name__] = plant
     return plant
 
 
@@ -45,28 +52,28 @@ def an_expiry_does_not_complete_the_join(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_commit_is_answered_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
-    append = Turn.append
+    append = StepContext.append
 
-    def hasty(self: Turn, write: Any, *producer: int) -> None:
+    def hasty(self: StepContext, write: Any, *producer: int) -> None:
         append(self, write, *producer)
-        if isinstance(write, Commit):
+        if isinstance(write, CommitWrite):
             for request, response in write.answers:
                 self.reply(request.request, response)
 
-    patch.setattr(Turn, "append", hasty)
-    patch.setattr(Commit, "release", Commit.settled)
+    patch.setattr(StepContext, "append", hasty)
+    patch.setattr(CommitWrite, "release", CommitWrite.settled)
 
 
 @mutation
 def a_sync_is_answered_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
-    append = Turn.append
+    append = StepContext.append
 
-    def hasty(self: Turn, write: Any, *producer: int) -> None:
+    def hasty(self: StepContext, write: Any, *producer: int) -> None:
         append(self, write, *producer)
-        if isinstance(write, Assignment):
+        if isinstance(write, AssignmentWrite):
             write.settled(self, ErrorCode.NONE)
 
-    patch.setattr(Turn, "append", hasty)
+    patch.setattr(StepContext, "append", hasty)
 
 
 @mutation
@@ -100,32 +107,32 @@ def generations_do_not_grow(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_join_is_answered_twice(patch: pytest.MonkeyPatch) -> None:
-    answer = Turn.answer_join
+    answer = StepContext.answer_join
 
-    def twice(self: Turn, group: Group, member: Any, response: JoinResponse) -> bool:
+    def twice(self: StepContext, group: Group, member: Any, response: JoinResponse) -> bool:
         if member.awaiting_join is not None:
             self.effects.append(Reply(member.awaiting_join, response))
         return answer(self, group, member, response)
 
-    patch.setattr(Turn, "answer_join", twice)
+    patch.setattr(StepContext, "answer_join", twice)
 
 
 @mutation
 def a_second_join_displaces_the_first_silently(patch: pytest.MonkeyPatch) -> None:
-    def silent(self: Turn, group: Group, member: Any, request: Any) -> None:
+    def silent(self: StepContext, group: Group, member: Any, request: Any) -> None:
         group.awaiting_joins += member.awaiting_join is None
         member.awaiting_join = request
 
-    patch.setattr(Turn, "park_join", silent)
+    patch.setattr(StepContext, "park_join", silent)
 
 
 @mutation
 def a_member_removed_while_it_syncs_is_not_answered(patch: pytest.MonkeyPatch) -> None:
-    def forgetful(turn: Turn, group: Group, member: Any, why: str) -> None:
-        turn.answer_join(group, member, JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID))
+    def forgetful(step: StepContext, group: Group, member: Any, why: str) -> None:
+        step.answer_join(group, member, JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID))
         member.awaiting_sync = None
         group.remove(member.member_id)
-        turn.history(group).gone(member.member_id, why)
+        step.history(group).gone(member.member_id, why)
 
     patch.setattr(heartbeat, "drop_member", forgetful)
     patch.setattr(rebalance, "drop_member", forgetful)
@@ -143,13 +150,13 @@ def sessions_never_expire(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_completed_join_does_not_renew_sessions(patch: pytest.MonkeyPatch) -> None:
-    renew = Turn.renew
+    renew = StepContext.renew
 
-    def lazy(self: Turn, group: Group, member: Any, timeout_ms: int | None = None) -> None:
-        if group.state is not State.COMPLETING_REBALANCE:
+    def lazy(self: StepContext, group: Group, member: Any, timeout_ms: int | None = None) -> None:
+        if group.state is not GroupState.COMPLETING_REBALANCE:
             renew(self, group, member, timeout_ms)
 
-    patch.setattr(Turn, "renew", lazy)
+    patch.setattr(StepContext, "renew", lazy)
 
 
 @mutation
@@ -170,10 +177,10 @@ def everyone_gets_the_assignment_of_the_leader(patch: pytest.MonkeyPatch) -> Non
 def a_failed_commit_stays(patch: pytest.MonkeyPatch) -> None:
     failed = Shard._failed
 
-    def keep(self: Shard, turn: Turn, token: int, error: ErrorCode) -> None:
+    def keep(self: Shard, step: StepContext, token: int, error: ErrorCode) -> None:
         for record in self.writes[token][0].records if token in self.writes else ():
             self.durable.apply(LogRecord(0, record.key, record.value))
-        failed(self, turn, token, error)
+        failed(self, step, token, error)
 
     patch.setattr(Shard, "_failed", keep)
 
@@ -182,9 +189,9 @@ def a_failed_commit_stays(patch: pytest.MonkeyPatch) -> None:
 def tombstones_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
     written = Shard._written
 
-    def without(self: Shard, turn: Turn, token: int, base_offset: int) -> None:
+    def without(self: Shard, step: StepContext, token: int, base_offset: int) -> None:
         patch.setattr(Durable, "_forget", nothing)
-        written(self, turn, token, base_offset)
+        written(self, step, token, base_offset)
         patch.setattr(Durable, "_forget", forget)
 
     forget = Durable._forget
@@ -195,39 +202,39 @@ def tombstones_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
 def a_leader_that_asks_again_writes_another_assignment(patch: pytest.MonkeyPatch) -> None:
     park = sync._park
 
-    def again(turn: Turn, group: Group, request: Any) -> None:
+    def again(step: StepContext, group: Group, request: Any) -> None:
         group.assignment_in_flight = False
-        park(turn, group, request)
+        park(step, group, request)
 
     patch.setattr(sync, "_park", again)
 
 
 @mutation
 def an_undone_replacement_stays(patch: pytest.MonkeyPatch) -> None:
-    settle = join.Replacement.settle_alone
+    settle = join.ReplacementWrite.settle_alone
 
-    def stay(self: join.Replacement, turn: Turn, error: ErrorCode) -> None:
-        settle(self, turn, ErrorCode.NONE)
+    def stay(self: join.ReplacementWrite, step: StepContext, error: ErrorCode) -> None:
+        settle(self, step, ErrorCode.NONE)
 
-    patch.setattr(join.Replacement, "settle_alone", stay)
+    patch.setattr(join.ReplacementWrite, "settle_alone", stay)
 
 
 @mutation
 def a_fenced_sync_is_never_answered(patch: pytest.MonkeyPatch) -> None:
-    answer = Turn.answer_sync
+    answer = StepContext.answer_sync
 
-    def leaky(self: Turn, member: Any, response: SyncResponse) -> bool:
+    def leaky(self: StepContext, member: Any, response: SyncResponse) -> bool:
         if response.error is ErrorCode.FENCED_INSTANCE_ID:
             member.awaiting_sync = None
         return answer(self, member, response)
 
-    patch.setattr(Turn, "answer_sync", leaky)
+    patch.setattr(StepContext, "answer_sync", leaky)
 
 
 @mutation
 def a_deleted_group_forgets_a_commit_on_its_way(patch: pytest.MonkeyPatch) -> None:
-    def only_visible(turn: Turn, group: Group) -> dict[Any, None]:
-        return dict.fromkeys(turn.shard.durable.offsets.get(group.group_id, {}))
+    def only_visible(step: StepContext, group: Group) -> dict[Any, None]:
+        return dict.fromkeys(step.shard.durable.offsets.get(group.group_id, {}))
 
     patch.setattr(expiry, "held_offsets", only_visible)
 
@@ -239,50 +246,197 @@ def the_history_misses_a_rebalance(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def an_assignment_is_acknowledged_but_not_written(patch: pytest.MonkeyPatch) -> None:
-    append = Turn.append
+    append = StepContext.append
 
-    def skip(self: Turn, write: Any, *producer: int) -> None:
+    def skip(self: StepContext, write: Any, *producer: int) -> None:
         append(self, write, *producer)
-        if isinstance(write, Assignment):
+        if isinstance(write, AssignmentWrite):
             last = self.effects[-1]
             assert isinstance(last, Append)
             self.effects[-1] = Append(last.token, last.records[:0])
 
-    patch.setattr(Turn, "append", skip)
+    patch.setattr(StepContext, "append", skip)
 
 
 @mutation
 def a_join_timer_is_ignored(patch: pytest.MonkeyPatch) -> None:
     timer = Shard._timer
 
-    def deaf(self: Shard, turn: Turn, event: Any) -> None:
+    def deaf(self: Shard, step: StepContext, event: Any) -> None:
         if event.kind is not TimerKind.JOIN:
-            timer(self, turn, event)
+            timer(self, step, event)
 
     patch.setattr(Shard, "_timer", deaf)
 
 
 @mutation
 def stale_timers_are_believed(patch: pytest.MonkeyPatch) -> None:
-    def believe(turn: Turn, group: Group, deadline_ms: int) -> None:
-        if group.state is State.PREPARING_REBALANCE:
-            rebalance.complete_join(turn, group)
+    def believe(step: StepContext, group: Group, deadline_ms: int) -> None:
+        if group.state is GroupState.PREPARING_REBALANCE:
+            rebalance.complete_join(step, group)
         elif group.members:
-            rebalance.begin(turn, group, rebalance.Cause("", "stale"))
+            rebalance.begin(step, group, rebalance.Cause("", "stale"))
             group.join_deadline_ms = None
 
     patch.setattr(rebalance, "join_timer_fired", believe)
 
 
+# ---- bugs in the short ways alone
+
+
+@short_way_mutation
+def a_heartbeat_in_time_of_an_old_generation_is_good(patch: pytest.MonkeyPatch) -> None:
+    in_time = Shard.heartbeat_in_time
+
+    def careless(
+        self: Shard, group_id: str, member_id: str, generation_id: int, now_ms: int
+    ) -> ErrorCode | None:
+        group = self.groups.get(group_id)
+        return in_time(self, group_id, member_id, group.generation_id if group else generation_id, now_ms)
+
+    patch.setattr(Shard, "heartbeat_in_time", careless)
+
+
+@short_way_mutation
+def a_heartbeat_in_time_does_not_tell_of_a_rebalance(patch: pytest.MonkeyPatch) -> None:
+    in_time = Shard.heartbeat_in_time
+
+    def calm(self: Shard, *args: Any) -> ErrorCode | None:
+        return None if in_time(self, *args) is None else ErrorCode.NONE
+
+    patch.setattr(Shard, "heartbeat_in_time", calm)
+
+
+@short_way_mutation
+def a_heartbeat_in_time_of_a_stranger_is_good(patch: pytest.MonkeyPatch) -> None:
+    def friendly(self: Shard, group_id: str, *args: Any) -> ErrorCode | None:
+        return ErrorCode.NONE if self.status is ShardStatus.ACTIVE and group_id in self.groups else None
+
+    patch.setattr(Shard, "heartbeat_in_time", friendly)
+
+
+@short_way_mutation
+def a_commit_on_a_short_way_is_of_anybody(patch: pytest.MonkeyPatch) -> None:
+    def lenient(on: Shard, layout: CommitLayout, *who: Any) -> MergedCommit | None:
+        return on.durable.merged_commit(layout)
+
+    patch.setattr(shard, "commit_in_time", lenient)
+
+
+@short_way_mutation
+def a_commit_on_a_short_way_is_of_an_old_generation(patch: pytest.MonkeyPatch) -> None:
+    in_time = offsets.commit_in_time
+
+    def lenient(on: Shard, layout: CommitLayout, generation_id: int, *who: Any) -> MergedCommit | None:
+        group = on.groups.get(layout.group_id)
+        now = group.generation_id if group and generation_id >= 0 else generation_id
+        return in_time(on, layout, now, *who)
+
+    patch.setattr(shard, "commit_in_time", lenient)
+
+
+@short_way_mutation
+def a_commit_on_a_short_way_is_visible_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    begin = Shard.begin_commit
+
+    def hasty(self: Shard, request: OffsetCommit, now_ms: int) -> tuple[int, LaidOutRecords] | None:
+        begun = begin(self, request, now_ms)
+        if begun is not None:
+            self.durable.apply_laid_out(begun[1], 0)
+        return begun
+
+    patch.setattr(Shard, "begin_commit", hasty)
+
+
+@short_way_mutation
+def a_commit_on_a_short_way_is_answered_but_not_replayed(patch: pytest.MonkeyPatch) -> None:
+    settle = Shard.settle_commit
+
+    def forgetful(self: Shard, token: int, base_offset: int) -> Any:
+        with pytest.MonkeyPatch.context() as during:
+            during.setattr(Durable, "apply_laid_out", nothing)
+            return settle(self, token, base_offset)
+
+    patch.setattr(Shard, "settle_commit", forgetful)
+
+
+@short_way_mutation
+def resigning_forgets_a_commit_on_a_short_way(patch: pytest.MonkeyPatch) -> None:
+    begin, forget = Shard.begin_commit, Shard._forget
+    begun_here: set[tuple[int, int]] = set()
+
+    def noted(self: Shard, request: OffsetCommit, now_ms: int) -> tuple[int, LaidOutRecords] | None:
+        begun = begin(self, request, now_ms)
+        if begun is not None:
+            begun_here.add((id(self), begun[0]))
+        return begun
+
+    def forgetful(self: Shard, step: StepContext) -> None:
+        self.writes = {t: write for t, write in self.writes.items() if (id(self), t) not in begun_here}
+        forget(self, step)
+
+    patch.setattr(Shard, "begin_commit", noted)
+    patch.setattr(Shard, "_forget", forgetful)
+
+
+@short_way_mutation
+def a_merged_commit_hides_a_later_one_of_a_single_partition(patch: pytest.MonkeyPatch) -> None:
+    def stale(self: Durable, group_id: str) -> Any:
+        return self._offsets.setdefault(group_id, {})
+
+    patch.setattr(Durable, "_of_group", stale)
+
+
+@short_way_mutation
+def a_merged_commit_hides_one_in_another_layout(patch: pytest.MonkeyPatch) -> None:
+    def first_only(self: Durable, layout: CommitLayout) -> MergedCommit | None:
+        found = self._offsets.get(layout.group_id, {}).get(layout.keys[0])
+        return found if isinstance(found, MergedCommit) else None
+
+    patch.setattr(Durable, "merged_commit", first_only)
+
+
+@short_way_mutation
+def a_commit_at_once_overtakes_writes_under_way(patch: pytest.MonkeyPatch) -> None:
+    at_once = Shard.commit_at_once
+
+    def pushy(self: Shard, *args: Any) -> CommitResponse | None:
+        under_way, self.writes = self.writes, {}
+        try:
+            return at_once(self, *args)
+        finally:
+            self.writes = under_way
+
+    patch.setattr(Shard, "commit_at_once", pushy)
+
+
+@short_way_mutation
+def a_commit_at_once_is_answered_though_it_could_not_be_written(patch: pytest.MonkeyPatch) -> None:
+    at_once = Shard.commit_at_once
+
+    def hopeful(self: Shard, layout: CommitLayout, *args: Any) -> CommitResponse | None:
+        return layout.accepted if at_once(self, layout, *args) is not None else None
+
+    patch.setattr(Shard, "commit_at_once", hopeful)
+
+
+def is_found(faults: FaultRates) -> bool:
+    """Whether the simulator finds a planted bug within 40 seeds, and says with which seed."""
+    for seed in range(40):
+        try:
+            run(seed, members=10, minutes=10, faults=faults)
+        except Broken as broken:
+            return f"--seed {seed} " in str(broken)
+    return False
+
+
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_the_simulator_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTATIONS[name](monkeypatch)
-    found = ""
-    for seed in range(40):
-        try:
-            run(seed, members=10, minutes=10, faults=Faults(stuck=0.2, failed_write=0.05))
-        except Broken as broken:
-            found = str(broken)
-            break
-    assert found, f"{name} was not found"
-    assert f"--seed {seed} " in found
+    assert is_found(FaultRates(stuck=0.2, failed_write=0.05)), f"{name} was not found"
+
+
+@pytest.mark.parametrize("name", SHORT_WAY_MUTATIONS)
+def test_the_simulator_finds_in_a_short_way(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    SHORT_WAY_MUTATIONS[name](monkeypatch)
+    assert is_found(FaultRates(slow_disk=0.3, failed_write=0.05, resign=0.05)), f"{name} was not found"

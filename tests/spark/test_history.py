@@ -115,7 +115,7 @@ def test_what_groups_did_is_in_the_tables_and_in_the_report(
 
     aside = {(row.kind, row.key_version): row.problem for row in read_table(spark, out, "aside").collect()}
     assert ("bad", 1) in aside
-    assert aside["unknown", 11] == "of a share group"
+    assert aside["unknown", 11] == "a record ShareGroupMetadata of a share group"
 
     report = out / "report"
     for kind in ("lag", "rebalances", "owners"):

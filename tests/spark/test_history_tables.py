@@ -28,6 +28,7 @@ from kohort.spark.history.tables import (
     rebalances,
     sample_times,
 )
+from kohort.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 
 names = st.text(max_size=20)
 times = st.integers(0, 1 << 50)
@@ -75,12 +76,12 @@ def test_a_generation_is_read_as_the_coordinator_wrote_it(
     group_id: str, members: list[tuple[str, str | None, list[TopicPartition]]], generation: int, since_ms: int
 ) -> None:
     written = tuple(
-        records.MemberMetadata(
+        MemberMetadata(
             name, instance, "client", "/127.0.0.1", 300_000, 45_000, b"subscription", assignment(*own)
         )
         for name, instance, own in members
     )
-    group = records.GroupMetadata("consumer", generation, "range", "leader", since_ms, written)
+    group = GroupMetadataValue("consumer", generation, "range", "leader", since_ms, written)
     event = decode_event(*records.group_record(group_id, group))
     assert (event.kind, event.group_id, event.generation) == (GENERATION, group_id, generation)
     assert (event.protocol, event.leader, event.state_since_ms) == ("range", "leader", since_ms)
@@ -133,18 +134,18 @@ def test_no_bytes_are_fatal(key: bytes | None, value: bytes | None) -> None:
 
 @given(st.integers(0, 200), st.binary(max_size=3))
 def test_a_damaged_group_record_is_bad_or_read_but_never_fatal(at: int, damage: bytes) -> None:
-    member = records.MemberMetadata(
+    member = MemberMetadata(
         "m", None, "c", "h", 1, 1, b"", assignment(TopicPartition("t", 0), TopicPartition("t", 1))
     )
-    key, value = records.group_record("g", records.GroupMetadata("consumer", 1, "range", "m", 5, (member,)))
+    key, value = records.group_record("g", GroupMetadataValue("consumer", 1, "range", "m", 5, (member,)))
     assert value is not None
     assert decode_event(key, value[:at] + damage + value[at + len(damage) :]).kind in (GENERATION, BAD)
     assert decode_event(key, value[: min(at, len(value) - 1)]).kind == BAD
 
 
 def test_an_event_becomes_plain_fields() -> None:
-    member = records.MemberMetadata("m", None, "c", "h", 1, 2, b"", assignment(TopicPartition("t", 4)))
-    group = records.GroupMetadata("consumer", 1, "range", "m", 5, (member,))
+    member = MemberMetadata("m", None, "c", "h", 1, 2, b"", assignment(TopicPartition("t", 4)))
+    group = GroupMetadataValue("consumer", 1, "range", "m", 5, (member,))
     fields = as_fields(decode_event(*records.group_record("g", group)))
     assert fields["members"][0]["assigned"] == [{"topic": "t", "partition": 4}]
     assert fields["generation"] == 1

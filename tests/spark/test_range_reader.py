@@ -16,8 +16,8 @@ from kohort import Admin, Producer, TopicPartition
 from kohort.broker.running import running
 from kohort.spark.executor.rows import schema_of
 from kohort.spark.ranges import DataLoss
-from kohort.wire.records.batch import Record, encode_batch, read_header
-from kohort.wire.records.buffer_pool import Rooms
+from kohort.wire.records.batch import BatchRecord, encode_batch, read_header
+from kohort.wire.records.buffer_pool import BufferPool
 from kohort.wire.records.columns import prefer
 from tests.spark.reading import PLAIN, fill, leader_of, options_for, range_of, rows_of
 
@@ -153,7 +153,7 @@ def test_little_memory_for_much_data(bootstrap: str, topic: str) -> None:
 def test_pieces_of_all_sizes_are_gathered_in_memory_that_was_used_before(
     bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Rooms(1 << 30)
+    kept = BufferPool(1 << 30)
     monkeypatch.setattr(arrow_rows, "_buffers", kept)
     values = [b"x" * (100_000 + 700 * n) for n in range(300)]
     fill(bootstrap, topic, values, compression_type="lz4", batch_size=500_000, max_request_size=500_000)
@@ -174,7 +174,7 @@ def test_gaps_and_control_batches_are_skipped(
     """What compaction and transactions leave: offsets without a record, also at the end of the range."""
 
     def batch(*offsets: int, control: bool = False) -> bytearray:
-        records = [Record(offset, 1, None, b"%d" % offset, []) for offset in offsets]
+        records = [BatchRecord(offset, 1, None, b"%d" % offset, []) for offset in offsets]
         return encode_batch(records, base_offset=offsets[0], control=control)
 
     async def append() -> None:

@@ -23,7 +23,7 @@ from kohort.wire.messages.offset_commit import (
 )
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.records.batch import encode_batch
-from kohort.wire.records.payload import Record
+from kohort.wire.records.payload import BatchRecord
 
 
 def commit(group: str = "g", topic: str = "orders", offset: int = 1) -> OffsetCommitRequest:
@@ -36,7 +36,7 @@ def code_of(answer: Any) -> ErrorCode:
 
 
 def batch(*values: bytes) -> bytearray:
-    return encode_batch([Record(number, 1_000, None, value, []) for number, value in enumerate(values)])
+    return encode_batch([BatchRecord(number, 1_000, None, value, []) for number, value in enumerate(values)])
 
 
 def produce(*values: bytes, acks: int = -1) -> ProduceRequest:
@@ -53,6 +53,24 @@ def broker(kafka: Kafka) -> Any:
     with BlockingConnection(kafka.bootstrap_servers, client_id="app", timeout_s=60) as connection:
         connection.call(FindCoordinatorRequest("g"), 3)
         yield connection
+
+
+def test_commits_take_the_short_way_and_are_seen_all_the_same(kafka: Kafka, broker: Any) -> None:
+    """As in production, a commit like the one before it is written without an event, which would take a token."""
+
+    def tokens() -> int:
+        return kafka.on_broker(lambda node: sum(shard.next_token for shard in node.groups.runtime.shards))
+
+    codes = [code_of(broker.call(commit(offset=n), 8)) for n in range(1, 4)]
+    before = tokens()
+    codes += [code_of(broker.call(commit(offset=n), 8)) for n in range(4, 7)]
+    assert tokens() == before
+    kafka.fail("OffsetCommit", with_error="NOT_COORDINATOR")
+    codes.append(code_of(broker.call(commit(offset=7), 8)))
+    assert codes == [ErrorCode.NONE] * 6 + [ErrorCode.NOT_COORDINATOR]
+    seen = [request.message for request in kafka.requests("OffsetCommit")]
+    assert [message.topics[0].partitions[0].committed_offset for message in seen] == [1, 2, 3, 4, 5, 6, 7]
+    assert kafka.committed("g", "orders") == {0: 6}
 
 
 def test_a_fault_happens_so_many_times_and_nothing_is_done_meanwhile(kafka: Kafka, broker: Any) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kohort.client.produce.partitioners import murmur2
 from kohort.wire.records.arrow import SCHEMA, PartitionColumns, to_arrow, to_arrow_batches
 from kohort.wire.records.arrow_encode import outgoing_records
-from kohort.wire.records.batch import Record, check_batch, encode_batch, iter_records, stamp_append_time
+from kohort.wire.records.batch import BatchRecord, check_batch, encode_batch, iter_records, stamp_append_time
 from kohort.wire.records.columns import decode_columns, no_columns
 from tests.wire.ways import BLOBS, WAYS, T, logs, loops_of, simple, way
 
@@ -25,7 +25,7 @@ def part_of(data: bytes, topic: str = "t", partition: int = 0, start_offset: int
     return PartitionColumns(topic, partition, decode_columns(memoryview(data), start_offset).columns)
 
 
-def row_of(record: Record, topic: str = "t", partition: int = 0) -> dict[str, Any]:
+def row_of(record: BatchRecord, topic: str = "t", partition: int = 0) -> dict[str, Any]:
     """A row of the Arrow batch as Python shows it, but with the timestamp as a number."""
     return {
         "key": record.key,
@@ -77,7 +77,7 @@ def test_views_of_the_fetched_bytes_are_the_same_rows(way: str, log: list[bytes]
 @pytest.mark.parametrize("size", [0, 1, 4, 11, 12, 13, 100])
 def test_views_of_every_size_at_the_edge_of_what_they_hold_themselves(size: int) -> None:
     values = [bytes(range(100, 100 + size)), None, bytes(range(255, 255 - size, -1))]
-    data = bytes(encode_batch([Record(at, T, value, value, []) for at, value in enumerate(values)]))
+    data = bytes(encode_batch([BatchRecord(at, T, value, value, []) for at, value in enumerate(values)]))
     batch = to_arrow([part_of(data)], columns=("key", "value"), binary_view=True)
     batch.validate(full=True)
     assert batch.column("value").to_pylist() == batch.column("key").to_pylist() == values
@@ -85,7 +85,9 @@ def test_views_of_every_size_at_the_edge_of_what_they_hold_themselves(size: int)
 
 @usual
 def test_columns_of_several_partitions_become_one_batch() -> None:
-    keyed = bytes(encode_batch([Record(0, T, b"k", None, [("h", b"x")]), Record(1, T, None, b"v", [])]))
+    keyed = bytes(
+        encode_batch([BatchRecord(0, T, b"k", None, [("h", b"x")]), BatchRecord(1, T, None, b"v", [])])
+    )
     parts = [
         part_of(simple(0), "a", 3, start_offset=1),
         PartitionColumns("none", 0, no_columns()),
@@ -146,7 +148,7 @@ def test_slices_and_no_records_at_all() -> None:
 
 @usual
 def test_names_of_headers_that_are_no_utf8_can_be_read_all_the_same() -> None:
-    data = bytes(encode_batch([Record(0, T, None, b"v", [("\udcff", b"x"), ("ü", b"y")])]))
+    data = bytes(encode_batch([BatchRecord(0, T, None, b"v", [("\udcff", b"x"), ("ü", b"y")])]))
     batch = to_arrow([part_of(data)])
     batch.validate(full=True)
     assert [header["key"] for header in batch.column("headers").to_pylist()[0]] == ["\ufffd", "ü"]
@@ -187,7 +189,7 @@ def test_the_records_are_the_rows(
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 1, 7)
     assert len(encoded) <= outgoing.size
     expected = [
-        Record(offset, T if timestamp is None else timestamp, key, value, [])
+        BatchRecord(offset, T if timestamp is None else timestamp, key, value, [])
         for offset, (key, value, timestamp) in enumerate(rows[min(skip, len(rows) - 1) :])
     ]
     assert list(iter_records(encoded)) == expected

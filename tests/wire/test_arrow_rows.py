@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kohort.wire.records.arrow import SCHEMA, PartitionColumns, to_arrow
 from kohort.wire.records.arrow_rows import ArrowRows
-from kohort.wire.records.batch import Record, encode_batch
+from kohort.wire.records.batch import BatchRecord, encode_batch
 from kohort.wire.records.columns import decode_columns, no_columns
 from tests.wire.ways import WAYS, T, logs, loops_of, simple, way
 
@@ -59,7 +59,7 @@ def test_part_by_part_it_is_the_same_batch(
 
 @usual
 def test_keys_that_begin_in_the_middle_and_end_before_the_end() -> None:
-    keyed = bytes(encode_batch([Record(0, T, b"k", None, []), Record(1, T, None, b"v", [])]))
+    keyed = bytes(encode_batch([BatchRecord(0, T, b"k", None, []), BatchRecord(1, T, None, b"v", [])]))
     batch = added(ArrowRows(("key", "value")), parts_of([simple(0, 2), keyed, simple(2, 1)])).finish()
     assert batch is not None
     batch.validate(full=True)
@@ -80,7 +80,7 @@ def test_what_is_copied_lets_go_of_the_decoded_bytes() -> None:
 
 def test_headers_are_read_from_the_decoded_bytes_at_the_end() -> None:
     with loops_of("numba"):
-        memory = bytearray(encode_batch([Record(0, T, b"k", b"v", [("h", b"x")])]))
+        memory = bytearray(encode_batch([BatchRecord(0, T, b"k", b"v", [("h", b"x")])]))
         rows = ArrowRows(None)
         rows.add("t", 0, decode_columns(memory, 0).columns)
         batch = rows.finish()

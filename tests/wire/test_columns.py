@@ -9,8 +9,8 @@ import pytest
 
 from kohort.wire.errors import ErrorCode
 from kohort.wire.records.batch import (
+    BatchRecord,
     ControlKind,
-    Record,
     assign,
     encode_batch,
     encode_control_batch,
@@ -148,7 +148,7 @@ def test_runs_tell_leader_epochs_and_are_cut_with_slices() -> None:
 
 def test_headers_of_each_record() -> None:
     headers: list[tuple[str, bytes | None]] = [("a", b"1"), ("ü", None), ("a", b"")]
-    records = [Record(at, T, b"k", b"v", headers[:at]) for at in range(4)]
+    records = [BatchRecord(at, T, b"k", b"v", headers[:at]) for at in range(4)]
     columns = decode_columns(memoryview(encode_batch(records)), 0).columns
     assert [list(columns.headers(row)) for row in range(4)] == [headers[:at] for at in range(4)]
     assert list(columns.slice(3, 4).headers(0)) == headers
@@ -157,7 +157,7 @@ def test_headers_of_each_record() -> None:
 def test_the_position_moves_past_records_that_compaction_took() -> None:
     whole = simple(0, 10)
     header = read_header(whole)
-    left = rebuild(header, [Record(4, T, b"k", b"4", [])])
+    left = rebuild(header, [BatchRecord(4, T, b"k", b"4", [])])
     empty = rebuild(header._replace(base_offset=10), [])
     decoded = decode_columns(memoryview(bytes(left) + bytes(empty)), 2)
     assert (decoded.columns.offsets.tolist(), decoded.next_offset) == ([4], 20)
@@ -217,7 +217,7 @@ def test_it_stops_after_max_bytes_and_goes_on_where_it_was(codec: Compression) -
 
 
 def test_a_batch_of_zeros_cannot_fill_the_memory() -> None:
-    batch = encode_batch([Record(0, T, None, bytes(140 << 20), [])], compression=Compression.ZSTD)
+    batch = encode_batch([BatchRecord(0, T, None, bytes(140 << 20), [])], compression=Compression.ZSTD)
     decoded = decode_columns(memoryview(batch), 0)
     assert decoded.error is not None
     assert decoded.error.code is ErrorCode.MESSAGE_TOO_LARGE
@@ -237,8 +237,8 @@ def test_the_way_can_be_chosen(way: str) -> None:
 def test_importing_columns_and_records_loads_neither_numba_nor_numpy_nor_pyarrow() -> None:
     code = (
         "import sys, kohort.wire.records.columns, kohort.client.records\n"
-        "from kohort.wire.records.batch import Record, encode_batch\n"
-        "batch = encode_batch([Record(0, 0, None, b'v', [])])\n"
+        "from kohort.wire.records.batch import BatchRecord, encode_batch\n"
+        "batch = encode_batch([BatchRecord(0, 0, None, b'v', [])])\n"
         "assert len(kohort.wire.records.columns.decode_columns(batch, 0).columns) == 1\n"
         "print([name for name in ('numba', 'numpy', 'pyarrow') if name in sys.modules])"
     )

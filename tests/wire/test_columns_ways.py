@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kohort.wire.errors import BadBatch
 from kohort.wire.records.batch import (
     HEADER_SIZE,
+    BatchRecord,
     ControlKind,
-    Record,
     crc_is_good,
     encode_batch,
     encode_control_batch,
@@ -60,9 +60,9 @@ def test_all_ways_read_what_the_oracle_reads(log: list[bytes], data: st.DataObje
 
 def by_the_oracle(
     data: bytes, start_offset: int = -(2**63), *, check_crcs: bool = False
-) -> tuple[list[Record], bool]:
+) -> tuple[list[BatchRecord], bool]:
     """The records of the batches before the first damaged one, and whether there is one."""
-    found: list[Record] = []
+    found: list[BatchRecord] = []
     try:
         for pos, header in iter_batches(data):
             if not 0 <= header.base_offset <= 1 << 62 or header.last_offset_delta < 0:
@@ -120,7 +120,7 @@ def test_all_parts_together_are_the_whole(log: list[bytes], data: st.DataObject)
 @given(payload=st.binary(max_size=60), count=st.integers(-1, 6))
 @settings(max_examples=300, deadline=None)
 def test_any_bytes_as_records_are_read_alike(payload: bytes, count: int) -> None:
-    batch = bytearray(encode_batch([Record(0, 0, None, None, [])])[:HEADER_SIZE]) + payload
+    batch = bytearray(encode_batch([BatchRecord(0, 0, None, None, [])])[:HEADER_SIZE]) + payload
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[57:61] = count.to_bytes(4, "big", signed=True)
     decoded = read_both_ways(bytes(batch), -(2**63), check_crcs=False)
@@ -135,7 +135,7 @@ def test_what_is_encoded_from_columns_is_what_the_oracle_encodes(
 ) -> None:
     contents = contents * (1 if len(contents) < 10 else 3)  # enough for the kernel to be used
     timestamps, keys, values, headers = map(list, zip(*contents, strict=True))
-    records = [Record(offset, *content) for offset, content in enumerate(contents)]
+    records = [BatchRecord(offset, *content) for offset, content in enumerate(contents)]
     with loops_of(way):
         assert encode_columns(keys, values, timestamps, headers) == encode_records(records, 0, timestamps[0])
         batch = encode_batch_columns(
@@ -151,7 +151,7 @@ def test_one_timestamp_for_all_no_keys_no_headers(way: str, count: int, codec: i
     values = [b"value %d" % number for number in range(count)]
     with loops_of(way):
         batch = encode_batch_columns(None, values, 1_700_000_000_000, compression=codec, transactional=True)
-    records = [Record(offset, 1_700_000_000_000, None, value, []) for offset, value in enumerate(values)]
+    records = [BatchRecord(offset, 1_700_000_000_000, None, value, []) for offset, value in enumerate(values)]
     assert batch == encode_batch(records, compression=codec, transactional=True)
 
 

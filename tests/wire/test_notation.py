@@ -12,18 +12,30 @@ from typing import Any
 import pytest
 
 from kohort.wire import messages
-from kohort.wire.compiler.compile import Codec, codec
-from kohort.wire.compiler.generate import READY, codec_source, codecs_source, init_source, module_source
+from kohort.wire.compiler.compile import Codec, DataCodec, codec, data_codec
+from kohort.wire.compiler.generate import (
+    READY,
+    READY_DATA,
+    codec_source,
+    codecs_source,
+    data_codec_source,
+    init_source,
+    module_source,
+)
 from kohort.wire.compiler.notation import (
     NEVER,
     ApiSpec,
+    DataSpec,
     FieldSpec,
     NotationError,
     Versions,
     all_apis,
+    all_data,
     api,
-    parse_api,
+    data,
+    parse_schema,
     parse_versions,
+    schema,
 )
 from kohort.wire.errors import BadFrame
 
@@ -65,12 +77,28 @@ response
 """
 
 
+EGG = """\
+# The value of an egg's record.
+value 7 Egg 0-3
+flexible 2+
+
+  weight             int32 = -1
+  spots              [Spot] 1+
+    colour           string
+    sizes            [int16]
+  shell              Shell 1+
+    hard             bool
+  mother             string? 2+ = null tag 0
+"""
+
+
 def tiny_fields(struct: str) -> dict[str, FieldSpec]:
-    return {spec.name: spec for spec in parse_api(TINY, "parrot").structs[struct].fields}
+    return {spec.name: spec for spec in parse_schema(TINY, "parrot").structs[struct].fields}
 
 
 def test_the_head_of_a_file() -> None:
-    parrot = parse_api(TINY, "parrot")
+    parrot = parse_schema(TINY, "parrot")
+    assert isinstance(parrot, ApiSpec)
     assert (parrot.key, parrot.name, parrot.module) == (9999, "Parrot", "parrot")
     assert parrot.purpose == "Asks a parrot to speak."
     assert (parrot.versions, parrot.flexible) == (Versions(1, 6), Versions(4, 6))
@@ -133,10 +161,14 @@ HEAD = "# A test.\napi 9999 Parrot 1-6\nflexible 4+\nrequest\n"
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "schema/parrot.txt: no `api` line"),
-        ("request\n", "line 1: the first line that counts must be `api KEY Name FIRST-LAST`"),
-        ("\n\napi 1 Parrot\n", "line 3: expected `api KEY Name FIRST-LAST`"),
-        ("api one Parrot 1-6\n", "line 1: expected `api KEY Name FIRST-LAST`"),
+        ("", "schema/parrot.txt: no line says what it describes"),
+        ("request\n", "line 1: the first line that counts begins with api, key, value, data or bare"),
+        ("\n\napi 1 Parrot\n", "line 3: expected `api N Name FIRST-LAST`"),
+        ("api one Parrot 1-6\n", "line 1: expected `api N Name FIRST-LAST`"),
+        ("value Parrot 1-6\n", "line 1: expected `value N Name FIRST-LAST`"),
+        ("data 1 Parrot 1-6\n", "line 1: expected `data Name FIRST-LAST`"),
+        ("data Parrot 1-6\nrequest\n", "line 2: cannot read the field 'request'"),
+        ("bare Parrot 1-6\n  a int8 7+\n", "line 2: '7+' has no version within 1-6"),
         ("api 1 Parrot 1..6\n", "line 1: '1..6' is not a range of versions"),
         ("api 1 Parrot 6-1\n", "line 1: '6-1' has no version within 0-32767"),
         ("api 1 Parrot 1-6\nflexible x\n", "line 2: 'x' is not a range of versions"),
@@ -165,7 +197,7 @@ HEAD = "# A test.\napi 9999 Parrot 1-6\nflexible 4+\nrequest\n"
 )
 def test_a_mistake_is_named_with_file_and_line(text: str, complaint: str) -> None:
     with pytest.raises(NotationError) as caught:
-        parse_api(text, "parrot")
+        parse_schema(text, "parrot")
     assert str(caught.value) == complaint or str(caught.value) == f"schema/parrot.txt {complaint}"
 
 
@@ -173,13 +205,72 @@ def test_a_mistake_is_named_with_file_and_line(text: str, complaint: str) -> Non
 def parrot(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module that would be generated for the small API, as if it were in messages/."""
     module = ModuleType("kohort.wire.messages.parrot")
-    exec(module_source(parse_api(TINY, "parrot")), module.__dict__)
+    exec(module_source(parse_schema(TINY, "parrot")), module.__dict__)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return module
 
 
 def parrot_codec(version: int) -> Codec:
-    return Codec(parse_api(TINY, "parrot"), version)
+    spec = parse_schema(TINY, "parrot")
+    assert isinstance(spec, ApiSpec)
+    return Codec(spec, version)
+
+
+@pytest.fixture
+def egg(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module that would be generated for the small record."""
+    module = ModuleType("kohort.wire.messages.egg")
+    exec(module_source(parse_schema(EGG, "egg")), module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+def egg_codec(version: int, text: str = EGG) -> DataCodec:
+    spec = parse_schema(text, "egg")
+    assert isinstance(spec, DataSpec)
+    return DataCodec(spec, version)
+
+
+def test_the_head_of_a_record() -> None:
+    egg = parse_schema(EGG, "egg")
+    assert isinstance(egg, DataSpec)
+    assert (egg.name, egg.record_type, egg.prefix, egg.versions) == ("Egg", 7, "version", Versions(0, 3))
+    assert list(egg.structs) == ["Egg", "Spot", "Shell"]
+
+
+def test_the_structs_of_a_record_are_named_tuples_with_defaults(egg: ModuleType) -> None:
+    assert egg.Egg() == (-1, (), egg.Shell(False), None)
+    assert hash(egg.Egg()) == hash(egg.Egg(-1))
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (0, "0000 00000007"),
+        (1, "0001 00000007 00000001 0001 78 00000002 0001 ffff 01"),
+        (2, "0002 00000007 02 02 78 03 0001 ffff 00 01 00  01 00 04 03 6d6f"),
+    ],
+)
+def test_a_record_begins_with_its_version(egg: ModuleType, version: int, expected: str) -> None:
+    written = egg.Egg(7, (egg.Spot("x", (1, -1)),), egg.Shell(True), "mo")
+    body = bytes.fromhex(expected.replace("01 00 04 03", "01 00 03 03"))
+    assert egg_codec(version).encode(written) == body
+    read = written if version == 2 else written._replace(mother=None)
+    if version == 0:
+        read = egg.Egg(7, shell=None)
+    assert egg_codec(version).decode(body) == read
+    assert egg_codec(version).decode(body + b"added later") == read
+    with pytest.raises(BadFrame):
+        egg_codec(version).decode(body[:-1])
+
+
+@pytest.mark.parametrize(
+    ("head", "before"), [("key 7 Egg 0-3", "0007"), ("data Egg 0-3", "0000"), ("bare Egg 0-3", "")]
+)
+def test_what_stands_before_a_format_of_its_own(egg: ModuleType, head: str, before: str) -> None:
+    made = egg_codec(0, EGG.replace("value 7 Egg 0-3", head))
+    assert made.encode(egg.Egg(7)) == bytes.fromhex(before + "00000007")
+    assert made.decode(bytes.fromhex(before + "00000007")).weight == 7
 
 
 def test_a_new_message_has_the_defaults(parrot: ModuleType) -> None:
@@ -257,23 +348,25 @@ def schema_files() -> list[Path]:
     return sorted(SCHEMA.glob("*.txt"))
 
 
-def test_there_is_a_file_for_every_api_and_only_one() -> None:
-    assert len(schema_files()) == len(all_apis()) > 30
+def test_there_is_a_file_for_every_api_and_every_format_and_only_one() -> None:
+    assert len(schema_files()) == len(all_apis()) + len(all_data())
+    assert len(all_apis()) > 30
     assert list(all_apis()) == sorted(all_apis())
 
 
 @pytest.mark.parametrize("path", schema_files(), ids=lambda path: path.stem)
-def test_a_schema_file_parses_and_is_named_after_its_api(path: Path) -> None:
-    spec: ApiSpec = api(path.stem)
+def test_a_schema_file_parses_and_is_named_after_what_it_describes(path: Path) -> None:
+    spec = schema(path.stem)
     assert re.sub(r"(?<=[a-z])(?=[A-Z])", "_", spec.name).lower() == path.stem
     assert spec.purpose.endswith(".")
-    assert all_apis()[spec.key].name == spec.name
+    if isinstance(spec, ApiSpec):
+        assert all_apis()[spec.key].name == spec.name
 
 
 @pytest.mark.parametrize("path", schema_files(), ids=lambda path: path.stem)
 def test_the_classes_are_those_that_the_schema_gives(path: Path) -> None:
     generated = (MESSAGES / f"{path.stem}.py").read_text("utf-8")
-    assert generated == module_source(api(path.stem)), "stale: run `make messages`"
+    assert generated == module_source(schema(path.stem)), "stale: run `make messages`"
 
 
 def test_messages_holds_nothing_else() -> None:
@@ -301,10 +394,25 @@ def test_a_codec_that_is_ready_is_the_one_that_would_be_compiled(module: str) ->
     assert ready.decode_request.__code__.co_code == compiled.decode_request.__code__.co_code
 
 
+@pytest.mark.parametrize(("module", "version"), READY_DATA)
+def test_a_codec_of_a_format_that_is_ready_is_the_one_that_would_be_compiled(
+    module: str, version: int
+) -> None:
+    spec = data(module)
+    source = (CODECS / f"{module}_v{version}.py").read_text("utf-8")
+    assert source == data_codec_source(spec, version), "stale: run `make messages`"
+    ready, compiled = data_codec(module, version), DataCodec(spec, version)
+    assert ready.decode.__module__ == f"kohort.wire.codecs.{module}_v{version}"
+    for one, other in ((ready.encode, compiled.encode), (ready.decode, compiled.decode)):
+        assert one.__code__.co_code == other.__code__.co_code
+        assert one.__code__.co_consts == other.__code__.co_consts
+
+
 def test_codecs_holds_nothing_else() -> None:
     assert {path.name for path in CODECS.glob("*.py")} == {
         "__init__.py",
         *(f"{module}.py" for module in READY),
+        *(f"{module}_v{version}.py" for module, version in READY_DATA),
     }
     assert (CODECS / "__init__.py").read_text("utf-8") == codecs_source()
 
@@ -313,6 +421,12 @@ def test_codecs_holds_nothing_else() -> None:
 def test_an_api_or_version_without_a_layout_has_no_codec(api_key: int, version: int) -> None:
     with pytest.raises(KeyError):
         codec(api_key, version)
+
+
+@pytest.mark.parametrize("version", [-1, 5])
+def test_a_format_has_no_codec_in_a_version_without_a_layout(version: int) -> None:
+    with pytest.raises(KeyError):
+        data_codec("offset_commit_value", version)
 
 
 def test_a_codec_has_four_functions_and_no_other() -> None:

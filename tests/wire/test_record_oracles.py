@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kohort.wire.records.batch import (
+    BatchRecord,
     ControlKind,
-    Record,
     assign,
     check_batch,
     control_kind,
@@ -35,15 +35,15 @@ PATIENCE_S = 60  # for what never comes: a machine may be slow
 T = 1_700_000_000_000
 
 RECORDS = [
-    Record(0, T, b"key", b"value", []),
-    Record(1, T + 250, None, b"x" * 70, [("trace", b"abc"), ("none", None), ("größe", b"")]),
-    Record(2, T - 10_000, b"tombstone", None, []),
-    Record(3, T + 1, b"", b"", []),
+    BatchRecord(0, T, b"key", b"value", []),
+    BatchRecord(1, T + 250, None, b"x" * 70, [("trace", b"abc"), ("none", None), ("größe", b"")]),
+    BatchRecord(2, T - 10_000, b"tombstone", None, []),
+    BatchRecord(3, T + 1, b"", b"", []),
 ]
 
 # Larger than one block of any codec, and with lengths of one, two and three bytes.
 MANY = [
-    Record(
+    BatchRecord(
         i,
         T + i * i,
         None if i % 3 else b"k%d" % i,
@@ -192,7 +192,7 @@ def test_a_batch_of_librdkafka_is_accepted_and_read(raw_broker: RawBroker, codec
         producer.produce("t", record.value, record.key, 0, timestamp=record.timestamp, headers=record.headers)
     assert producer.flush(PATIENCE_S) == 0
     # Usually one batch; a busy machine may send the first record alone, and that is too small to compress.
-    read: list[Record] = []
+    read: list[BatchRecord] = []
     codecs = set()
     while len(read) < len(MANY):
         batch = bytearray(raw_broker.fetch(len(read)))
@@ -212,7 +212,7 @@ def test_librdkafka_reads_our_batch(raw_broker: RawBroker, codec: Compression) -
         consumer.assign([TopicPartition("t", 0, 0)])
         messages = consumer.consume(len(MANY), timeout=PATIENCE_S)
     read = [
-        Record(
+        BatchRecord(
             m.offset(),
             m.timestamp()[1],
             m.key(),
@@ -231,7 +231,7 @@ def test_librdkafka_reads_our_batch(raw_broker: RawBroker, codec: Compression) -
 @pytest.mark.parametrize("codec", ALL_CODECS)
 @pytest.mark.parametrize("builder_class", [aio.DefaultRecordBatchBuilder, aio._DefaultRecordBatchBuilderPy])
 def test_a_batch_of_aiokafka_is_accepted_and_read(
-    builder_class: type, codec: Compression, records: list[Record]
+    builder_class: type, codec: Compression, records: list[BatchRecord]
 ) -> None:
     builder = builder_class(
         magic=2, compression_type=codec, is_transactional=1, producer_id=9, producer_epoch=1, base_sequence=4,
@@ -253,10 +253,10 @@ def test_a_batch_of_aiokafka_is_accepted_and_read(
 @pytest.mark.parametrize("records", [RECORDS, MANY], ids=["few", "many"])
 @pytest.mark.parametrize("codec", ALL_CODECS)
 @pytest.mark.parametrize("reader_class", [aio.DefaultRecordBatch, aio._DefaultRecordBatchPy])
-def test_aiokafka_reads_our_batch(reader_class: type, codec: Compression, records: list[Record]) -> None:
+def test_aiokafka_reads_our_batch(reader_class: type, codec: Compression, records: list[BatchRecord]) -> None:
     reader = reader_class(bytes(encode_batch(records, compression=codec)))
     assert reader.validate_crc()
-    assert [Record(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in reader] == records
+    assert [BatchRecord(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in reader] == records
 
 
 # kafka-python's lz4, snappy and zstd need packages that are not installed here.
@@ -280,7 +280,7 @@ def test_a_batch_of_kafka_python_is_accepted_and_read(codec: Compression) -> Non
 def test_kafka_python_reads_our_batch(codec: Compression) -> None:
     reader = kpy.DefaultRecordBatch(bytes(encode_batch(MANY, compression=codec)))
     assert reader.validate_crc()
-    assert [Record(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in reader] == MANY
+    assert [BatchRecord(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in reader] == MANY
 
 
 def test_kafka_python_reads_our_markers() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kohort.wire.records.batch import (
     HEADER_SIZE,
+    BatchRecord,
     ControlKind,
-    Record,
     assign,
     check_batch,
     crc_is_good,
@@ -27,9 +27,9 @@ from kohort.wire.records.compression import Compression
 
 T = 1_700_000_000_000
 SMALL = [
-    Record(0, T, b"k", b"v", []),
-    Record(1, T + 5, None, None, [("h", None), ("i", b"x")]),
-    Record(2, T - 5, b"", b"", []),
+    BatchRecord(0, T, b"k", b"v", []),
+    BatchRecord(1, T + 5, None, None, [("h", None), ("i", b"x")]),
+    BatchRecord(2, T - 5, b"", b"", []),
 ]
 
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -38,7 +38,7 @@ headers = st.lists(st.tuples(st.text(max_size=80), contents), max_size=3)
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[int, list[Record]]:
+def batches(draw: st.DrawFn) -> tuple[int, list[BatchRecord]]:
     base_offset = draw(st.integers(0, 2**62))
     deltas = draw(
         st.lists(st.integers(0, 200) | st.integers(0, 2**31 - 1), min_size=1, max_size=8, unique=True)
@@ -47,12 +47,12 @@ def batches(draw: st.DrawFn) -> tuple[int, list[Record]]:
     times = st.integers(-20_000, 20_000).map(lambda n: max(-(2**63), min(around + n, 2**63 - 1))) | int64
     bodies = [(draw(times), draw(contents), draw(contents), draw(headers)) for _ in deltas]
     return base_offset, [
-        Record(base_offset + d, *body) for d, body in zip(sorted(deltas), bodies, strict=True)
+        BatchRecord(base_offset + d, *body) for d, body in zip(sorted(deltas), bodies, strict=True)
     ]
 
 
 @given(batch=batches(), codec=st.sampled_from(Compression))
-def test_whatever_is_encoded_is_read_again(batch: tuple[int, list[Record]], codec: Compression) -> None:
+def test_whatever_is_encoded_is_read_again(batch: tuple[int, list[BatchRecord]], codec: Compression) -> None:
     base_offset, records = batch
     encoded = encode_batch(records, base_offset=base_offset, compression=codec)
     header = read_header(encoded)
@@ -65,7 +65,7 @@ def test_whatever_is_encoded_is_read_again(batch: tuple[int, list[Record]], code
 
 @given(batch=batches(), source=st.sampled_from(Compression), target=st.sampled_from(Compression))
 def test_recompressing_changes_the_codec_and_nothing_else(
-    batch: tuple[int, list[Record]], source: Compression, target: Compression
+    batch: tuple[int, list[BatchRecord]], source: Compression, target: Compression
 ) -> None:
     encoded = encode_batch(
         batch[1], base_offset=batch[0], compression=source, transactional=True, producer_id=5,
@@ -91,7 +91,7 @@ def test_control_batches_are_not_compressed() -> None:
 
 
 def test_header_names_that_are_no_utf8_survive() -> None:
-    batch = encode_batch([Record(0, T, None, b"", [("ab", b"x")])])
+    batch = encode_batch([BatchRecord(0, T, None, b"", [("ab", b"x")])])
     batch[batch.index(b"ab")] = 0xFF
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
     assert encode_batch(list(iter_records(batch))) == batch
@@ -148,7 +148,7 @@ def test_a_batch_may_be_left_without_records(codec: Compression) -> None:
 )
 def test_a_batch_of_pairs_is_what_encode_batch_makes_of_the_same_records(pairs, timestamp):
     batch, header = encode_pairs_batch(pairs, timestamp)
-    records = [Record(i, timestamp, key, value, []) for i, (key, value) in enumerate(pairs)]
+    records = [BatchRecord(i, timestamp, key, value, []) for i, (key, value) in enumerate(pairs)]
     assert batch == encode_batch(records)
     assert check_batch(batch)._replace(crc=0) == header
 

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from kohort.wire.errors import BadBatch, ErrorCode
 from kohort.wire.records.batch import (
+    HEADER,
     HEADER_SIZE,
+    LENGTH_AT,
     BatchHeader,
+    BatchRecord,
     ControlKind,
-    Record,
     assign,
     check_batch,
     check_keys,
@@ -24,8 +26,10 @@ from kohort.wire.records.batch import (
     crc_is_good,
     encode_batch,
     encode_control_batch,
+    header_fields,
     iter_batches,
     iter_records,
+    position_of,
     read_header,
     recompress,
     stamp_append_time,
@@ -34,9 +38,9 @@ from kohort.wire.records.compression import Compression, compress
 
 T = 1_700_000_000_000
 SMALL = [
-    Record(0, T, b"k", b"v", []),
-    Record(1, T + 5, None, None, [("h", None), ("i", b"x")]),
-    Record(2, T - 5, b"", b"", []),
+    BatchRecord(0, T, b"k", b"v", []),
+    BatchRecord(1, T + 5, None, None, [("h", None), ("i", b"x")]),
+    BatchRecord(2, T - 5, b"", b"", []),
 ]
 # Where each field stands, and how it is packed.
 FIELDS = {
@@ -68,7 +72,7 @@ def with_good_crc(batch: bytes) -> bytearray:
 
 
 def with_payload(payload: bytes, count: int = 1, codec: int = Compression.NONE) -> bytearray:
-    batch = encode_batch([Record(n, T, None, b"", []) for n in range(count)])[:HEADER_SIZE] + payload
+    batch = encode_batch([BatchRecord(n, T, None, b"", []) for n in range(count)])[:HEADER_SIZE] + payload
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">h", batch, 21, codec)
     return with_good_crc(batch)
@@ -281,7 +285,7 @@ def test_append_time_is_the_time_of_every_record(codec: Compression) -> None:
 def test_damaged_records_are_refused_before_one_is_returned(payload: bytes) -> None:
     for codec in Compression:
         batch = with_payload(compress(codec, payload), codec=codec)
-        read: list[Record] = []
+        read: list[BatchRecord] = []
         assert (
             code_of(lambda batch=batch, read=read: read.extend(iter_records(batch)))
             is ErrorCode.INVALID_RECORD
@@ -292,7 +296,7 @@ def test_damaged_records_are_refused_before_one_is_returned(payload: bytes) -> N
 
 def test_the_smallest_record_is_read() -> None:
     (record,) = iter_records(with_payload(bytes.fromhex("0c 00 00 00 01 01 00")))
-    assert record == Record(0, T, None, None, [])
+    assert record == BatchRecord(0, T, None, None, [])
 
 
 @given(payload=st.binary(max_size=60), count=st.integers(0, 5), codec=st.sampled_from(Compression))
@@ -320,7 +324,7 @@ def test_a_changed_byte_among_the_records_never_breaks_the_reader(
 
 
 def test_a_batch_that_grows_beyond_the_cap_is_refused() -> None:
-    batch = encode_batch([Record(0, T, None, bytes(100_000), [])], compression=Compression.ZSTD)
+    batch = encode_batch([BatchRecord(0, T, None, bytes(100_000), [])], compression=Compression.ZSTD)
     for read in (iter_records, check_keys):
         assert code_of(lambda read=read: read(batch, max_size=99_999)) is ErrorCode.MESSAGE_TOO_LARGE
     assert (
@@ -362,3 +366,13 @@ def test_kinds_that_are_not_about_transactions_are_told_apart_from_damage() -> N
     for key in (None, b"", b"\0\0\0", struct.pack(">hh", -1, 0)):
         assert code_of(lambda key=key: control_kind(key)) is ErrorCode.INVALID_RECORD
     assert code_of(lambda: coordinator_epoch(b"\0\0")) is ErrorCode.INVALID_RECORD
+
+
+def test_the_header_is_laid_out_as_kafka_says() -> None:
+    """The positions of DefaultRecordBatch, in bytes."""
+    positions = [0, 8, 12, 16, 17, 21, 23, 27, 35, 43, 51, 53, 57]
+    assert [position_of(name) for name in BatchHeader._fields] == positions
+    assert HEADER_SIZE == 61
+    some = header_fields("batch_length", "magic", "max_timestamp")
+    batch = HEADER.pack(*range(13))
+    assert (some.size, some.unpack_from(batch, LENGTH_AT)) == (35, (1, 3, 8))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from kohort.wire.records import columns
-from kohort.wire.records.batch import Record, encode_batch
+from kohort.wire.records.batch import BatchRecord, encode_batch
 from kohort.wire.records.columns import Columns
 from kohort.wire.records.compression import Compression
 
@@ -34,12 +34,12 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-def rows(found: Columns) -> list[Record]:
+def rows(found: Columns) -> list[BatchRecord]:
     """Columns as the records that the oracle gives."""
     keys, values = found.cut()
     assert found.header_list() == [found.headers(row) for row in range(len(found))]
     return [
-        Record(offset, timestamp, key, value, list(found.headers(row)))
+        BatchRecord(offset, timestamp, key, value, list(found.headers(row)))
         for row, (offset, timestamp, key, value) in enumerate(
             zip(found.offsets.tolist(), found.timestamps.tolist(), keys, values, strict=False)
         )
@@ -48,7 +48,7 @@ def rows(found: Columns) -> list[Record]:
 
 def simple(offset: int, count: int = 3, **fields: int | bool) -> bytes:
     """A batch of `count` records from `offset` on, whose values are their offsets."""
-    records = [Record(at, T + at, None, b"%d" % at, []) for at in range(offset, offset + count)]
+    records = [BatchRecord(at, T + at, None, b"%d" % at, []) for at in range(offset, offset + count)]
     return bytes(encode_batch(records, base_offset=offset, **fields))  # type: ignore[arg-type]
 
 
@@ -64,7 +64,7 @@ def batches(draw: st.DrawFn, base_offset: int, least: int = 1) -> tuple[bytes, i
     offset, records = base_offset, []
     for timestamp, key, value, headers in draw(st.lists(CONTENTS, min_size=least, max_size=5)):
         offset += draw(st.sampled_from([0, 0, 0, 1, 100]))
-        records.append(Record(offset, timestamp, key, value, headers))
+        records.append(BatchRecord(offset, timestamp, key, value, headers))
         offset += 1
     batch = encode_batch(
         records,

@@ -10,7 +10,7 @@ from collections import Counter
 import kohort
 from kohort.broker.net.server import Server
 from kohort.coordinator.classic.describe import shown_state
-from kohort.coordinator.classic.state import State
+from kohort.coordinator.classic.state import GroupState
 from kohort.coordinator.shard import Shard
 from kohort.exposition import Family
 
@@ -49,7 +49,7 @@ def _topics(server: Server) -> list[Family]:
 def _groups(server: Server) -> list[Family]:
     if not server.broker.has_groups:
         return []
-    states = Counter[str]({state.value: 0 for state in State})
+    states = Counter[str]({state.value: 0 for state in GroupState})
     by_state = Family("kohort_groups", "gauge", "Groups in each state.")
     members = Family("kafka_consumergroup_members", "gauge", "Members of a group.")
     offset = Family("kafka_consumergroup_current_offset", "gauge", "The offset that a group has committed.")

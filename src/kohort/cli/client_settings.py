@@ -1,6 +1,7 @@
 """Writes the tables of settings in docs/ from the tables that the clients run on.
 
 Call it as `python -m kohort.cli.client_settings docs/consumer.md docs/producer.md`.
+
 A table stands between `<!-- settings: consumer -->` and `<!-- end of settings -->`; `consumer but client` leaves out
 what all clients have in common.
 """

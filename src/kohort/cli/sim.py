@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kohort.settings import SettingError
-from kohort.sim import Broken, Faults, Report, run, run_consumers
+from kohort.sim import Broken, FaultRates, Report, run, run_consumers
 
 
 def sim(options: argparse.Namespace) -> int:
     try:
-        faults = Faults.named(options.faults)
+        faults = FaultRates.named(options.faults)
     except ValueError as error:
         raise SettingError(f"--faults: {error}") from None
     if options.members < 1 or options.minutes <= 0 or options.seeds < 1:
@@ -36,7 +36,7 @@ def _quiet_client() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _run_seeds(options: argparse.Namespace, faults: Faults) -> int:
+def _run_seeds(options: argparse.Namespace, faults: FaultRates) -> int:
     began = time.perf_counter()
     total = runs = 0
     seed = options.seed
@@ -59,7 +59,7 @@ def _run_seeds(options: argparse.Namespace, faults: Faults) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace, seed: int, faults: Faults) -> Report:
+def _run(options: argparse.Namespace, seed: int, faults: FaultRates) -> Report:
     if options.consumers:
         return run_consumers(seed, options.members, options.minutes, faults)
     return run(seed, options.members, options.minutes, faults)

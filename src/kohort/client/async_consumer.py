@@ -18,7 +18,7 @@ from kohort.client.consumer import OBJECTS, OffsetMap, Polled, build_core, with_
 from kohort.client.core import arguments
 from kohort.client.core.steps import Steps, T
 from kohort.client.errors import ClosedClient, ConcurrentUse, Wakeup, WrongArgument
-from kohort.client.group.listener import Listener, RebalanceCallback
+from kohort.client.group.rebalance_listener import RebalanceCallback, RebalanceListener
 from kohort.client.io.async_engine import AsyncEngine
 from kohort.client.io.driving import deadline_after, run_steps_async
 from kohort.client.io.tls import security_for
@@ -103,7 +103,7 @@ class AsyncConsumer(Generic[K, V]):
 
         await consumer.subscribe(re.compile("orders-.*"), on_revoked=my_coroutine_function)
         """
-        await self._run(self._calls.subscribe(topics, Listener(on_assigned, on_revoked, on_lost)))
+        await self._run(self._calls.subscribe(topics, RebalanceListener(on_assigned, on_revoked, on_lost)))
 
     async def assign(self, *partitions: Partitions) -> None:
         """Reads these partitions without a group's help: `await consumer.assign([("orders", 0)])`.

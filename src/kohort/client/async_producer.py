@@ -1,11 +1,11 @@
-"""The producer for asyncio: everything happens on the event loop; no thread."""
+"""The producer for asyncio: everything happens on the event loop, without a thread."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
@@ -17,15 +17,14 @@ from kohort.client.io.async_engine import AsyncEngine
 from kohort.client.io.driving import deadline_after
 from kohort.client.io.engine import FAR_MS
 from kohort.client.io.tls import security_for
-from kohort.client.produce.accumulator import Accumulator
+from kohort.client.produce.accumulator import Accumulator, merge_limit
 from kohort.client.produce.arrow import WrittenRange, leaves, ranges, send_arrow
-from kohort.client.produce.batch import Batch, Headers, OnDelivery, Placed
+from kohort.client.produce.batch import Batch, Headers, OnDelivery, RecordHandle
 from kohort.client.produce.calls import ProducerCalls
 from kohort.client.produce.fast_send import fast_send
-from kohort.client.produce.merging import most_together
 from kohort.client.produce.outgoing import K, Outgoing, ProducerRecord, Serializer, V
 from kohort.client.produce.producer_part import log_failed_callback
-from kohort.client.producer import send_slowly_after_fork
+from kohort.client.producer import send_ordinarily_after_fork
 from kohort.client.types import RecordMetadata
 
 if TYPE_CHECKING:
@@ -36,17 +35,17 @@ if TYPE_CHECKING:
 _NS_PER_MS = 1_000_000
 
 
-class AsyncDelivery(Placed):
-    """What becomes of one record: `metadata = await delivery`, which raises why it was not written."""
+class AsyncDelivery(RecordHandle):
+    """The outcome of one record: `metadata = await delivery`, which raises why it was not written."""
 
     __slots__ = ()
 
     def done(self) -> bool:
-        """Whether it is decided."""
-        return self._place[0].done
+        """Tells whether the record is written or has failed."""
+        return self._position[0].done
 
     def result(self) -> RecordMetadata:
-        """Where the record was written, once `done()`; raises why it was not, or InvalidStateError before."""
+        """Returns where the record was written, once `done()`; raises why it was not, or InvalidStateError before."""
         if not self.done():
             raise asyncio.InvalidStateError("the record is still on its way: await the delivery")
         outcome = self._outcome
@@ -55,11 +54,11 @@ class AsyncDelivery(Placed):
         return outcome
 
     def add_done_callback(self, call: Callable[[AsyncDelivery], object]) -> None:
-        """Calls with this delivery when it is done; at once if it is done already."""
+        """Has `call(delivery)` called when it is done; at once if it is done already."""
         function(call, "a callback of a delivery", optional=False)
 
         def check() -> None:
-            batch, _ = self._place
+            batch, _ = self._position
             if batch.done:
                 call(self)
             else:
@@ -69,17 +68,17 @@ class AsyncDelivery(Placed):
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         while not self.done():
-            batch, _ = self._place
+            batch, _ = self._position
             yield from _told(batch)
         return self.result()
 
     def __repr__(self) -> str:
-        batch, _ = self._place
+        batch, _ = self._position
         return f"<AsyncDelivery to {batch.queue}: {self._outcome if batch.done else 'on its way'}>"
 
 
 class AsyncArrowDelivery:
-    """What becomes of the rows of one `send_arrow`: `ranges = await delivery`, which raises the first error."""
+    """The outcome of the rows of one `send_arrow`: `ranges = await delivery`, which raises the first error."""
 
     __slots__ = ("_batches",)
 
@@ -98,14 +97,14 @@ class AsyncArrowDelivery:
 
 
 def _told(batch: Batch) -> asyncio.Future[None]:
-    """Done when the batch is, or was split."""
+    """Returns a future that is done when the batch is done or was split."""
     told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     batch.waiters.append(lambda: None if told.done() else told.set_result(None))
     return told
 
 
 class AsyncProducer(Generic[K, V]):
-    """As `Producer`, for asyncio. Made on a running loop, used on that loop alone.
+    """A `Producer` for asyncio: it is made on a running loop and used on that loop alone.
 
     async with AsyncProducer({"bootstrap.servers": "127.0.0.1:9092"}) as producer:
         delivery = await producer.send("orders", b"one", key=b"k")    # waits for room only
@@ -131,21 +130,24 @@ class AsyncProducer(Generic[K, V]):
         self._engine = engine = AsyncEngine(config, security=security_for(config, outgoing.objects))
         self._accumulator: Accumulator[AsyncDelivery] = Accumulator(
             AsyncDelivery, new_lock(), random.random, self._wake, batch_size=outgoing.batch_limit,
-            most_together=most_together(config), buffer_memory=config.buffer_memory, linger_ms=config.linger_ms,
+            merge_limit=merge_limit(config), buffer_memory=config.buffer_memory, linger_ms=config.linger_ms,
         )  # fmt: skip
         self._calls: ProducerCalls[AsyncDelivery] = ProducerCalls(
             outgoing, self._accumulator, engine.out, engine.metadata, random.random, engine.now_ms, _wall_ms,
             lambda: engine.network.last_error,
         )  # fmt: skip
-        self._part = self._calls.add_part(lambda: None, self._turn_soon, self._callback_failed)
+        self._part = self._calls.add_part(lambda: None, self._iterate_soon, self._callback_failed)
         engine.on_failure = self._calls.fail_everything
         engine.add(self._part)
         engine.add(self._calls.sender)
         self._is_closed = False
-        self._is_turning = False
-        self._fast = fast_send(self._accumulator, outgoing, time.time_ns, _not) if outgoing.is_plain else None
-        send_slowly_after_fork(self)
-        self._turn_soon()
+        self._is_scheduled = False
+        self._send: Callable[..., AsyncDelivery | Awaitable[AsyncDelivery]] = self._send_ordinarily
+        if outgoing.is_plain:
+            # No clock: where a batch is begun, `_send_ordinarily` lets the loop write.
+            self._send = fast_send(self._accumulator, outgoing, time.time_ns, None, self._send_ordinarily)
+        send_ordinarily_after_fork(self)
+        self._iterate_soon()
 
     async def __aenter__(self) -> AsyncProducer[K, V]:
         return self
@@ -167,21 +169,12 @@ class AsyncProducer(Generic[K, V]):
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> AsyncDelivery:
-        """Puts a record into the batch of its partition. Waits for room only; await what it returns for the rest.
+        """Puts a record into the batch of its partition; await the delivery that it returns for the record's offset.
 
-        TimedOut if the topic is not known or there is no room in buffer.memory within max.block.ms.
+        It waits only for a topic that is not known and for room in buffer.memory: at most max.block.ms, then TimedOut.
         """
-        if self._fast is not None:
-            placed: AsyncDelivery | None = self._fast(
-                topic, value, key, headers, partition, timestamp_ms, on_delivery
-            )
-            if placed is not None:
-                return placed
-        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-        made = await self._run(self._calls.send(record, on_delivery))
-        # A batch was begun: a chance for the loop, so that a caller who only sends does not keep it from writing.
-        await asyncio.sleep(0)
-        return made
+        sent = self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        return sent if isinstance(sent, AsyncDelivery) else await sent
 
     async def send_and_wait(
         self, topic: str, value: V | None = None, key: K | None = None, **rest: Any
@@ -196,7 +189,7 @@ class AsyncProducer(Generic[K, V]):
         return AsyncArrowDelivery(await self._run(send_arrow(self._calls, topic, records, _wall_ms())))
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
-        """The partitions of a topic; waits for its metadata, at most `timeout` seconds (max.block.ms without)."""
+        """Returns the partitions of a topic; waits for its metadata, at most `timeout` seconds (or max.block.ms)."""
         block_ms = self._calls.config.max_block_ms
         deadline_ms = self._deadline(block_ms / 1000 if timeout is None else timeout)
         queues = await self._run(self._calls.topic(topic, deadline_ms))
@@ -205,16 +198,16 @@ class AsyncProducer(Generic[K, V]):
     # --- the end ----------------------------------------------------------------------------------
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Sends what waits, without lingering, and returns when all records sent before are written or failed."""
+        """Sends all batches without lingering, and returns when all records sent before are written or have failed."""
         await self._run(self._calls.flush(self._deadline(timeout)))
 
     async def close(self, timeout: float | None = None) -> None:
         """Waits for the records on their way, at most `timeout` seconds; fails the rest with ClosedClient."""
         if self._is_closed:
             return
-        deadline_ms = self._deadline(timeout)  # a wrong one leaves the producer open
+        deadline_ms = self._deadline(timeout)  # a wrong argument leaves the producer open
         self._is_closed = True
-        self._fast = None
+        self._send = self._send_ordinarily
         try:
             await self._run(self._calls.close(deadline_ms))
         except ClosedClient:
@@ -225,25 +218,42 @@ class AsyncProducer(Generic[K, V]):
     # --- inside -----------------------------------------------------------------------------------
 
     def _deadline(self, timeout: float | None) -> int:
-        """Without a timeout as long as it takes: `delivery.timeout.ms` bounds every record."""
+        """Returns when a call gives up: never, without a timeout, because delivery.timeout.ms bounds every record."""
         return FAR_MS if timeout is None else deadline_after(self._engine, self._engine.config, timeout)
+
+    async def _send_ordinarily(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> AsyncDelivery:
+        """Sends any record, with all checks; what `fast_send` does not take comes here."""
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        made = await self._run(self._calls.send(record, on_delivery))
+        # A batch was begun: the loop gets a chance, so that a caller that only sends does not keep it from writing.
+        await asyncio.sleep(0)
+        return made
 
     def _wake(self) -> None:
         self._part.wake()
 
     def _callback_failed(self, error: BaseException) -> None:
-        """SystemExit and KeyboardInterrupt end the loop, as from any callback of asyncio; but not in the middle."""
+        """Logs it; SystemExit and KeyboardInterrupt end the loop, as from any asyncio callback, but after this one."""
         log_failed_callback(error)
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             self._engine.reactor.loop.call_soon(_raise, error)
 
-    def _turn_soon(self) -> None:
-        if not self._is_turning:
-            self._is_turning = True
-            self._engine.reactor.loop.call_soon(self._turn)
+    def _iterate_soon(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._engine.reactor.loop.call_soon(self._iterate)
 
-    def _turn(self) -> None:
-        self._is_turning = False
+    def _iterate(self) -> None:
+        self._is_scheduled = False
         self._engine.drive()
 
     async def _run(self, steps: Steps[T]) -> T:
@@ -264,7 +274,7 @@ class AsyncProducer(Generic[K, V]):
 
 
 _LONG_MS = 7 * 86_400_000
-"""An event loop cannot wait for ever."""
+"""The longest wait: an event loop cannot wait for ever."""
 
 
 def _wall_ms() -> int:
@@ -273,7 +283,3 @@ def _wall_ms() -> int:
 
 def _raise(error: BaseException) -> None:
     raise error
-
-
-def _not(*record: Any) -> None:
-    """The fast way does not take it."""

@@ -20,7 +20,7 @@ from kohort.client.core import arguments
 from kohort.client.core.steps import Steps, T
 from kohort.client.errors import ClosedClient, ConcurrentUse, WrongArgument
 from kohort.client.group.assignors import load_assignors
-from kohort.client.group.listener import Listener, RebalanceCallback
+from kohort.client.group.rebalance_listener import RebalanceCallback, RebalanceListener
 from kohort.client.io.driving import deadline_after, run_steps
 from kohort.client.io.engine import Engine
 from kohort.client.io.tls import security_for
@@ -146,7 +146,7 @@ class Consumer(Generic[K, V]):
 
         consumer.subscribe(re.compile("orders-.*"), on_revoked=lambda partitions: consumer.commit())
         """
-        self._run(self._calls.subscribe(topics, Listener(on_assigned, on_revoked, on_lost)))
+        self._run(self._calls.subscribe(topics, RebalanceListener(on_assigned, on_revoked, on_lost)))
 
     def assign(self, *partitions: Partitions) -> None:
         """Reads these partitions without a group's help: `consumer.assign([("orders", 0)])`.

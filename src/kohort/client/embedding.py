@@ -35,7 +35,7 @@ from kohort.client.core.requests import GroupOf, Requests
 from kohort.client.core.steps import Steps, T, Until
 from kohort.client.errors import TimedOut
 from kohort.client.group.assignors import load_assignors
-from kohort.client.group.listener import Listener, RebalanceCallback
+from kohort.client.group.rebalance_listener import RebalanceCallback, RebalanceListener
 from kohort.client.io.driving import deadline_after, run_steps
 from kohort.client.io.engine import Engine
 from kohort.client.types import (
@@ -53,7 +53,7 @@ __all__ = [
     "FetchedRecords",
     "GroupSession",
     "PartitionLeader",
-    "PendingCommit",
+    "CommitInFlight",
     "PendingFetch",
     "RangeFetcher",
     "TopicReplaced",
@@ -203,7 +203,7 @@ class GroupSession(ClusterSession):
         wanted: dict[tuple[str, int], int | OffsetAndMetadata] = dict(offsets.items())
         self._run(self._calls.commit(wanted, self._deadline(timeout)), wakeable=False)
 
-    def begin_commit(self, offsets: Mapping[TopicPartition, int]) -> PendingCommit:
+    def begin_commit(self, offsets: Mapping[TopicPartition, int]) -> CommitInFlight:
         """Begins a commit, which goes on by itself."""
         engine = self._engine
         with engine.shielded():
@@ -213,7 +213,7 @@ class GroupSession(ClusterSession):
                 self._deadline(),
             )
         engine.nudge()
-        return PendingCommit(self, operation, dict(offsets))
+        return CommitInFlight(self, operation, dict(offsets))
 
     # --- membership -----------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class GroupSession(ClusterSession):
         on_lost: RebalanceCallback,
     ) -> None:
         """Joins the group for these topics with the next `serve`; called again, it changes the topics."""
-        self._run(self._calls.subscribe(sorted(topics), Listener(on_assigned, on_revoked, on_lost)))
+        self._run(self._calls.subscribe(sorted(topics), RebalanceListener(on_assigned, on_revoked, on_lost)))
 
     def serve(self, timeout: float) -> None:
         """Takes part in the group for so long: heartbeats, rebalances, the callbacks of `join`. Reads no records."""
@@ -259,7 +259,7 @@ class GroupSession(ClusterSession):
         return repr(self._core.membership)
 
 
-class PendingCommit:
+class CommitInFlight:
     """A commit that was begun: done at some time, with an error or without."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The blocking producer: `send` appends and returns; a thread of its own does the rest."""
+"""The blocking producer: `send` puts a record into a batch and returns; the producer's own thread does the rest."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from kohort.client.errors import ClosedClient, IllegalState, TimedOut
 from kohort.client.io.driving import deadline_after
 from kohort.client.io.engine import FAR_MS, Engine
 from kohort.client.io.tls import security_for
-from kohort.client.produce.accumulator import Accumulator
+from kohort.client.produce.accumulator import Accumulator, merge_limit
 from kohort.client.produce.arrow import WrittenRange, leaves, ranges, send_arrow
-from kohort.client.produce.batch import Batch, Headers, OnDelivery, Placed, placed_in
+from kohort.client.produce.batch import Batch, Headers, OnDelivery, RecordHandle, handle_of
 from kohort.client.produce.calls import ProducerCalls
 from kohort.client.produce.fast_send import fast_send
-from kohort.client.produce.merging import most_together
 from kohort.client.produce.outgoing import K, Outgoing, ProducerRecord, Serializer, V
 from kohort.client.types import RecordMetadata
 
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 _NS_PER_MS = 1_000_000
 
 
-class Delivery(Placed):
-    """What becomes of one record: written, with its partition and offset, or an error.
+class Delivery(RecordHandle):
+    """The outcome of one record: its partition and offset, or the error why it was not written.
 
     delivery = producer.send("orders", b"one")
     metadata = delivery.result(timeout=10)       # waits; raises what went wrong
@@ -45,30 +44,30 @@ class Delivery(Placed):
     __slots__ = ()
 
     def done(self) -> bool:
-        """Whether it is decided."""
-        return self._place[0].done
+        """Tells whether the record is written or has failed."""
+        return self._position[0].done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record was written. Waits for it, at most `timeout` seconds; raises why it was not written."""
+        """Waits at most `timeout` seconds, and returns where the record was written; raises why it was not."""
         outcome = self._wait(timeout)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """Why the record was not written; None if it was. Waits as `result` does."""
+        """Waits as `result` does, and returns why the record was not written; None if it was."""
         outcome = self._wait(timeout)
         return outcome if isinstance(outcome, Exception) else None
 
     def add_done_callback(self, call: Callable[[Delivery], object]) -> None:
-        """Calls with this delivery when it is done: on the producer's thread, or at once if it is done already."""
+        """Has `call(delivery)` called when it is done: on the producer's thread, or at once if it is done already."""
         function(call, "a callback of a delivery", optional=False)
 
         def check() -> None:
-            batch, _ = self._place
+            batch, _ = self._position
             if batch.done:
                 try:
-                    called.pop()  # once: the producer's thread may be here too
+                    called.pop()  # it is called once: the producer's thread may be here too
                 except IndexError:
                     return
                 call(self)
@@ -83,7 +82,7 @@ class Delivery(Placed):
     def _wait(self, timeout: float | None) -> RecordMetadata | Exception:
         deadline = None if timeout is None else time.monotonic() + seconds(timeout)
         while True:
-            batch, _ = self._place
+            batch, _ = self._position
             if batch.done:
                 return self._outcome
             told = threading.Lock()
@@ -99,12 +98,12 @@ class Delivery(Placed):
                 )
 
     def __repr__(self) -> str:
-        batch, _ = self._place
+        batch, _ = self._position
         return f"<Delivery to {batch.queue}: {self._outcome if batch.done else 'on its way'}>"
 
 
 class ArrowDelivery:
-    """What becomes of the rows of one `send_arrow`."""
+    """The outcome of the rows of one `send_arrow`."""
 
     __slots__ = ("_batches",)
 
@@ -112,21 +111,21 @@ class ArrowDelivery:
         self._batches = batches
 
     def done(self) -> bool:
-        """Whether it is decided for all of them."""
+        """Tells whether all rows are written or have failed."""
         return all(batch.done for batch in leaves(self._batches))
 
     def result(self, timeout: float | None = None) -> list[WrittenRange]:
-        """Where the rows were written, as ranges of offsets. Waits; raises the first error."""
+        """Waits, and returns where the rows were written, as ranges of offsets; raises the first error."""
         deadline = None if timeout is None else time.monotonic() + seconds(timeout)
         while not self.done():
             for batch in leaves(self._batches):
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                placed_in(Delivery, batch, 0).exception(left)
+                handle_of(Delivery, batch, 0).exception(left)
         return ranges(self._batches)
 
 
 class Producer(Generic[K, V]):
-    """Writes records to topics, in batches, each once and in order. For any number of threads.
+    """Writes records to topics in batches, each record once and in order; any number of threads may use it.
 
     with Producer({"bootstrap.servers": "127.0.0.1:9092", "linger.ms": 5}) as producer:
         delivery = producer.send("orders", value=b"one", key=b"k", headers=[("h", b"1")])
@@ -158,7 +157,7 @@ class Producer(Generic[K, V]):
         lock = new_lock()
         self._accumulator: Accumulator[Delivery] = Accumulator(
             Delivery, lock, random.random, self._wake, batch_size=outgoing.batch_limit,
-            most_together=most_together(config), buffer_memory=config.buffer_memory, linger_ms=config.linger_ms,
+            merge_limit=merge_limit(config), buffer_memory=config.buffer_memory, linger_ms=config.linger_ms,
         )  # fmt: skip
         self._calls: ProducerCalls[Delivery] = ProducerCalls(
             outgoing, self._accumulator, engine.out, engine.metadata, random.random, engine.now_ms, _wall_ms,
@@ -171,11 +170,12 @@ class Producer(Generic[K, V]):
         self._changed = threading.Condition()
         self._waiting = 0
         self._is_closed = False
-        if outgoing.is_plain and type(self).send is Producer.send:
-            # Found before the method: it saves a call for every record, and calls the method where it cannot help.
-            fast = fast_send(self._accumulator, outgoing, time.time_ns, self.send)
-            self.send = fast  # type: ignore[method-assign]
-        send_slowly_after_fork(self)
+        self._send: Callable[..., Delivery] = self._send_ordinarily
+        if outgoing.is_plain:
+            self._send = fast_send(
+                self._accumulator, outgoing, time.time_ns, engine.now_ms, self._send_ordinarily
+            )
+        send_ordinarily_after_fork(self)
         engine.start_background(f"kohort-producer-{config.client_id}", everything=True)
         self._thread_id = engine._thread.ident if engine._thread is not None else None
 
@@ -199,14 +199,13 @@ class Producer(Generic[K, V]):
     ) -> Delivery:
         """Puts a record into the batch of its partition, and returns at once.
 
-        Waits only if the topic is not known yet or buffer.memory is used up, for at most max.block.ms: then TimedOut.
+        It waits only if the topic is not known yet or buffer.memory is used up: at most max.block.ms, then TimedOut.
         `on_delivery(metadata, error)` is called on the producer's thread when the record is written, or will not be.
         """
-        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-        return self._run(self._calls.send(record, on_delivery))
+        return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     def send_arrow(self, topic: str | None, records: pyarrow.RecordBatch | pyarrow.Table) -> ArrowDelivery:
-        """Sends all rows of a pyarrow RecordBatch or Table: no object per record, several times as fast as `send`.
+        """Sends all rows of a pyarrow RecordBatch or Table, without an object per record, much faster than `send`.
 
         Columns by name: `value`, and if they are there `key`, `timestamp`, `headers`, `partition`, and `topic` if none
         is named here. The rows go out at once, in batches of their own, after what was sent to their partitions before.
@@ -214,7 +213,7 @@ class Producer(Generic[K, V]):
         return ArrowDelivery(self._run(send_arrow(self._calls, topic, records, _wall_ms())))
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
-        """The partitions of a topic; waits for its metadata, at most `timeout` seconds (max.block.ms without)."""
+        """Returns the partitions of a topic; waits for its metadata, at most `timeout` seconds (or max.block.ms)."""
         block_ms = self._calls.config.max_block_ms
         queues = self._run(
             self._calls.topic(topic, self._deadline(block_ms / 1000 if timeout is None else timeout))
@@ -224,7 +223,7 @@ class Producer(Generic[K, V]):
     # --- the end ----------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> None:
-        """Sends what waits, without lingering, and returns when all records sent before are written or failed.
+        """Sends all batches without lingering, and returns when all records sent before are written or have failed.
 
         TimedOut after `timeout` seconds; the records stay on their way.
         """
@@ -234,14 +233,19 @@ class Producer(Generic[K, V]):
         self._engine._raise_background_error()
 
     def close(self, timeout: float | None = None) -> None:
-        """Waits for the records on their way, at most `timeout` seconds (without: as long as delivery.timeout.ms lets
-        them live), fails the rest with ClosedClient, and frees everything. `close(0)` does not wait."""
+        """Waits for the records on their way, at most `timeout` seconds, and frees everything.
+
+        Records that are not written by then fail with ClosedClient. Without a timeout, delivery.timeout.ms is the
+        limit; `close(0)` does not wait.
+        """
         if self._is_closed:
             return
         on_own_thread = threading.get_ident() == self._thread_id
-        deadline_ms = self._deadline(0 if on_own_thread else timeout)  # a wrong one leaves the producer open
+        deadline_ms = self._deadline(
+            0 if on_own_thread else timeout
+        )  # a wrong argument leaves the producer open
         self._is_closed = True
-        self.__dict__.pop("send", None)
+        self._send = self._send_ordinarily
         try:
             if _is_usable(self._engine):
                 self._run(self._calls.close(deadline_ms), closing=True)
@@ -251,8 +255,22 @@ class Producer(Generic[K, V]):
     # --- inside -----------------------------------------------------------------------------------
 
     def _deadline(self, timeout: float | None) -> int:
-        """Without a timeout as long as it takes: `delivery.timeout.ms` bounds every record."""
+        """Returns when a call gives up: never, without a timeout, because delivery.timeout.ms bounds every record."""
         return FAR_MS if timeout is None else deadline_after(self._engine, self._engine.config, timeout)
+
+    def _send_ordinarily(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery:
+        """Sends any record, with all checks; what `fast_send` does not take comes here."""
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        return self._run(self._calls.send(record, on_delivery))
 
     def _wake(self) -> None:
         self._part.wake()
@@ -263,7 +281,7 @@ class Producer(Generic[K, V]):
                 self._changed.notify_all()
 
     def _run(self, steps: Steps[T], *, closing: bool = False) -> T:
-        """Waits where the steps must; on the caller's thread, while the producer's own drives everything."""
+        """Waits on the caller's thread where the steps must wait, while the producer's own thread drives everything."""
         self._engine.check_usable()
         in_time: bool | None = None
         while True:
@@ -281,10 +299,10 @@ class Producer(Generic[K, V]):
 
     def _wait(self, until: Until, closing: bool) -> bool:
         if threading.get_ident() == self._thread_id:
-            # A callback: if it waited, nothing would ever change.
+            # This is a callback: if it waited, nothing would ever change.
             self._part.tick(self._engine.now_ms()) if closing else None
             return until.condition()
-        was_inside = self._changed._is_owned()  # type: ignore[attr-defined]  # called by a handler of a signal
+        was_inside = self._changed._is_owned()  # type: ignore[attr-defined]  # a signal handler may call it
         try:
             with self._changed:
                 self._waiting += 1
@@ -320,15 +338,14 @@ def _wall_ms() -> int:
 _producers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def send_slowly_after_fork(producer: Any) -> None:
-    """In a child the fast way must be closed: the slow one says why the producer cannot be used."""
+def send_ordinarily_after_fork(producer: Any) -> None:
+    """Takes the fast way from the producer in a forked child: the ordinary one says why it cannot be used there."""
     _producers.add(producer)
 
 
 def _after_fork() -> None:
     for producer in list(_producers):
-        producer.__dict__.pop("send", None)
-        producer.__dict__["_fast"] = None
+        producer._send = producer._send_ordinarily
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -1,1 +1,1 @@
-"""The groups. Sans-IO: events go in, effects come out; no clock, no sockets, no randomness of its own."""
+"""The group coordinator as a sans-IO core: events go in, effects come out; it has no clock, sockets or randomness."""

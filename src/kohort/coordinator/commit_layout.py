@@ -1,16 +1,15 @@
-"""Commits that differ from the one before in nothing but their offsets.
+"""The layout of commits that differ from each other in nothing but their offsets.
 
 A consumer commits the same partitions with the same metadata again and again. What such commits have in common is
-a layout: it is worked out once, and then a commit is a tuple of offsets from the request to the log and in the
-state of the group. Nobody has to know: where a sequence of offsets, of records or of committed offsets is
-expected, these here are sequences that make their items when somebody looks at them.
+a layout. It is worked out once; then a commit is a tuple of offsets, from the request to the log and in the state of
+the group. Other code need not know: where it expects a sequence of offsets or of records, the classes of this module
+are sequences that make their items on access.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from struct import Struct
 from typing import Any, Generic, TypeVar, overload
 
 from crc32c import crc32c
@@ -19,24 +18,32 @@ from kohort.coordinator.effects import CommitResponse, RecordToWrite
 from kohort.coordinator.events import OffsetToCommit
 from kohort.coordinator.records import CommittedOffset, fits, offset_records
 from kohort.wire.errors import ErrorCode
-from kohort.wire.records.batch import CRC_START, KEEP_LOCK, LENGTH_END, BatchHeader, encode_pairs_batch
+from kohort.wire.records.batch import (
+    CRC_START,
+    KEEP_LOCK,
+    LENGTH_END,
+    MAGIC,
+    BatchHeader,
+    encode_pairs_batch,
+    header_fields,
+)
 from kohort.wire.template import int64_fields
 
 T = TypeVar("T")
 _TOO_LONG = 1 << 31
-_HEAD = Struct(">qiibI").pack  # of a batch, up to its CRC
+_HEAD = header_fields("base_offset", "batch_length", "partition_leader_epoch", "magic", "crc").pack
 _new_tuple = tuple.__new__
 
 
 class CommitLayout:
-    """Group, partitions, leader epochs and metadata of commits; what the broker refused has no place here."""
+    """The group, partitions, leader epochs and metadata of commits; none of the partitions was refused."""
 
     __slots__ = (
         "_batch_length", "_pack", "_parts", "accepted", "group_id", "items", "keys", "metadata_units",
     )  # fmt: skip
 
     def __init__(self, group_id: str, items: Sequence[OffsetToCommit]) -> None:
-        """`items` are of distinct partitions, at least one; their offsets do not matter."""
+        """Takes one item per partition, at least one; the offsets in `items` do not matter."""
         self.group_id = group_id
         self.items = tuple(items)
         self.keys = tuple((item.topic, item.partition) for item in items)
@@ -57,7 +64,7 @@ class CommitLayout:
     def encode_batch(
         self, offsets: Sequence[int], commit_timestamp_ms: int, timestamp_ms: int
     ) -> tuple[bytearray, BatchHeader]:
-        """What `encode_pairs_batch` makes of the records at `timestamp_ms`."""
+        """Returns what `encode_pairs_batch` makes of the records at `timestamp_ms`."""
         if not self._parts:
             self._learn()
         count, length, parts = len(offsets), self._batch_length, self._parts[:]
@@ -66,13 +73,13 @@ class CommitLayout:
         parts[7::4] = [commit_timestamp_ms] * count
         body = self._pack(*parts)
         crc = crc32c(body, 0, KEEP_LOCK)
-        header = (0, length, -1, 2, 0, 0, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count)
-        return bytearray(_HEAD(0, length, -1, 2, crc) + body), _new_tuple(BatchHeader, header)
+        header = (0, length, -1, MAGIC, 0, 0, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count)
+        return bytearray(_HEAD(0, length, -1, MAGIC, crc) + body), _new_tuple(BatchHeader, header)
 
     def _learn(self) -> None:
-        """How a batch of such commits looks: what the CRC covers, as bytes and numbers by turns. The numbers are
+        """Learns how a batch of such commits looks: the part that the CRC covers, as bytes and numbers alternately.
 
-        the two timestamps of the batch, and then an offset and a timestamp in each record.
+        The numbers are the two timestamps of the batch, and then an offset and a timestamp for each record.
         """
         count = len(self.keys)
         zeros, _ = encode_pairs_batch(self.records([0] * count, 0), 0)
@@ -88,7 +95,7 @@ def _utf16_units(metadata: str) -> int:
 
 
 class _Made(Sequence[T], Generic[T]):
-    """A sequence whose items are made when somebody looks at them."""
+    """A sequence that makes its items on access."""
 
     __slots__ = ()
 
@@ -115,7 +122,7 @@ class _Made(Sequence[T], Generic[T]):
 
 
 class LaidOutOffsets(_Made[OffsetToCommit]):
-    """The offsets of a request."""
+    """The offsets of a request in a layout."""
 
     __slots__ = ("layout", "offsets")
 
@@ -133,7 +140,7 @@ class LaidOutOffsets(_Made[OffsetToCommit]):
 
 
 class LaidOutRecords(_Made[RecordToWrite]):
-    """The records of such a commit."""
+    """The records of a commit in a layout."""
 
     __slots__ = ("layout", "offsets", "timestamp_ms")
 

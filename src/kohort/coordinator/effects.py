@@ -1,4 +1,4 @@
-"""What must follow a step: records to append, replies to send, timers to set, and news for people."""
+"""What must follow a step: records to append, replies to send, timers to set, and history for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kohort.coordinator.events import (
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
-    Request,
+    ShardRequest,
     SyncGroup,
     TimerKind,
     Token,
@@ -59,7 +59,7 @@ class HeartbeatResponse:
     error: ErrorCode
 
 
-class Left(NamedTuple):
+class LeaveResult(NamedTuple):
     member_id: str
     group_instance_id: str | None
     error: ErrorCode
@@ -68,7 +68,7 @@ class Left(NamedTuple):
 @frozen
 class LeaveResponse:
     error: ErrorCode
-    members: tuple[Left, ...] = ()
+    members: tuple[LeaveResult, ...] = ()
 
 
 @frozen
@@ -151,8 +151,8 @@ Response = (
 )
 
 
-def refusal(request: Request, error: ErrorCode) -> Response:
-    """The answer that carries nothing but an error, in the shape the request's API has for it."""
+def refusal(request: ShardRequest, error: ErrorCode) -> Response:
+    """Returns the response that carries nothing but an error, as the API of the request has it."""
     match request:
         case JoinGroup(member_id=member_id):
             return JoinResponse(error, member_id)
@@ -185,7 +185,7 @@ class RecordToWrite(NamedTuple):
 
 @frozen
 class Append:
-    """Write these in one batch; then tell DurableWritten or WriteFailed with the token, in order."""
+    """Records to write in one batch; DurableWritten or WriteFailed must follow with the token, in order."""
 
     token: int
     records: Sequence[RecordToWrite]
@@ -201,7 +201,7 @@ class Reply:
 
 @frozen
 class SetTimer:
-    """Send TimerFired with the same fields at `deadline_ms`. Timers are never cancelled, only ignored."""
+    """A timer: TimerFired follows with the same fields at `deadline_ms`. Timers are never cancelled, only ignored."""
 
     kind: TimerKind
     group_id: str
@@ -211,7 +211,7 @@ class SetTimer:
 
 @frozen
 class HistoryChanged:
-    """A rebalance began, went on or ended: keep the newest version of it (by group and number)."""
+    """A rebalance began, went on or ended; its newest version (by group and number) is to be kept."""
 
     group_id: str
     rebalance: Rebalance
@@ -219,7 +219,7 @@ class HistoryChanged:
 
 @frozen
 class LoadFailed:
-    """The log holds what this version cannot read; the shard serves nothing until it is loaded anew."""
+    """The log holds a record that this version cannot read; the shard serves nothing until it is loaded anew."""
 
     epoch: int
     message: str

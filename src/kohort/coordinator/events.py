@@ -1,6 +1,7 @@
-"""What can happen to a shard. Requests come decoded; what a version implies is a flag, not a number.
+"""What can happen to a shard: decoded requests, timers, the outcome of writes, loading and resigning.
 
-`request` names who waits for the answer; the core hands it back in `Reply` and never looks inside.
+What the version of a request implies is a flag here, not a number. `request` identifies the caller who waits for the
+answer; the core hands it back in `Reply` and never looks inside.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class JoinGroup:
     protocols: tuple[tuple[str, bytes], ...]
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    """Before v1 the session timeout, as the request has no other."""
+    """Before v1 this is the session timeout, as the request has no other."""
     fresh_uuid: str
-    """Made by the broker; the suffix of the member id if this join makes one."""
+    """Made by the broker; it is the suffix of the member id if this join makes one."""
     group_instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
@@ -67,7 +68,7 @@ class Leaver(NamedTuple):
 
 @frozen
 class LeaveGroup:
-    """Before v3 one leaver, whose error the broker lifts to the top."""
+    """A request with one or more leavers; before v3 there is one, and its error is that of the response."""
 
     request: Token
     group_id: str | None
@@ -81,7 +82,7 @@ class OffsetToCommit(NamedTuple):
     leader_epoch: int = -1
     metadata: str | None = ""
     refused: ErrorCode = ErrorCode.NONE
-    """What the broker already found wrong (unknown topic, not allowed): answered, not written."""
+    """What the broker has found wrong with it (such as an unknown topic); it is answered and not written."""
 
 
 @frozen
@@ -89,7 +90,7 @@ class OffsetCommit:
     request: Token
     group_id: str | None
     offsets: Sequence[OffsetToCommit]
-    """Of distinct partitions in a layout, as a `LaidOutOffsets`; else a tuple."""
+    """A `LaidOutOffsets` if they are of distinct partitions in a layout; else a tuple."""
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
@@ -101,7 +102,7 @@ class OffsetCommit:
 
 @frozen
 class TxnOffsetCommit:
-    """The broker has verified the producer; the offsets become visible with the COMMIT marker."""
+    """A commit in a transaction; the broker has verified its producer, and a COMMIT marker makes it visible."""
 
     request: Token
     group_id: str | None
@@ -115,7 +116,7 @@ class TxnOffsetCommit:
 
 @frozen
 class TxnMarker:
-    """WriteTxnMarkers for this partition: the broker wrote the marker, it is durable."""
+    """The marker of a transaction in this partition; the broker has written it, and it is durable."""
 
     producer_id: int
     commit: bool
@@ -123,7 +124,7 @@ class TxnMarker:
 
 @frozen
 class OffsetFetch:
-    """One group of an OffsetFetch request; topics None: all the group has."""
+    """One group of an OffsetFetch request; `topics` is None for all offsets of the group."""
 
     request: Token
     group_id: str | None
@@ -166,13 +167,13 @@ class TopicsDeleted:
 
 @frozen
 class BeginLoad:
-    """This node now leads the partition. A stale epoch is ignored."""
+    """The node now leads the partition; a stale epoch is ignored."""
 
     epoch: int
 
 
 class LogRecord(NamedTuple):
-    """A record of `__consumer_offsets` as read from the log; a marker has a key of None."""
+    """A record of `__consumer_offsets` as it is in the log; a marker has a key of None."""
 
     offset: int
     key: bytes | None
@@ -189,7 +190,7 @@ class LoadRecords:
 
 @frozen
 class RestoreHistory:
-    """What `HistoryChanged` said about a group before a restart; between BeginLoad and EndLoad."""
+    """The history that `HistoryChanged` told before a restart; it comes between BeginLoad and EndLoad."""
 
     epoch: int
     group_id: str
@@ -203,7 +204,7 @@ class EndLoad:
 
 @frozen
 class Resign:
-    """The partition moved away; None for whatever epoch is current."""
+    """The partition has moved away; an epoch of None stands for the current one."""
 
     epoch: int | None = None
 
@@ -217,7 +218,7 @@ class TimerKind(Enum):
 
 @frozen
 class TimerFired:
-    """A timer of `SetTimer` with the deadline it was set for; the shard ignores what no longer holds."""
+    """A timer of `SetTimer` with the deadline it was set for; the shard ignores one that is outdated."""
 
     kind: TimerKind
     group_id: str
@@ -227,7 +228,7 @@ class TimerFired:
 
 @frozen
 class RebalanceAsked:
-    """Someone outside wants the group to rebalance; nothing if it has no members or does so already."""
+    """A request from outside to rebalance; nothing happens to a group without members or in a rebalance."""
 
     group_id: str
     reason: str
@@ -235,7 +236,7 @@ class RebalanceAsked:
 
 @frozen
 class SessionEnded:
-    """A member is given up before its time, as if its session had expired; nothing if there is none."""
+    """A member is given up before its time, as if its session had expired; an unknown member is ignored."""
 
     group_id: str
     member_id: str
@@ -243,7 +244,7 @@ class SessionEnded:
 
 @frozen
 class DurableWritten:
-    """The records of an Append are durable. Comes in the order of the Appends."""
+    """The records of an Append are durable; these events come in the order of the Appends."""
 
     token: int
     base_offset: int
@@ -267,9 +268,9 @@ GroupRequest = (
     | DescribeGroup
     | DeleteGroup
 )
-Request = GroupRequest | ListGroups
+ShardRequest = GroupRequest | ListGroups
 Event = (
-    Request
+    ShardRequest
     | TxnMarker
     | TopicsDeleted
     | BeginLoad

@@ -1,55 +1,55 @@
-"""What ends: offsets nobody needs any more, groups with nothing left, the offsets of a deleted topic."""
+"""Removes what has expired or was deleted: offsets past their retention, groups, the offsets of deleted topics."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kohort.coordinator.classic.group import Group
-from kohort.coordinator.classic.state import State
+from kohort.coordinator.classic.state import GroupState
 from kohort.coordinator.effects import DeleteResponse, RecordToWrite, SetTimer
 from kohort.coordinator.events import DeleteGroup, TimerKind, TopicsDeleted
 from kohort.coordinator.offsets import held_offsets, unstable_offsets
 from kohort.coordinator.records import CommittedOffset, group_tombstone, offset_tombstone
-from kohort.coordinator.turn import Turn, Write
+from kohort.coordinator.step_context import StepContext, Write
 from kohort.wire.errors import ErrorCode
 
 
-def schedule(turn: Turn) -> None:
-    deadline_ms = turn.now_ms + turn.settings.offsets_retention_check_interval_ms
-    turn.shard.expire_deadline_ms = deadline_ms
-    turn.effects.append(SetTimer(TimerKind.EXPIRE, "", "", deadline_ms))
+def schedule(step: StepContext) -> None:
+    deadline_ms = step.now_ms + step.settings.offsets_retention_check_interval_ms
+    step.shard.expire_deadline_ms = deadline_ms
+    step.effects.append(SetTimer(TimerKind.EXPIRE, "", "", deadline_ms))
 
 
-def expire(turn: Turn) -> None:
-    """One round over all groups; the next is scheduled."""
+def expire(step: StepContext) -> None:
+    """Looks at all groups once for what has expired, and schedules the next round."""
     tombstones: list[RecordToWrite] = []
     ended: list[tuple[Group, int]] = []
-    for group in turn.shard.groups.values():
-        if group.state is State.DEAD:
+    for group in step.shard.groups.values():
+        if group.state is GroupState.DEAD:
             continue
-        nothing_left = _expire_offsets(turn, group, tombstones)
-        if nothing_left and group.state is State.EMPTY:
+        nothing_left = _expire_offsets(step, group, tombstones)
+        if nothing_left and group.state is GroupState.EMPTY:
             tombstones.append(group_tombstone(group.group_id))
             ended.append((group, group.state_timestamp_ms))
     for group, _ in ended:
-        group.move_to(State.DEAD, turn.now_ms)
+        group.move_to(GroupState.DEAD, step.now_ms)
     if tombstones:
-        turn.append(Deletion(tuple(tombstones), [], tuple(ended)))
-    schedule(turn)
+        step.append(DeletionWrite(tuple(tombstones), [], tuple(ended)))
+    schedule(step)
 
 
-def _expire_offsets(turn: Turn, group: Group, tombstones: list[RecordToWrite]) -> bool:
-    """Adds a tombstone for each offset whose time is over; True if the group then has none."""
-    unstable = unstable_offsets(turn, group.group_id)
+def _expire_offsets(step: StepContext, group: Group, tombstones: list[RecordToWrite]) -> bool:
+    """Adds a tombstone for each offset that has expired; True if the group has no other offsets."""
+    unstable = unstable_offsets(step, group.group_id)
     pending = group.pending_offsets
     nothing_left = not unstable and not pending
-    for key, positioned in turn.shard.durable.offsets_of(group.group_id).items():
+    for key, positioned in step.shard.durable.offsets_of(group.group_id).items():
         topic, partition = key
         if (
             not group.is_subscribed_to(topic)
             and key not in pending
             and key not in unstable
-            and _is_over(turn, group, positioned.committed)
+            and _is_over(step, group, positioned.committed)
         ):
             tombstones.append(offset_tombstone(group.group_id, topic, partition))
         else:
@@ -57,57 +57,57 @@ def _expire_offsets(turn: Turn, group: Group, tombstones: list[RecordToWrite]) -
     return nothing_left
 
 
-def _is_over(turn: Turn, group: Group, committed: CommittedOffset) -> bool:
+def _is_over(step: StepContext, group: Group, committed: CommittedOffset) -> bool:
     since_ms = committed.commit_timestamp_ms
     if group.protocol_type is not None:
-        if group.state is State.EMPTY:
+        if group.state is GroupState.EMPTY:
             since_ms = since_ms if group.state_timestamp_ms == -1 else group.state_timestamp_ms
-        elif group.state is not State.STABLE or not group.is_consumer_group or group.topics is None:
+        elif group.state is not GroupState.STABLE or not group.is_consumer_group or group.topics is None:
             return False
     if committed.expire_timestamp_ms != -1:
-        return turn.now_ms >= committed.expire_timestamp_ms
-    return turn.now_ms - since_ms >= turn.settings.offsets_retention_ms
+        return step.now_ms >= committed.expire_timestamp_ms
+    return step.now_ms - since_ms >= step.settings.offsets_retention_ms
 
 
-def topics_deleted(turn: Turn, event: TopicsDeleted) -> None:
+def topics_deleted(step: StepContext, event: TopicsDeleted) -> None:
     gone = frozenset(event.topics)
     tombstones = tuple(
         offset_tombstone(group.group_id, topic, partition)
-        for group in turn.shard.groups.values()
-        for topic, partition in held_offsets(turn, group)
+        for group in step.shard.groups.values()
+        for topic, partition in held_offsets(step, group)
         if topic in gone
     )
     if tombstones:
-        turn.append(Write(tombstones, []))
+        step.append(Write(tombstones, []))
 
 
-def delete_group(turn: Turn, request: DeleteGroup) -> None:
-    group = turn.shard.groups.get(request.group_id or "")
-    if group is None or group.state is State.DEAD:
-        turn.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
+def delete_group(step: StepContext, request: DeleteGroup) -> None:
+    group = step.shard.groups.get(request.group_id or "")
+    if group is None or group.state is GroupState.DEAD:
+        step.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
         return
-    if group.state is not State.EMPTY:
-        turn.refuse(request, ErrorCode.NON_EMPTY_GROUP)
+    if group.state is not GroupState.EMPTY:
+        step.refuse(request, ErrorCode.NON_EMPTY_GROUP)
         return
-    tombstones = [offset_tombstone(group.group_id, t, p) for t, p in held_offsets(turn, group)]
+    tombstones = [offset_tombstone(group.group_id, t, p) for t, p in held_offsets(step, group)]
     tombstones.append(group_tombstone(group.group_id))
     ended = ((group, group.state_timestamp_ms),)
-    group.move_to(State.DEAD, turn.now_ms)
+    group.move_to(GroupState.DEAD, step.now_ms)
     response = DeleteResponse(ErrorCode.NONE, group.group_id)
-    turn.append(Deletion(tuple(tombstones), [(request, response)], ended))
+    step.append(DeletionWrite(tuple(tombstones), [(request, response)], ended))
 
 
 @dataclass(slots=True)
-class Deletion(Write):
-    """Groups that end with these tombstones: Dead until those are durable, but still shown as Empty."""
+class DeletionWrite(Write):
+    """Tombstones that end groups: these are Dead until the write is durable, but still shown as Empty."""
 
     ended: tuple[tuple[Group, int], ...]
 
-    def settled(self, turn: Turn, error: ErrorCode) -> None:
+    def settled(self, step: StepContext, error: ErrorCode) -> None:
         for group, state_timestamp_ms in self.ended:
             if error:
-                group.move_to(State.EMPTY, turn.now_ms)
+                group.move_to(GroupState.EMPTY, step.now_ms)
                 group.state_timestamp_ms = state_timestamp_ms
-            elif turn.shard.groups.get(group.group_id) is group:
-                del turn.shard.groups[group.group_id]
-                turn.shard.histories.pop(group.group_id, None)
+            elif step.shard.groups.get(group.group_id) is group:
+                del step.shard.groups[group.group_id]
+                step.shard.histories.pop(group.group_id, None)

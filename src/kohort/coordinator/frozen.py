@@ -1,4 +1,4 @@
-"""Values that travel between the core and whoever runs it."""
+"""The decorator of events and effects: dataclasses that are immutable for the type checker alone."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def frozen(cls: type[T]) -> type[T]:
-    """A dataclass that nobody changes: the type checker sees to that, not the interpreter.
+    """Makes a dataclass that the type checker, and not the interpreter, keeps from being changed.
 
-    Every request makes three of these; checked at run time an event of five fields takes 0.7 µs to make, not 0.14.
+    Every request makes three of these. If the interpreter checked, an event of five fields would take 0.7 µs to make
+    instead of 0.14.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)

@@ -1,10 +1,9 @@
-"""What happened to a group and why, for people.
+"""The history of each group: what rebalances it had and why, for people.
 
-One entry per rebalance, that is per move into PreparingRebalance, so the history tells the same story as
-the transitions. Entries are kept across restarts by whoever runs the shard: each `HistoryChanged` carries
-the whole entry, and `Rebalance.slot` is a number below the length kept. Written to a compacted topic under
-(group, slot) they stay bounded without any clean-up, and `restore` gives them back. Deriving them from the
-group's records instead would lose what people ask for: those hold no reasons and no times.
+There is one entry per rebalance, that is per move into PreparingRebalance. Whoever runs the shard keeps the entries
+across restarts: each `HistoryChanged` carries a whole entry, and `Rebalance.slot` is a number below the length kept.
+Entries that are written to a compacted topic under (group, slot) stay bounded without any clean-up, and `restore`
+takes them back. They are not derived from the records of the group, because those hold no reasons and no times.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ EMPTY: Final = "Empty"
 INTERRUPTED: Final = "interrupted by the next"
 LOST: Final = "cut off by a restart"
 SHOWN: Final = 50
-"""Lists of members are cut here; a group of 5,000 must not fill the memory with its history."""
+"""Lists of members are cut at this length; a group of 5,000 must not fill the memory with its history."""
 LONGEST_REASON: Final = 4_000
-"""Characters: it may name all members that left at once, or hold what a client says."""
+"""In characters: a reason may name all members that left at once, or hold the words of a client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +30,22 @@ class Rebalance:
     began_ms: int
     generation_before: int
     member_id: str
-    """Who caused it; empty if nobody in particular did."""
+    """The member that caused it; empty if no single member did."""
     reason: str
     outcome: str = RUNNING
     generation_after: int | None = None
     join_ms: int | None = None
-    """From the beginning until all had joined or were given up."""
+    """The time from the beginning until all had joined or were given up."""
     sync_ms: int | None = None
-    """From there until the assignment was durable."""
+    """The time from there until the assignment was durable."""
     last_to_join: str = ""
     last_to_sync: str = ""
     size: int = 0
     came: tuple[str, ...] = ()
     went: tuple[tuple[str, str], ...] = ()
-    """Member id and why."""
+    """The members that went, each with the reason."""
     moved: tuple[str, ...] = ()
-    """Members whose assignment is not what they had before."""
+    """Members whose assignment has changed."""
 
     def slot(self, length: int) -> int:
         return self.number % length
@@ -65,7 +64,7 @@ class Rebalance:
         return cls(**known)
 
     def sentence(self) -> str:
-        """One line for `kohort groups why`."""
+        """Describes the rebalance in one line, for `kohort groups why`."""
         text = f"generation {self.generation_before} to {self.generation_after or '?'}: {self.reason}"
         if self.join_ms is not None:
             text += f"; joined in {self.join_ms} ms"
@@ -99,7 +98,7 @@ class GroupHistory:
         return self.entries[-1] if self.entries else None
 
     def restore(self, entries: Iterable[Rebalance]) -> None:
-        """Entries from before a restart, in any order; what was running then will not end any more."""
+        """Takes back entries from before a restart, in any order; what was running then is marked as cut off."""
         for entry in sorted(entries, key=lambda e: e.number):
             self.entries.append(replace(entry, outcome=LOST) if entry.outcome == RUNNING else entry)
             self.total = entry.number + 1
@@ -116,7 +115,7 @@ class GroupHistory:
         self._last_to_sync = ""
 
     def interrupted(self) -> bool:
-        """The group starts over before it was Stable; False if nothing was under way."""
+        """Marks the running rebalance as interrupted by the next one; False if none was running."""
         current = self.latest
         if current is None or current.outcome != RUNNING:
             return False
@@ -153,7 +152,7 @@ class GroupHistory:
         self._last_to_join = ""
 
     def stable(self, now_ms: int, assignments: dict[str, bytes]) -> None:
-        """`assignments` by instance id where there is one, else by member id."""
+        """Ends the running rebalance; `assignments` are by instance id where there is one, else by member id."""
         current = self.latest
         if current is not None and current.outcome == RUNNING and current.join_ms is not None:
             moved = (m for m, a in assignments.items() if self._assignments.get(m) != a)

@@ -1,4 +1,4 @@
-"""Committed offsets: commit, fetch, delete. A commit is visible once it is in the log, not before."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: a commit is visible once it is durable, not before."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kohort.coordinator.classic.group import Group
-from kohort.coordinator.classic.state import ANSWERS, State
+from kohort.coordinator.classic.state import ANSWERS, EMPTY, PREPARING, STABLE, GroupState
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
 from kohort.coordinator.effects import (
+    Append,
     CommitResponse,
     FetchedOffset,
     FetchResponse,
@@ -18,8 +19,8 @@ from kohort.coordinator.effects import (
 )
 from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit, TxnOffsetCommit
 from kohort.coordinator.records import CommittedOffset, fits, offset_records, offset_tombstone
-from kohort.coordinator.replay import Durable, Together, TopicPartition
-from kohort.coordinator.turn import Turn, Write
+from kohort.coordinator.replay import Durable, MergedCommit, TopicPartition
+from kohort.coordinator.step_context import StepContext, Write
 from kohort.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -30,88 +31,99 @@ _tuple = tuple.__new__  # a NamedTuple without its Python-level constructor: the
 INT64_MAX = 2**63 - 1
 
 
-def place_in_time(
+def commit_in_time(
     shard: Shard,
     layout: CommitLayout,
     generation_id: int,
     member_id: str,
     group_instance_id: str | None,
     now_ms: int,
-) -> Together | None:
-    """Where to put a commit as nearly all are: in the layout of the one before, by who may commit, with no timer
+) -> MergedCommit | None:
+    """Whether a commit may take a short way: returns the merged commit that it replaces, else None.
 
-    to be set; else None. Consumers send these all day long, so they are spared an event and its effects (see
-    `Runtime.commit` and `commit_when_durable`). The member was heard of, if this is not None.
+    It may if it is in the layout of the commit before, its sender may commit, and no timer has to be set. If so, the
+    member counts as heard of. The short ways are `Shard.commit_at_once` and `Shard.begin_commit`.
     """
     group = shard.groups.get(layout.group_id)
     if group is None:
         return None
-    # If there is one, metadata is good, and there is a group in the log.
-    place = shard.durable.place_of(layout)
+    # If there is one, its metadata was accepted, and the group is in the log.
+    merged = shard.durable.merged_commit(layout)
     state = group.state
     if generation_id < 0:
-        return place if state is State.EMPTY else None
+        return merged if state is EMPTY else None
     member = group.members.get(member_id)
     if (
-        place is None
+        merged is None
         or member is None
         or generation_id != group.generation_id
-        or (state is not State.STABLE and state is not State.PREPARING_REBALANCE)
+        or (state is not STABLE and state is not PREPARING)
         or (group_instance_id is not None and group.static_members.get(group_instance_id) != member_id)
     ):
         return None
-    return place if member.session.moved(now_ms, member.session_timeout_ms) else None
+    return merged if member.session.moved(now_ms, member.session_timeout_ms) else None
 
 
-def commit_offsets(turn: Turn, request: OffsetCommit) -> None:
-    group = _group_for_commit(turn, request)
+def commit_offsets(step: StepContext, request: OffsetCommit) -> None:
+    group = _group_for_commit(step, request)
     if group is None:
         known_error = ErrorCode.GROUP_ID_NOT_FOUND if request.group_may_be_unknown else None
-        turn.refuse(request, known_error or ErrorCode.ILLEGAL_GENERATION)
+        step.refuse(request, known_error or ErrorCode.ILLEGAL_GENERATION)
         return
     error = _check_commit(group, request, transactional=False)
     if error:
-        turn.refuse(request, error)
+        step.refuse(request, error)
         return
     member = group.members.get(request.member_id)
     if member is not None:
-        turn.renew(group, member)
+        step.renew(group, member)
     retention_ms, offsets = request.retention_time_ms, request.offsets
-    if isinstance(offsets, LaidOutOffsets) and retention_ms == -1:
-        layout = offsets.layout
-        if layout.metadata_units <= turn.settings.offset_metadata_max_bytes:
-            records = LaidOutRecords(layout, offsets.offsets, turn.now_ms)
-            group.pending_commits.append(layout.keys)
-            turn.append(LaidOutCommit(records, [(request, layout.accepted)], group, layout.keys))
-            return
-    expires_ms = -1 if retention_ms == -1 else min(max(turn.now_ms + retention_ms, 0), INT64_MAX)
-    _write(turn, group, request, expires_ms)
+    if (
+        isinstance(offsets, LaidOutOffsets)
+        and retention_ms == -1
+        and offsets.layout.metadata_units <= step.settings.offset_metadata_max_bytes
+    ):
+        step.effects.append(Append(*begin_laid_out(step.shard, group, request, offsets, step.now_ms)))
+        return
+    expires_ms = -1 if retention_ms == -1 else min(max(step.now_ms + retention_ms, 0), INT64_MAX)
+    _write(step, group, request, expires_ms)
 
 
-def commit_offsets_in_transaction(turn: Turn, request: TxnOffsetCommit) -> None:
-    group = _group_for_commit(turn, request)
+def begin_laid_out(
+    shard: Shard, group: Group, request: OffsetCommit, offsets: LaidOutOffsets, now_ms: int
+) -> tuple[int, LaidOutRecords]:
+    """Begins the write of a commit in a layout, by the event and by the short way; returns its token and records."""
+    layout = offsets.layout
+    records = LaidOutRecords(layout, offsets.offsets, now_ms)
+    group.pending_commits.append(layout.keys)
+    write = LaidOutCommitWrite(records, [(request, layout.accepted)], group, layout.keys)
+    return shard.begin_write(write), records
+
+
+def commit_offsets_in_transaction(step: StepContext, request: TxnOffsetCommit) -> None:
+    group = _group_for_commit(step, request)
     error = (
         ErrorCode.ILLEGAL_GENERATION if group is None else _check_commit(group, request, transactional=True)
     )
     if error or group is None:
-        turn.refuse(request, error)
+        step.refuse(request, error)
         return
-    _write(turn, group, request, -1, request.producer_id, request.producer_epoch)
+    _write(step, group, request, -1, request.producer_id, request.producer_epoch)
 
 
-def _group_for_commit(turn: Turn, request: OffsetCommit | TxnOffsetCommit) -> Group | None:
-    """The group; a simple one without members is made for a consumer that only stores its offsets."""
+def _group_for_commit(step: StepContext, request: OffsetCommit | TxnOffsetCommit) -> Group | None:
+    """Returns the group; it makes one without members for a consumer that only stores its offsets."""
     assert request.group_id is not None
-    group = turn.shard.groups.get(request.group_id)
+    group = step.shard.groups.get(request.group_id)
     if group is None and request.generation_id < 0:
-        group = turn.shard.groups[request.group_id] = Group(request.group_id)
+        group = step.shard.groups[request.group_id] = Group(request.group_id)
     return group
 
 
 def _check_commit(group: Group, request: OffsetCommit | TxnOffsetCommit, *, transactional: bool) -> ErrorCode:
-    if group.state is State.DEAD:
-        return ANSWERS[State.DEAD].commit
-    if request.generation_id < 0 and group.state is State.EMPTY:
+    if group.state is GroupState.DEAD:
+        return ANSWERS[GroupState.DEAD].commit
+    if request.generation_id < 0 and group.state is GroupState.EMPTY:
         return NONE
     if request.generation_id >= 0 or request.member_id or request.group_instance_id is not None:
         error = group.check_member(request.member_id, request.group_instance_id)
@@ -125,7 +137,7 @@ def _check_commit(group: Group, request: OffsetCommit | TxnOffsetCommit, *, tran
 
 
 def _write(
-    turn: Turn,
+    step: StepContext,
     group: Group,
     request: OffsetCommit | TxnOffsetCommit,
     expires_ms: int,
@@ -135,10 +147,10 @@ def _write(
     keys: list[TopicPartition] = []
     offsets: list[CommittedOffset] = []
     errors: list[ErrorCode] = []
-    now_ms = turn.now_ms
+    now_ms = step.now_ms
     for item in request.offsets:
         topic, partition, offset, leader_epoch, metadata, refused = item
-        error = _check_item(turn, item) if metadata or refused else NONE
+        error = _check_item(step, item) if metadata or refused else NONE
         errors.append(error)
         if not error:
             keys.append((topic, partition))
@@ -148,18 +160,18 @@ def _write(
     response = CommitResponse(tuple(errors))
     records = offset_records(group.group_id, keys, offsets)
     if not records:
-        turn.reply(request.request, response)
-        turn.shard.forget_if_unused(group)
+        step.reply(request.request, response)
+        step.shard.forget_if_unused(group)
         return
-    commit = PlainCommit(records, [(request, response)], group, tuple(keys), tuple(offsets))
+    commit = PlainCommitWrite(records, [(request, response)], group, tuple(keys), tuple(offsets))
     group.pending_commits.append(commit.keys)
-    turn.append(commit, producer_id, producer_epoch)
+    step.append(commit, producer_id, producer_epoch)
 
 
-def _check_item(turn: Turn, item: OffsetToCommit) -> ErrorCode:
+def _check_item(step: StepContext, item: OffsetToCommit) -> ErrorCode:
     if item.refused:
         return item.refused
-    metadata, limit = item.metadata or "", turn.settings.offset_metadata_max_bytes
+    metadata, limit = item.metadata or "", step.settings.offset_metadata_max_bytes
     # Kafka counts UTF-16 units here, whatever the setting is called.
     too_long = len(metadata) * 2 > limit and len(metadata.encode("utf-16-le", "surrogatepass")) > limit * 2
     if too_long or not fits(metadata):
@@ -168,12 +180,12 @@ def _check_item(turn: Turn, item: OffsetToCommit) -> ErrorCode:
 
 
 @dataclass(slots=True)
-class Commit(Write):
+class CommitWrite(Write):
     group: Group
     keys: tuple[TopicPartition, ...]
 
-    def settled(self, turn: Turn, error: ErrorCode) -> None:
-        self.settled_in(turn.shard, error)
+    def settled(self, step: StepContext, error: ErrorCode) -> None:
+        self.settled_in(step.shard, error)
 
     def settled_in(self, shard: Shard, error: ErrorCode) -> None:
         self.group.pending_commits.remove(self.keys)
@@ -183,26 +195,26 @@ class Commit(Write):
             # The group was dissolved meanwhile, but its offsets are there.
             shard.groups[self.group.group_id] = Group(self.group.group_id)
 
-    def release(self, turn: Turn, error: ErrorCode) -> None:
-        self.settled(turn, error)
+    def release(self, step: StepContext, error: ErrorCode) -> None:
+        self.settled(step, error)
         ((request, response),) = self.answers
         if error:
             assert isinstance(response, CommitResponse)
             response = CommitResponse(tuple(e or error for e in response.errors))
-        turn.reply(request.request, response)
+        step.reply(request.request, response)
 
 
 @dataclass(slots=True)
-class PlainCommit(Commit):
+class PlainCommitWrite(CommitWrite):
     committed: tuple[CommittedOffset, ...]
-    """What the records say, in their order: commits are the hot path, so they are not decoded again."""
+    """What the records say, in their order; commits are a hot path, so the records are not decoded again."""
 
     def replay(self, durable: Durable, base_offset: int, producer_id: int) -> None:
         durable.apply_commit(self.group.group_id, self.keys, self.committed, base_offset, producer_id)
 
 
 @dataclass(slots=True)
-class LaidOutCommit(Commit):
+class LaidOutCommitWrite(CommitWrite):
     records: LaidOutRecords
 
     def replay(self, durable: Durable, base_offset: int, producer_id: int) -> None:
@@ -213,10 +225,10 @@ class LaidOutCommit(Commit):
 # ---- fetch
 
 
-def fetch_offsets(turn: Turn, request: OffsetFetch) -> None:
+def fetch_offsets(step: StepContext, request: OffsetFetch) -> None:
     assert request.group_id is not None
-    durable = turn.shard.durable
-    unstable = unstable_offsets(turn, request.group_id) if request.require_stable else set()
+    durable = step.shard.durable
+    unstable = unstable_offsets(step, request.group_id) if request.require_stable else set()
     committed = durable.offsets_of(request.group_id)
     wanted: Iterable[tuple[str, Iterable[int]]]
     if request.topics is None:
@@ -239,14 +251,14 @@ def fetch_offsets(turn: Turn, request: OffsetFetch) -> None:
                 offset, leader_epoch, metadata, *_ = found.committed
                 answers.append(FetchedOffset(partition, offset, leader_epoch, metadata))
         topics.append((topic, tuple(answers)))
-    turn.reply(request.request, FetchResponse(NONE, request.group_id, tuple(topics)))
+    step.reply(request.request, FetchResponse(NONE, request.group_id, tuple(topics)))
 
 
-def unstable_offsets(turn: Turn, group_id: str) -> set[TopicPartition]:
-    """Partitions with a transaction that is open, or whose commit is on its way to the log."""
-    unstable = turn.shard.durable.unstable(group_id)
-    for write, producer_id in turn.shard.writes.values():
-        if producer_id != -1 and isinstance(write, Commit) and write.group.group_id == group_id:
+def unstable_offsets(step: StepContext, group_id: str) -> set[TopicPartition]:
+    """Returns the partitions with a commit in a transaction that is open, or on its way to the log."""
+    unstable = step.shard.durable.unstable(group_id)
+    for write, producer_id in step.shard.writes.values():
+        if producer_id != -1 and isinstance(write, CommitWrite) and write.group.group_id == group_id:
             unstable.update(write.keys)
     return unstable
 
@@ -254,15 +266,15 @@ def unstable_offsets(turn: Turn, group_id: str) -> set[TopicPartition]:
 # ---- delete
 
 
-def delete_offsets(turn: Turn, request: OffsetDelete) -> None:
-    group = turn.shard.groups.get(request.group_id or "")
-    if group is None or group.state is State.DEAD:
-        turn.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
+def delete_offsets(step: StepContext, request: OffsetDelete) -> None:
+    group = step.shard.groups.get(request.group_id or "")
+    if group is None or group.state is GroupState.DEAD:
+        step.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
         return
-    if group.state is not State.EMPTY and not group.is_consumer_group:
-        turn.refuse(request, ErrorCode.NON_EMPTY_GROUP)
+    if group.state is not GroupState.EMPTY and not group.is_consumer_group:
+        step.refuse(request, ErrorCode.NON_EMPTY_GROUP)
         return
-    held = held_offsets(turn, group)
+    held = held_offsets(step, group)
     tombstones: list[RecordToWrite] = []
     answers = []
     for topic, partitions in request.topics:
@@ -274,15 +286,15 @@ def delete_offsets(turn: Turn, request: OffsetDelete) -> None:
             for p in partitions
             if not subscribed and (topic, p) in held
         ]
-    before = turn.shard.next_token
+    before = step.shard.next_token
     if tombstones:
-        turn.append(Write(tuple(tombstones), []))
-    turn.reply_when_written(request, OffsetDeleteResponse(NONE, tuple(answers)), before=before)
+        step.append(Write(tuple(tombstones), []))
+    step.reply_when_written(request, OffsetDeleteResponse(NONE, tuple(answers)), before=before)
 
 
-def held_offsets(turn: Turn, group: Group) -> dict[TopicPartition, None]:
-    """Every partition the group has an offset for: visible, on its way to the log, or in a transaction."""
-    held: dict[TopicPartition, None] = dict.fromkeys(turn.shard.durable.offsets_of(group.group_id))
+def held_offsets(step: StepContext, group: Group) -> dict[TopicPartition, None]:
+    """Returns every partition the group has an offset for: visible, on its way to the log, or in a transaction."""
+    held: dict[TopicPartition, None] = dict.fromkeys(step.shard.durable.offsets_of(group.group_id))
     held.update(dict.fromkeys(group.pending_offsets))
-    held.update(dict.fromkeys(sorted(turn.shard.durable.unstable(group.group_id))))
+    held.update(dict.fromkeys(sorted(step.shard.durable.unstable(group.group_id))))
     return held

@@ -1,7 +1,8 @@
-"""The durable state of a shard and its only writer.
+"""The durable state of a shard: what the records of its partition say.
 
-The same code runs when a partition is loaded and when a write of our own has become durable, so what a
-restart finds is what was visible before. Everything here comes from records; nothing else changes it.
+`Durable` alone writes it, by its `apply` methods and `end_transaction`. They run when a partition is loaded and when a
+write of our own has become durable, on the way of the events and on the short ways of `Shard` alike. So a restart
+finds what was visible before.
 """
 
 from __future__ import annotations
@@ -12,30 +13,26 @@ from typing import NamedTuple
 
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutRecords
 from kohort.coordinator.events import LogRecord
-from kohort.coordinator.records import (
-    CommittedOffset,
-    GroupMetadata,
-    OffsetKey,
-    decode_group,
-    decode_key,
-    decode_offset,
-)
+from kohort.coordinator.records import CommittedOffset, decode_offset
+from kohort.wire.group_records import decode_group_metadata, decode_key
+from kohort.wire.messages.group_metadata_value import GroupMetadataValue
+from kohort.wire.messages.offset_commit_key import OffsetCommitKey
 
 TopicPartition = tuple[str, int]
 _tuple = tuple.__new__  # a NamedTuple without its Python-level constructor
 
 
 class Positioned(NamedTuple):
-    """A committed offset and where in the log it stands: of two commits the later position wins."""
+    """A committed offset and the offset of its record: of two commits the later record wins."""
 
     committed: CommittedOffset
     log_offset: int
 
 
-class Together:
-    """The newest commit of a layout, in the place of all its partitions: the next one takes one store, not ten.
+class MergedCommit:
+    """The newest commit of a layout, stored once for all its partitions: the next one takes one store, not ten.
 
-    What is written to any of the partitions in another way, or looked at, is taken apart first.
+    It is taken apart before one of its partitions is looked at or is written in another way. Only `Durable` changes it.
     """
 
     __slots__ = ("log_offset", "records")
@@ -50,24 +47,24 @@ class Together:
 
 @dataclass(slots=True)
 class Durable:
-    """What the log says, and nothing more."""
+    """The groups and the committed offsets that the log says, and nothing more."""
 
-    groups: dict[str, GroupMetadata] = field(default_factory=dict)
-    _offsets: dict[str, dict[TopicPartition, Positioned | Together]] = field(default_factory=dict)
-    _together: dict[str, list[Together]] = field(default_factory=dict)
-    """Group -> what of its offsets is not taken apart."""
-    open_transactions: dict[int, dict[OffsetKey, Positioned]] = field(default_factory=dict)
-    """Producer id -> what it committed; visible only with its COMMIT marker."""
+    groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
+    _offsets: dict[str, dict[TopicPartition, Positioned | MergedCommit]] = field(default_factory=dict)
+    _merged: dict[str, list[MergedCommit]] = field(default_factory=dict)
+    """Group -> its commits that are not taken apart."""
+    open_transactions: dict[int, dict[OffsetCommitKey, Positioned]] = field(default_factory=dict)
+    """Producer id -> what it has committed; its COMMIT marker makes that visible."""
     skipped: dict[int, int] = field(default_factory=dict)
-    """Key version -> how many records of kinds not served here were passed over."""
+    """Key version -> how many records of this kind, which is not served here, were passed over."""
 
     def knows(self, group_id: str) -> bool:
         return group_id in self.groups or group_id in self._offsets or bool(self.unstable(group_id))
 
     @property
     def offsets(self) -> Mapping[str, Mapping[TopicPartition, Positioned]]:
-        """Group -> its committed offsets, of all groups. For one group `offsets_of` does less."""
-        for group_id in list(self._together):
+        """Group -> its committed offsets, for all groups; `offsets_of` does less work for one group."""
+        for group_id in list(self._merged):
             self._take_apart(group_id)
         return self._offsets  # type: ignore[return-value]
 
@@ -76,17 +73,17 @@ class Durable:
         return self._offsets.get(group_id, {})  # type: ignore[return-value]
 
     def groups_with_offsets(self) -> Iterable[str]:
-        """Those too whose offsets are all in open transactions: somebody may want to delete them."""
-        pending = {key.group_id for offsets in self.open_transactions.values() for key in offsets}
+        """Returns the groups with offsets, also with offsets in open transactions alone: users may delete these."""
+        pending = {key.group for offsets in self.open_transactions.values() for key in offsets}
         return self._offsets.keys() | pending if pending else self._offsets
 
     def unstable(self, group_id: str) -> set[TopicPartition]:
-        """Partitions of the group with a transactional commit that is neither committed nor aborted."""
+        """Returns the partitions of a group with a commit in a transaction that has not ended."""
         return {
             (key.topic, key.partition)
             for pending in self.open_transactions.values()
             for key in pending
-            if key.group_id == group_id
+            if key.group == group_id
         }
 
     def apply(self, record: LogRecord) -> None:
@@ -94,17 +91,17 @@ class Durable:
             self.end_transaction(record.producer_id, record.commit_marker)
             return
         key = decode_key(record.key)
-        if isinstance(key, OffsetKey):
+        if isinstance(key, OffsetCommitKey):
             self._apply_offset(key, record)
         elif isinstance(key, int):
             self.skipped[key] = self.skipped.get(key, 0) + 1
         elif record.value is None:
-            self.groups.pop(key.group_id, None)
+            self.groups.pop(key.group, None)
         else:
-            self.groups[key.group_id] = decode_group(record.value)
+            self.groups[key.group] = decode_group_metadata(record.value)
 
-    def apply_group(self, group_id: str, group: GroupMetadata) -> None:
-        """What `apply` does with the record of a group, for who knows what it says."""
+    def apply_group(self, group_id: str, group: GroupMetadataValue) -> None:
+        """Does what `apply` does with the record of a group, for a caller that knows what the record says."""
         self.groups[group_id] = group
 
     def apply_commit(
@@ -115,7 +112,7 @@ class Durable:
         base_offset: int,
         producer_id: int,
     ) -> None:
-        """What `apply` does with the records of one commit, for who knows what they say."""
+        """Does what `apply` does with the records of one commit, for a caller that knows what they say."""
         positioned = [
             _tuple(Positioned, (each, base_offset + number)) for number, each in enumerate(committed)
         ]
@@ -123,48 +120,54 @@ class Durable:
             self._of_group(group_id).update(zip(keys, positioned, strict=True))
         else:
             pending = self.open_transactions.setdefault(producer_id, {})
-            pending.update(zip((OffsetKey(group_id, *key) for key in keys), positioned, strict=True))
+            pending.update(zip((OffsetCommitKey(group_id, *key) for key in keys), positioned, strict=True))
 
-    def apply_laid_out(self, records: LaidOutRecords, base_offset: int) -> None:
-        """The same for a commit in a layout."""
-        layout = records.layout
-        place = self.place_of(layout)
-        if place is not None:
-            place.records, place.log_offset = records, base_offset
+    def apply_laid_out(
+        self, records: LaidOutRecords, base_offset: int, merged: MergedCommit | None = None
+    ) -> None:
+        """Does what `apply` does with the records of a commit in a layout.
+
+        `merged` is what `merged_commit` has just returned for this layout, if the caller has asked already.
+        """
+        if merged is None:
+            merged = self.merged_commit(records.layout)
+        if merged is not None:
+            merged.records, merged.log_offset = records, base_offset
             return
+        layout = records.layout
         of_group = self._offsets.get(layout.group_id)
         if of_group is None:
             of_group = self._offsets[layout.group_id] = {}
-        elif any(isinstance(of_group.get(key), Together) for key in layout.keys):
+        elif any(isinstance(of_group.get(key), MergedCommit) for key in layout.keys):
             self._take_apart(layout.group_id)
-        together = Together(records, base_offset)
-        of_group.update(dict.fromkeys(layout.keys, together))
-        self._together.setdefault(layout.group_id, []).append(together)
+        merged = MergedCommit(records, base_offset)
+        of_group.update(dict.fromkeys(layout.keys, merged))
+        self._merged.setdefault(layout.group_id, []).append(merged)
 
-    def place_of(self, layout: CommitLayout) -> Together | None:
-        """What stands for all partitions of a layout, since it was the last that was committed to any of them."""
+    def merged_commit(self, layout: CommitLayout) -> MergedCommit | None:
+        """The commit that stands for all partitions of a layout, if it was the last one to any of them."""
         of_group = self._offsets.get(layout.group_id)
         if of_group is not None:
             found = of_group.get(layout.keys[0])
-            if isinstance(found, Together) and found.records.layout is layout:
+            if isinstance(found, MergedCommit) and found.records.layout is layout:
                 return found
         return None
 
     def _take_apart(self, group_id: str) -> None:
-        for together in self._together.pop(group_id, ()):
+        for merged in self._merged.pop(group_id, ()):
             of_group = self._offsets[group_id]
-            of_group.update(zip(together.records.layout.keys, together.each(), strict=True))
+            of_group.update(zip(merged.records.layout.keys, merged.each(), strict=True))
 
-    def _of_group(self, group_id: str) -> dict[TopicPartition, Positioned | Together]:
-        """The offsets of a group, to be changed one by one."""
-        if group_id in self._together:
+    def _of_group(self, group_id: str) -> dict[TopicPartition, Positioned | MergedCommit]:
+        """Returns the offsets of a group, so that single partitions can be changed."""
+        if group_id in self._merged:
             self._take_apart(group_id)
         of_group = self._offsets.get(group_id)
         if of_group is None:
             of_group = self._offsets[group_id] = {}
         return of_group
 
-    def _apply_offset(self, key: OffsetKey, record: LogRecord) -> None:
+    def _apply_offset(self, key: OffsetCommitKey, record: LogRecord) -> None:
         if record.value is None:
             self._forget(key)
             return
@@ -174,18 +177,18 @@ class Durable:
         else:
             self.open_transactions.setdefault(record.producer_id, {})[key] = positioned
 
-    def _remember(self, key: OffsetKey, positioned: Positioned) -> None:
+    def _remember(self, key: OffsetCommitKey, positioned: Positioned) -> None:
         group_id, topic, partition = key
         of_group = self._offsets.get(group_id)
-        if of_group is None or group_id in self._together:
+        if of_group is None or group_id in self._merged:
             of_group = self._of_group(group_id)
         of_group[topic, partition] = positioned
 
-    def _forget(self, key: OffsetKey) -> None:
-        of_group = self._of_group(key.group_id)
+    def _forget(self, key: OffsetCommitKey) -> None:
+        of_group = self._of_group(key.group)
         of_group.pop((key.topic, key.partition), None)
         if not of_group:
-            del self._offsets[key.group_id]
+            del self._offsets[key.group]
         for producer_id, pending in list(self.open_transactions.items()):
             if pending.pop(key, None) is not None and not pending:
                 del self.open_transactions[producer_id]
@@ -194,6 +197,6 @@ class Durable:
         for key, positioned in self.open_transactions.pop(producer_id, {}).items():
             if not commit:
                 continue
-            current = self.offsets_of(key.group_id).get((key.topic, key.partition))
+            current = self.offsets_of(key.group).get((key.topic, key.partition))
             if current is None or positioned.log_offset > current.log_offset:
                 self._remember(key, positioned)

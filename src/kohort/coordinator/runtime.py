@@ -1,4 +1,4 @@
-"""Runs the shards of a node: routes events, appends what they ask for, releases replies, keeps their timers.
+"""Runs the shards of a node: routes events, appends records, releases replies, keeps timers.
 
 The same code runs in the broker and in the simulator. It does no I/O itself: a `Log` appends and calls back,
 `on_reply` sends, and whoever owns the clock calls `fire_due` no later than `next_deadline_ms`.
@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
-from kohort.coordinator.classic.heartbeat import in_time
-from kohort.coordinator.classic.state import answer_for_append_error
-from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutRecords
 from kohort.coordinator.effects import (
     Append,
     CommitResponse,
@@ -34,16 +32,18 @@ from kohort.coordinator.events import (
     Token,
     WriteFailed,
 )
-from kohort.coordinator.offsets import LaidOutCommit, place_in_time
 from kohort.coordinator.settings import Settings, partition_for
-from kohort.coordinator.shard import Shard
+from kohort.coordinator.shard import Shard, WriteAtOnce
 from kohort.wire.errors import ErrorCode, KafkaError
 
 Done = Callable[[ErrorCode, int, int], None]
-"""done(error, base_offset, now_ms): called once, in the order of the appends to a partition."""
+"""done(error, base_offset, now_ms) is called once for each append, in the order of the appends to a partition."""
 
 WriteLater = Callable[[int, LaidOutRecords, int, Callable[[int, ErrorCode], None]], None]
-"""write(partition, records, now_ms, done): raises KafkaError, or calls done(base_offset, error) once, in that order."""
+"""write(partition, records, now_ms, done) raises KafkaError, or calls done(base_offset, error) once.
+
+It calls `done` in the order of the writes to a partition.
+"""
 
 
 class Log(Protocol):
@@ -52,7 +52,10 @@ class Log(Protocol):
 
 
 class Runtime:
-    """All shards of one node. Not re-entrant on purpose: what happens during a step waits its turn."""
+    """All shards of one node. It is not re-entrant on purpose: an event that comes during a step waits for its end.
+
+    Nor does a request take a short way during a step; it must be submitted and waits like any event.
+    """
 
     def __init__(
         self,
@@ -75,19 +78,20 @@ class Runtime:
         self._running = False
 
     def submit(self, request: GroupRequest, now_ms: int) -> None:
-        """A request about one group; the answer comes through `on_reply`, perhaps before this returns."""
+        """Takes a request about one group; the answer comes through `on_reply`, perhaps before this returns."""
         partition = partition_for(request.group_id or "", len(self.shards))
         self.handle(partition, request, now_ms)
 
-    def heartbeat(self, group_id: str, member_id: str, generation_id: int, now_ms: int) -> ErrorCode | None:
-        """What the event of a dynamic member would be answered at once; None if it must be submitted."""
-        shard = self.shards[partition_for(group_id, len(self.shards))]
-        group = shard.groups.get(group_id)
-        if group is None or not shard.is_active or self._running:
+    def heartbeat_in_time(
+        self, group_id: str, member_id: str, generation_id: int, now_ms: int
+    ) -> ErrorCode | None:
+        """Answers a heartbeat of a dynamic member by the short way of its shard; None if it must be submitted."""
+        if self._running:
             return None
-        return in_time(group, member_id, generation_id, now_ms)
+        shard = self.shards[partition_for(group_id, len(self.shards))]
+        return shard.heartbeat_in_time(group_id, member_id, generation_id, now_ms)
 
-    def commit(
+    def commit_at_once(
         self,
         layout: CommitLayout,
         offsets: tuple[int, ...],
@@ -95,67 +99,51 @@ class Runtime:
         member_id: str,
         group_instance_id: str | None,
         now_ms: int,
-        write: Callable[[int, LaidOutRecords, int], int],
+        write: WriteAtOnce,
     ) -> CommitResponse | None:
-        """What the event would be answered at once, by who can write what is durable at once; else None.
+        """Answers a commit by the short way of its shard; None if it must be submitted.
 
-        `write(partition, records, now_ms)` gives their base offset, or raises KafkaError.
+        This is for a log whose writes are durable at once.
         """
-        partition = partition_for(layout.group_id, len(self.shards))
-        shard = self.shards[partition]
-        if self._running or not shard.is_active or shard.writes:
+        if self._running:
             return None
-        place = place_in_time(shard, layout, generation_id, member_id, group_instance_id, now_ms)
-        if place is None:
-            return None
-        records = LaidOutRecords(layout, offsets, now_ms)
-        try:
-            place.log_offset = write(partition, records, now_ms)
-        except KafkaError as error:
-            return CommitResponse((answer_for_append_error(error.code),) * len(offsets))
-        place.records = records
-        return layout.accepted
+        shard = self.shards[partition_for(layout.group_id, len(self.shards))]
+        return shard.commit_at_once(
+            layout, offsets, generation_id, member_id, group_instance_id, now_ms, write
+        )
 
     def commit_when_durable(self, request: OffsetCommit, now_ms: int, write: WriteLater) -> bool:
-        """As `commit`, by who is told later that a write is durable; the answer comes through `on_reply`.
+        """Takes a commit in a layout by the short way of its shard; the answer comes through `on_reply`.
 
-        False, and nothing was done, if the request must be submitted: then it is not as nearly all are.
+        This is for a log that tells later that a write is durable. False, and nothing was done, if the request must
+        be submitted.
         """
-        offsets = request.offsets
-        assert isinstance(offsets, LaidOutOffsets)
-        layout = offsets.layout
-        partition = partition_for(layout.group_id, len(self.shards))
-        shard = self.shards[partition]
-        if self._running or not shard.is_active or request.retention_time_ms != -1:
+        if self._running:
             return False
-        who = (request.generation_id, request.member_id, request.group_instance_id)
-        if place_in_time(shard, layout, *who, now_ms) is None:
+        partition = partition_for(request.group_id or "", len(self.shards))
+        begun = self.shards[partition].begin_commit(request, now_ms)
+        if begun is None:
             return False
-        group = shard.groups[layout.group_id]
-        records = LaidOutRecords(layout, offsets.offsets, now_ms)
-        commit = LaidOutCommit(records, [(request, layout.accepted)], group, layout.keys)
-        token = shard.begin_write(commit)
-        group.pending_commits.append(layout.keys)
+        token, records = begun
         try:
-            write(partition, records, now_ms, partial(self._committed, partition, token, now_ms))
+            write(partition, records, now_ms, partial(self._commit_written, partition, token, now_ms))
         except KafkaError as error:
             self.handle(partition, WriteFailed(token, error.code), now_ms)
         return True
 
-    def _committed(self, partition: int, token: int, now_ms: int, base_offset: int, error: ErrorCode) -> None:
-        """What comes of a commit that was spared its event is spared one too."""
+    def _commit_written(
+        self, partition: int, token: int, now_ms: int, base_offset: int, error: ErrorCode
+    ) -> None:
+        """Ends a commit of `commit_when_durable`, again by the short way where that is possible."""
         if error:
             self.handle(partition, WriteFailed(token, error), now_ms)
             return
         if self._running:
             self.handle(partition, DurableWritten(token, base_offset), now_ms)
             return
-        shard = self.shards[partition]
-        commit = shard.take_written(token, base_offset)
-        if commit is not None:
-            assert isinstance(commit, LaidOutCommit)
-            commit.settled_in(shard, error)
-            ((request, response),) = commit.answers
+        settled = self.shards[partition].settle_commit(token, base_offset)
+        if settled is not None:
+            request, response = settled
             self._on_reply(request.request, response)
 
     def handle(self, partition: int, event: Event, now_ms: int) -> None:

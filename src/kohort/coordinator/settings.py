@@ -1,4 +1,4 @@
-"""What an operator may set about groups: Kafka's names with underscores, Kafka's defaults."""
+"""The settings of the group coordinator, with Kafka's names and defaults, and the partition of a group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`group.min.session.timeout.ms` is `group_min_session_timeout_ms`, and so on."""
+    """Kafka's settings for groups; `group.min.session.timeout.ms` is `group_min_session_timeout_ms`, and so on."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -20,8 +20,8 @@ class Settings:
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4_096
     offsets_topic_num_partitions: int = 50
-    # Not a setting in Kafka but a constant there: how long a JoinGroup of a member that never
-    # finished a rebalance may stay parked. Such a member has no id yet and cannot send heartbeats.
+    # This is a constant in Kafka: how long a JoinGroup of a member that never finished a rebalance may stay parked.
+    # Such a member has no id yet and cannot send heartbeats.
     new_member_join_timeout_ms: int = 300_000
     # How many rebalances of a group are remembered for people.
     history_length: int = 32
@@ -33,7 +33,7 @@ class Settings:
 
 @lru_cache(maxsize=10_000)
 def partition_for(group_id: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that holds a group: Java's hash of the id, made positive."""
+    """Returns the partition of `__consumer_offsets` that holds a group: Java's hash of the id, made positive."""
     value = 0
     units = group_id.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):

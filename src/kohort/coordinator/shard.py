@@ -1,8 +1,19 @@
 """The groups of one partition of `__consumer_offsets`.
 
-`step(event, now_ms)` changes the soft state and returns what must follow. Durable state changes only when a
-write has become durable, through `Durable.apply`, which also builds it on load. A shard that has lost its
-partition answers everyone who waited and forgets all.
+`step(event, now_ms)` takes any event, changes the soft state and returns the effects that must follow. Nearly all
+requests of a running group are heartbeats that move a deadline, and commits that differ from the one before in their
+offsets alone. These may take a short way, which needs no event and no effects:
+
+- `heartbeat_in_time` answers a heartbeat.
+- `commit_at_once` answers a commit if the log makes a write durable at once.
+- `begin_commit` and `settle_commit` enclose the write of a commit if the log needs time for it.
+
+A short way does exactly what `step` would do with the event, or it does nothing and returns None; then the caller
+must hand the event to `step`. Nothing else changes a shard. Property tests compare the ways, and the simulator takes
+either of them by its seed.
+
+Durable state changes only when a write has become durable, through the `apply` methods of `Durable` on every way; the
+same methods build it on load. A shard that has lost its partition answers everyone who waits and forgets all.
 """
 
 from __future__ import annotations
@@ -14,13 +25,16 @@ from typing import Any, Final
 from kohort.coordinator import expiry, offsets
 from kohort.coordinator.classic import describe, heartbeat, join, rebalance, sync
 from kohort.coordinator.classic.group import Group, from_record
-from kohort.coordinator.classic.state import State, answer_for_append_error
+from kohort.coordinator.classic.state import GroupState, answer_for_append_error
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
 from kohort.coordinator.effects import (
+    CommitResponse,
     Effect,
     HeartbeatResponse,
     JoinResponse,
     ListResponse,
     LoadFailed,
+    Response,
     SyncResponse,
     refusal,
 )
@@ -40,10 +54,10 @@ from kohort.coordinator.events import (
     OffsetDelete,
     OffsetFetch,
     RebalanceAsked,
-    Request,
     Resign,
     RestoreHistory,
     SessionEnded,
+    ShardRequest,
     SyncGroup,
     TimerFired,
     TimerKind,
@@ -53,26 +67,30 @@ from kohort.coordinator.events import (
     WriteFailed,
 )
 from kohort.coordinator.history import GroupHistory
-from kohort.coordinator.records import BadRecord, fits
+from kohort.coordinator.offsets import LaidOutCommitWrite, begin_laid_out, commit_in_time
+from kohort.coordinator.records import fits
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
-from kohort.coordinator.turn import Turn, Write
-from kohort.wire.errors import ErrorCode
+from kohort.coordinator.step_context import StepContext, Write
+from kohort.wire.errors import BadRecord, ErrorCode, KafkaError
+
+WriteAtOnce = Callable[[int, LaidOutRecords, int], int]
+"""write(partition, records, now_ms) returns the base offset of records that are durable then, or raises KafkaError."""
 
 
-class Status(Enum):
+class ShardStatus(Enum):
     NOT_LOADED = "not loaded"
     LOADING = "loading"
     ACTIVE = "active"
 
 
-_ACTIVE: Final = Status.ACTIVE  # to look up a member of an Enum takes as long as a call
+_ACTIVE: Final = ShardStatus.ACTIVE  # a member of an Enum takes as long to look up as a call
 
 _REFUSALS: Final = {
-    Status.NOT_LOADED: ErrorCode.NOT_COORDINATOR,
-    Status.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ShardStatus.NOT_LOADED: ErrorCode.NOT_COORDINATOR,
+    ShardStatus.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
-_REQUESTS: Final[dict[type, Callable[[Turn, Any], None]]] = {
+_REQUESTS: Final[dict[type, Callable[[StepContext, Any], None]]] = {
     JoinGroup: join.join_group,
     SyncGroup: sync.sync_group,
     Heartbeat: heartbeat.heartbeat,
@@ -88,7 +106,7 @@ _REQUESTS: Final[dict[type, Callable[[Turn, Any], None]]] = {
 _MAY_HAVE_NO_GROUP_ID: Final = (OffsetCommit, OffsetFetch, DescribeGroup, DeleteGroup)
 
 
-def _has_good_group_id(request: Request) -> bool:
+def _has_good_group_id(request: ShardRequest) -> bool:
     if isinstance(request, ListGroups):
         return True
     if request.group_id:
@@ -97,96 +115,162 @@ def _has_good_group_id(request: Request) -> bool:
 
 
 class Shard:
-    """One partition's groups. Only `step` changes anything."""
+    """The groups of one partition; only `step` and the short ways change them."""
 
     def __init__(self, partition: int, settings: Settings) -> None:
         self.partition = partition
         self.settings = settings
-        self.status = Status.NOT_LOADED
+        self.status = ShardStatus.NOT_LOADED
         self.epoch = -1
         self.durable = Durable()
         self.groups: dict[str, Group] = {}
         self.histories: dict[str, GroupHistory] = {}
         self.writes: dict[int, tuple[Write, int]] = {}
-        """Token -> what is on its way to the log, with the producer id; in order."""
+        """Token -> a write that is on its way to the log, with the producer id; in order."""
         self.next_token = 0
         self.expire_deadline_ms: int | None = None
 
-    @property
-    def is_active(self) -> bool:
-        return self.status is _ACTIVE
-
     def step(self, event: Event, now_ms: int) -> list[Effect]:
-        turn = Turn(self, now_ms)
+        step = StepContext(self, now_ms)
         handle = _REQUESTS.get(type(event))
         if handle is not None:
-            self._request(turn, handle, event)  # type: ignore[arg-type]
+            self._request(step, handle, event)  # type: ignore[arg-type]
         else:
-            self._other(turn, event)
-        return turn.effects
+            self._other(step, event)
+        return step.effects
 
-    def _request(self, turn: Turn, handle: Callable[[Turn, Any], None], request: Request) -> None:
+    def _request(
+        self, step: StepContext, handle: Callable[[StepContext, Any], None], request: ShardRequest
+    ) -> None:
         if not _has_good_group_id(request):
-            turn.refuse(request, ErrorCode.INVALID_GROUP_ID)
+            step.refuse(request, ErrorCode.INVALID_GROUP_ID)
         elif self.status is _ACTIVE:
-            handle(turn, request)
+            handle(step, request)
         else:
-            self._refuse(turn, request, _REFUSALS[self.status])
+            self._refuse(step, request, _REFUSALS[self.status])
 
-    def _refuse(self, turn: Turn, request: Request, error: ErrorCode) -> None:
-        """Older clients do not expect to hear that a partition is loading in answer to these two."""
+    def _refuse(self, step: StepContext, request: ShardRequest, error: ErrorCode) -> None:
+        """Refuses a request; older clients do not expect to hear of loading in answer to Heartbeat and SyncGroup."""
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and isinstance(request, Heartbeat):
-            turn.reply(request.request, HeartbeatResponse(ErrorCode.NONE))
+            step.reply(request.request, HeartbeatResponse(ErrorCode.NONE))
         elif error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and isinstance(request, SyncGroup):
-            turn.refuse(request, ErrorCode.REBALANCE_IN_PROGRESS)
+            step.refuse(request, ErrorCode.REBALANCE_IN_PROGRESS)
         elif error is ErrorCode.NOT_COORDINATOR and isinstance(request, ListGroups):
-            turn.reply(request.request, ListResponse(ErrorCode.NONE))
+            step.reply(request.request, ListResponse(ErrorCode.NONE))
         else:
-            turn.refuse(request, error)
+            step.refuse(request, error)
 
-    def _other(self, turn: Turn, event: Event) -> None:
-        if isinstance(event, DurableWritten):  # not a pattern: of what is not a request nearly all are these
-            self._written(turn, event.token, event.base_offset)
+    def _other(self, step: StepContext, event: Event) -> None:
+        if isinstance(event, DurableWritten):  # first, and no pattern: nearly all other events are these
+            self._written(step, event.token, event.base_offset)
             return
         match event:
             case WriteFailed(token, error):
-                self._failed(turn, token, error)
+                self._failed(step, token, error)
             case TimerFired():
-                self._timer(turn, event)
+                self._timer(step, event)
             case RebalanceAsked(group_id, reason) if group_id in self.groups:
-                rebalance.asked_for(turn, self.groups[group_id], reason)
+                rebalance.asked_for(step, self.groups[group_id], reason)
             case SessionEnded(group_id, member_id) if group_id in self.groups:
-                rebalance.end_session(turn, self.groups[group_id], member_id)
-            case TopicsDeleted() if self.status is Status.ACTIVE:
-                expiry.topics_deleted(turn, event)
-            case TxnMarker() if self.status is Status.ACTIVE:
+                rebalance.end_session(step, self.groups[group_id], member_id)
+            case TopicsDeleted() if self.status is ShardStatus.ACTIVE:
+                expiry.topics_deleted(step, event)
+            case TxnMarker() if self.status is ShardStatus.ACTIVE:
                 self.durable.end_transaction(event.producer_id, event.commit)
                 self._add_simple_groups()
             case BeginLoad(epoch) if epoch > self.epoch:
-                self._forget(turn)
-                self.epoch, self.status = epoch, Status.LOADING
-            case LoadRecords(epoch, records) if epoch == self.epoch and self.status is Status.LOADING:
-                self._load(turn, epoch, records)
-            case RestoreHistory(epoch) if epoch == self.epoch and self.status is Status.LOADING:
+                self._forget(step)
+                self.epoch, self.status = epoch, ShardStatus.LOADING
+            case LoadRecords(epoch, records) if epoch == self.epoch and self.status is ShardStatus.LOADING:
+                self._load(step, epoch, records)
+            case RestoreHistory(epoch) if epoch == self.epoch and self.status is ShardStatus.LOADING:
                 history = self.histories[event.group_id] = GroupHistory(self.settings.history_length)
                 history.restore(event.rebalances)
-            case EndLoad(epoch) if epoch == self.epoch and self.status is Status.LOADING:
-                self._loaded(turn)
+            case EndLoad(epoch) if epoch == self.epoch and self.status is ShardStatus.LOADING:
+                self._loaded(step)
             case Resign(epoch) if epoch is None or epoch > self.epoch:
-                self._forget(turn)
+                self._forget(step)
                 self.epoch = self.epoch if epoch is None else epoch
+
+    # ---- the short ways
+
+    def heartbeat_in_time(
+        self, group_id: str, member_id: str, generation_id: int, now_ms: int
+    ) -> ErrorCode | None:
+        """Answers a heartbeat of a dynamic member if it only moves a deadline; None if it needs a `step`."""
+        group = self.groups.get(group_id)
+        if group is None or self.status is not _ACTIVE:
+            return None
+        return heartbeat.in_time(group, member_id, generation_id, now_ms)
+
+    def commit_at_once(
+        self,
+        layout: CommitLayout,
+        offsets: tuple[int, ...],
+        generation_id: int,
+        member_id: str,
+        group_instance_id: str | None,
+        now_ms: int,
+        write: WriteAtOnce,
+    ) -> CommitResponse | None:
+        """Writes and answers a commit in the layout of the commit before; None if it needs a `step`.
+
+        It does not overtake a write that is on its way to the log.
+        """
+        if self.status is not _ACTIVE or self.writes:
+            return None
+        merged = commit_in_time(self, layout, generation_id, member_id, group_instance_id, now_ms)
+        if merged is None:
+            return None
+        records = LaidOutRecords(layout, offsets, now_ms)
+        try:
+            base_offset = write(self.partition, records, now_ms)
+        except KafkaError as error:
+            return CommitResponse((answer_for_append_error(error.code),) * len(offsets))
+        self.durable.apply_laid_out(records, base_offset, merged)
+        return layout.accepted
+
+    def begin_commit(self, request: OffsetCommit, now_ms: int) -> tuple[int, LaidOutRecords] | None:
+        """Returns the token and the records of a commit in the layout of the one before; None if it needs a `step`.
+
+        The caller writes the records. It ends the commit by `settle_commit` or by the event `DurableWritten` when they
+        are durable, and by `WriteFailed` when they are not written.
+        """
+        offsets = request.offsets
+        if self.status is not _ACTIVE or request.retention_time_ms != -1:
+            return None
+        assert isinstance(offsets, LaidOutOffsets)
+        layout = offsets.layout
+        merged = commit_in_time(
+            self, layout, request.generation_id, request.member_id, request.group_instance_id, now_ms
+        )
+        if merged is None:
+            return None
+        return begin_laid_out(self, self.groups[layout.group_id], request, offsets, now_ms)
+
+    def settle_commit(self, token: int, base_offset: int) -> tuple[ShardRequest, Response] | None:
+        """Makes a commit of `begin_commit` visible, and returns its request and the response.
+
+        None if the shard has lost its partition meanwhile: then the request has been answered.
+        """
+        write = self._take_written(token, base_offset)
+        if write is None:
+            return None
+        assert isinstance(write, LaidOutCommitWrite)
+        write.settled_in(self, ErrorCode.NONE)
+        return write.answers[0]
 
     # ---- writes
 
     def begin_write(self, write: Write, producer_id: int = -1) -> int:
-        """It is on its way to the log; what comes of it is told under the token."""
+        """Remembers a write that is on its way to the log; its outcome is told under the returned token."""
         token = self.next_token
         self.next_token = token + 1
         self.writes[token] = (write, producer_id)
         return token
 
-    def take_written(self, token: int, base_offset: int) -> Write | None:
-        """Replays what is durable now; None if it is of a time before the partition moved away."""
+    def _take_written(self, token: int, base_offset: int) -> Write | None:
+        """Replays a write that is durable now; None if it was begun before the partition moved away."""
         found = self.writes.pop(token, None)
         if found is None:
             return None
@@ -195,99 +279,99 @@ class Shard:
         write.replay(self.durable, base_offset, producer_id)
         return write
 
-    def _written(self, turn: Turn, token: int, base_offset: int) -> None:
-        write = self.take_written(token, base_offset)
+    def _written(self, step: StepContext, token: int, base_offset: int) -> None:
+        write = self._take_written(token, base_offset)
         if write is not None:
-            write.release(turn, ErrorCode.NONE)
+            write.release(step, ErrorCode.NONE)
 
-    def _failed(self, turn: Turn, token: int, error: ErrorCode) -> None:
+    def _failed(self, step: StepContext, token: int, error: ErrorCode) -> None:
         found = self.writes.pop(token, None)
         if found is not None:
-            found[0].release(turn, answer_for_append_error(error))
+            found[0].release(step, answer_for_append_error(error))
 
     # ---- timers
 
-    def _timer(self, turn: Turn, event: TimerFired) -> None:
+    def _timer(self, step: StepContext, event: TimerFired) -> None:
         if event.kind is TimerKind.EXPIRE:
             if event.deadline_ms == self.expire_deadline_ms:
-                expiry.expire(turn)
+                expiry.expire(step)
             return
         group = self.groups.get(event.group_id)
         if group is None:
             return
         match event.kind:
             case TimerKind.SESSION:
-                rebalance.session_timer_fired(turn, group, event.member_id, event.deadline_ms)
+                rebalance.session_timer_fired(step, group, event.member_id, event.deadline_ms)
             case TimerKind.JOIN:
-                rebalance.join_timer_fired(turn, group, event.deadline_ms)
+                rebalance.join_timer_fired(step, group, event.deadline_ms)
             case TimerKind.SYNC:
-                rebalance.sync_timer_fired(turn, group, event.deadline_ms)
+                rebalance.sync_timer_fired(step, group, event.deadline_ms)
 
     # ---- load and resign
 
-    def _load(self, turn: Turn, epoch: int, records: Any) -> None:
+    def _load(self, step: StepContext, epoch: int, records: Any) -> None:
         apply = self.durable.apply
         try:
             for record in records:
                 apply(record)
         except BadRecord as error:
             where = f"__consumer_offsets-{self.partition} offset {record.offset}"
-            self._forget(turn)
-            turn.effects.append(LoadFailed(epoch, f"{where}: {error}"))
+            self._forget(step)
+            step.effects.append(LoadFailed(epoch, f"{where}: {error}"))
 
-    def _loaded(self, turn: Turn) -> None:
-        self.status = Status.ACTIVE
+    def _loaded(self, step: StepContext) -> None:
+        self.status = ShardStatus.ACTIVE
         self.groups = {g: from_record(g, record) for g, record in self.durable.groups.items()}
         self._add_simple_groups()
         self.histories = {g: history for g, history in self.histories.items() if g in self.groups}
         for group in self.groups.values():
             for member in group.members.values():
-                turn.renew(group, member)
+                step.renew(group, member)
             if group.members:
-                turn.history(group).loaded(sync.assignments_by_name(group))
+                step.history(group).loaded(sync.assignments_by_name(group))
             size, limit = len(group.members), self.settings.group_max_size
             if size > limit:
                 reason = f"loaded with {size} members, more than group.max.size {limit}"
-                rebalance.begin(turn, group, rebalance.Cause("", reason))
-        expiry.schedule(turn)
+                rebalance.begin(step, group, rebalance.Cause("", reason))
+        expiry.schedule(step)
 
     def _add_simple_groups(self) -> None:
         for group_id in self.durable.groups_with_offsets():
             if group_id not in self.groups:
                 self.groups[group_id] = Group(group_id)
 
-    def _forget(self, turn: Turn) -> None:
-        """Everyone who waits is told to look for the new coordinator."""
+    def _forget(self, step: StepContext) -> None:
+        """Tells everyone who waits to look for the new coordinator, and forgets all groups."""
         for group in self.groups.values():
-            self._answer_parked(turn, group, ErrorCode.NOT_COORDINATOR)
-            if group.state is not State.DEAD:
-                group.move_to(State.DEAD, turn.now_ms)
+            self._answer_parked(step, group, ErrorCode.NOT_COORDINATOR)
+            if group.state is not GroupState.DEAD:
+                group.move_to(GroupState.DEAD, step.now_ms)
         for write, _ in self.writes.values():
             for request, _response in write.answers:
-                turn.reply(request.request, refusal(request, ErrorCode.NOT_COORDINATOR))
+                step.reply(request.request, refusal(request, ErrorCode.NOT_COORDINATOR))
         self.groups, self.writes, self.histories = {}, {}, {}
         self.durable = Durable()
         self.expire_deadline_ms = None
-        self.status = Status.NOT_LOADED
+        self.status = ShardStatus.NOT_LOADED
 
-    def _answer_parked(self, turn: Turn, group: Group, error: ErrorCode) -> None:
+    def _answer_parked(self, step: StepContext, group: Group, error: ErrorCode) -> None:
         for member in group.members.values():
-            turn.answer_join(group, member, JoinResponse(error, member.member_id))
-            turn.answer_sync(member, SyncResponse(error))
+            step.answer_join(group, member, JoinResponse(error, member.member_id))
+            step.answer_sync(member, SyncResponse(error))
 
     # ---- for the request files
 
-    def dissolve(self, turn: Turn, group: Group, error: ErrorCode) -> None:
-        """A group that could not be written: it never existed."""
-        self._answer_parked(turn, group, error)
+    def dissolve(self, step: StepContext, group: Group, error: ErrorCode) -> None:
+        """Removes a group that could not be written, as if it had never existed."""
+        self._answer_parked(step, group, error)
         group.members.clear()
         del self.groups[group.group_id]
         self.histories.pop(group.group_id, None)
 
     def forget_if_unused(self, group: Group) -> None:
-        """A simple group whose only commit failed or held nothing was never there."""
+        """Removes a simple group whose only commit failed or held nothing, as if it had never existed."""
         if (
-            group.state is State.EMPTY
+            group.state is GroupState.EMPTY
             and not group.pending_commits
             and not group.pending_joins
             and not self.durable.knows(group.group_id)

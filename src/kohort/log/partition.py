@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Container, Sequence
-from struct import Struct
 from typing import Literal
 
 from kohort.log.config import TopicConfig
@@ -25,13 +24,13 @@ from kohort.log.storage.recovery import CleanState, storage_error
 from kohort.log.storage.segment import Segment
 from kohort.log.storage.segments import Segments
 from kohort.wire.errors import ErrorCode, KafkaError
-from kohort.wire.records.batch import BatchHeader
+from kohort.wire.records.batch import BatchHeader, header_fields
 
 log = logging.getLogger(__name__)
 
 Durability = Literal["disk", "os", "memory"]
 
-_patch = Struct(">qii").pack_into
+_patch = header_fields("base_offset", "batch_length", "partition_leader_epoch").pack_into
 
 
 class Partition:

@@ -1,8 +1,8 @@
-"""Coordinator and client under virtual time, with a network and a disk that fail. One seed is one run."""
+"""The simulator: coordinator and client under virtual time, on a network and a disk that fail; one seed is one run."""
 
 from kohort.sim.consumers import ConsumerReport, run_consumers
-from kohort.sim.faults import Faults
+from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken
 from kohort.sim.simulation import Report, run
 
-__all__ = ["Broken", "ConsumerReport", "Faults", "Report", "run", "run_consumers"]
+__all__ = ["Broken", "ConsumerReport", "FaultRates", "Report", "run", "run_consumers"]

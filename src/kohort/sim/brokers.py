@@ -1,4 +1,4 @@
-"""Simulated brokers: the real handlers for groups over the coordinator's runtime, and topics as data.py has them."""
+"""Simulated brokers: the real handlers for groups over the coordinator's runtime, and the topics of data.py."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from kohort.broker.apis.table import TABLE
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.broker.fetch_sessions import FetchSessions
+from kohort.broker.groups.commit_frames import CommitCodec
+from kohort.coordinator.commit_layout import CommitLayout
 from kohort.coordinator.effects import CommitResponse, Response
-from kohort.coordinator.events import GroupRequest, JoinGroup
+from kohort.coordinator.events import GroupRequest, JoinGroup, OffsetCommit
 from kohort.coordinator.runtime import Runtime
 from kohort.sim.data import HOST, Data, port_of
-from kohort.sim.world import Node
-from kohort.wire.compiler.compile import codec
+from kohort.sim.world import Answered, SimulatedNode
+from kohort.wire.compiler.compile import Codec, codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import find_coordinator as find
 from kohort.wire.struct import Message
@@ -25,7 +27,7 @@ from kohort.wire.struct import Message
 SESSIONS = 100
 Reply = Callable[[Message], None]
 
-FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, OFFSET_FOR_LEADER_EPOCH = 1, 2, 3, 10, 23
+FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, FIND_COORDINATOR, OFFSET_FOR_LEADER_EPOCH = 1, 2, 3, 8, 10, 23
 GROUP_HANDLERS: dict[int, Callable[[Broker, Call], Any]] = {
     8: group_offsets.offset_commit,
     9: group_offsets.offset_fetch,
@@ -42,9 +44,9 @@ class _Peer:
 
 
 class SimCall:
-    """What the broker's handlers use of a call."""
+    """The part of a call that the broker's handlers use."""
 
-    __slots__ = ("api_key", "client_id", "connection", "request", "reply", "version")
+    __slots__ = ("api_key", "client_id", "connection", "reply", "request", "version")
 
     def __init__(self, api_key: int, version: int, client_id: str, request: Any, reply: Reply) -> None:
         self.api_key, self.version, self.client_id = api_key, version, client_id
@@ -52,32 +54,47 @@ class SimCall:
         self.request, self.reply = request, reply
 
     def park(self, on_close: Callable[[], None] | None = None) -> None:
-        """Nothing to do: links.py serves one request of a connection after the other."""
+        """Does nothing: links.py serves one request of a connection after the other."""
 
     def reply_encoded(self, body: bytes) -> None:
         self.reply(codec(self.api_key, self.version).decode_response(memoryview(body)))
 
 
 class SimGroups:
-    """Where the handlers of one broker bring their requests: the coordinator, if it lives here."""
+    """The `groups` of one broker: it passes requests on to the coordinator, if that is on this broker."""
 
     def __init__(self, brokers: Brokers, broker_id: int) -> None:
         self._brokers, self._broker_id = brokers, broker_id
 
-    def heartbeat(self, group_id: str, member_id: str, generation_id: int) -> ErrorCode | None:
-        """Every heartbeat is an event here: those who look on must see it."""
-        return None
+    @property
+    def _is_here(self) -> bool:
+        return self._broker_id == self._brokers.coordinator_id
 
-    def commit(self, *_: object) -> CommitResponse | None:
-        """The same for commits."""
-        return None
+    def heartbeat(self, group_id: str, member_id: str, generation_id: int) -> ErrorCode | None:
+        return self._brokers.node.heartbeat(group_id, member_id, generation_id) if self._is_here else None
+
+    def commit(
+        self,
+        layout: CommitLayout,
+        offsets: tuple[int, ...],
+        generation_id: int,
+        member_id: str,
+        group_instance_id: str | None,
+    ) -> CommitResponse | None:
+        if not self._is_here:
+            return None
+        who = (generation_id, member_id, group_instance_id)
+        return self._brokers.node.commit(layout, offsets, *who)
+
+    def submit_commit(self, request: OffsetCommit) -> None:
+        self._brokers.submit(self._broker_id, request, in_layout=True)
 
     def submit(self, request: GroupRequest) -> None:
         self._brokers.submit(self._broker_id, request)
 
 
 class SimBroker:
-    """One of the brokers, and what handlers use of the real one."""
+    """One of the brokers, with the part of the real one that handlers use."""
 
     def __init__(self, brokers: Brokers, broker_id: int, data: Data, random: Random) -> None:
         self.broker_id = broker_id
@@ -92,15 +109,24 @@ class SimBroker:
         self.up = True
         self.lives += 1
         self.sessions = FetchSessions(SESSIONS, lambda: self._random.randint(1, 2**31 - 1))
+        self._commit_codecs: dict[int, CommitCodec] = {}
+
+    def codec(self, api_key: int, version: int) -> Codec:
+        """The codec of an API as in the broker's table; that of OffsetCommit learns, so each broker has its own."""
+        if api_key != OFFSET_COMMIT:
+            return codec(api_key, version)
+        if version not in self._commit_codecs:
+            self._commit_codecs[version] = CommitCodec(version)
+        return self._commit_codecs[version]
 
 
 class Brokers:
-    """The cluster. The coordinator's runtime lives on one of the brokers, and moves to another when that one dies."""
+    """The cluster; the coordinator's runtime is on one of the brokers, and moves to another one when that one dies."""
 
-    def __init__(self, node: Node, data: Data, random: Random, versions: dict[int, int]) -> None:
+    def __init__(self, node: SimulatedNode, data: Data, random: Random, versions: dict[int, int]) -> None:
         self.node, self.data, self.random = node, data, random
         self.versions = versions
-        """The newest version of an API that these brokers have, where it is not the newest there is."""
+        """API key -> the newest version that these brokers have, if it is not the newest there is."""
         self.brokers = {n: SimBroker(self, n, data, random) for n in data.broker_ids}
         self.coordinator_id = data.broker_ids[0]
         self.requests = self._tokens = 0
@@ -117,11 +143,11 @@ class Brokers:
     def serve(
         self, broker_id: int, api_key: int, version: int, client_id: str, body: bytes, reply: Reply
     ) -> None:
-        """`reply` is called once, at once or later; or never, if the broker dies first."""
+        """Serves a request; `reply` is called once, now or later, or never if the broker dies first."""
         self.requests += 1
-        layout = codec(api_key, version)
-        request: Any = layout.decode_request(memoryview(body))
         broker = self.brokers[broker_id]
+        layout = broker.codec(api_key, version)
+        request: Any = layout.decode_request(memoryview(body))
 
         def back(message: Message) -> None:
             reply(layout.decode_response(memoryview(b"".join(layout.encode_response(message)))))
@@ -154,8 +180,8 @@ class Brokers:
             return find.FindCoordinatorResponse(coordinators=found)
         return find.FindCoordinatorResponse(0, error, None, at, HOST, port_of(at))
 
-    def submit(self, broker_id: int, request: GroupRequest) -> None:
-        """What a handler made of a request: its token is the function that answers."""
+    def submit(self, broker_id: int, request: GroupRequest, *, in_layout: bool = False) -> None:
+        """Takes what a handler made of a request: its token is the function that answers."""
         answer = cast(Callable[[Response], None], request.request)
         if broker_id != self.coordinator_id:
             self._stranger.submit(request, self.node.clock.now_ms)
@@ -164,7 +190,8 @@ class Brokers:
             request = replace(request, fresh_uuid=f"{self.random.getrandbits(64):016x}")
         self._tokens += 1
         numbered = replace(request, request=("client", self._tokens))
-        self.node.deliver(numbered, lambda response: None if response is None else answer(response))
+        deliver: Callable[[Any, Answered], None] = self.node.submit_commit if in_layout else self.node.deliver
+        deliver(numbered, lambda response: None if response is None else answer(response))
 
 
 def _answer(token: Any, response: Response) -> None:

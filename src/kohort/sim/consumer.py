@@ -1,4 +1,4 @@
-"""A consumer of the real client in a simulated world, and someone who looks over its shoulder."""
+"""A consumer of the real client in a simulated world, with checks of all that its user sees."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from kohort.client.consume.consumer_core import ConsumerCore
 from kohort.client.consume.interceptors import Interceptors
 from kohort.client.core.steps import Steps
 from kohort.client.group.assignors import RebalanceProtocol, load_assignors
-from kohort.client.group.membership import CallbackKind, State
+from kohort.client.group.callbacks import CallbackKind
+from kohort.client.group.member_state import MemberState
 from kohort.client.offsets.offset_requests import Offsets
 from kohort.client.records import Records
 from kohort.client.types import TopicPartition
 from kohort.sim.brokers import Brokers
-from kohort.sim.driver import Driver, Program
-from kohort.sim.faults import Faults
+from kohort.sim.driver import Program, UserDriver
+from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken
 from kohort.sim.user import User
 from kohort.sim.witness import Owned, Witness
-from kohort.sim.world import Clock
+from kohort.sim.world import VirtualClock
 
 T = TypeVar("T")
 SLACK_MS = 1_500
-"""A poll looks up at least once in a second, and sees then that its time is up."""
+"""A poll looks at the time at least once in a second, and sees then that its time is up."""
 MAX_POLL_INTERVAL_MS = 20_000
 
 
 @dataclass(slots=True)
-class Place:
-    """What stays of a consumer when its process is replaced by another."""
+class ConsumerProfile:
+    """What stays of a consumer when another process takes its place."""
 
     name: str
     group_id: str
@@ -42,32 +43,34 @@ class Place:
     style: str
     topics: list[str]
     is_slow: bool = False
-    """Works longer on a record than it takes to bring the next: there is always one that was fetched already."""
+    """Whether its user works longer on a record than the next fetch takes: a fetched record always waits."""
     on_loop: bool = False
 
 
 class SimConsumer:
+    """One process with a consumer and its user."""
+
     def __init__(
         self,
-        place: Place,
+        profile: ConsumerProfile,
         witness: Witness,
-        clock: Clock,
+        clock: VirtualClock,
         random: Random,
         brokers: Brokers,
-        faults: Callable[[], Faults],
+        faults: Callable[[], FaultRates],
         bad_callbacks: float,
     ) -> None:
-        self.place, self.witness, self.clock, self.random = place, witness, clock, random
+        self.profile, self.witness, self.clock, self.random = profile, witness, clock, random
         settings = {
             "bootstrap.servers": "sim:9000",
-            "group.id": place.group_id,
-            "client.id": place.name,
-            "group.instance.id": place.group_instance_id,
+            "group.id": profile.group_id,
+            "client.id": profile.name,
+            "group.instance.id": profile.group_instance_id,
             "session.timeout.ms": 6_000,
             "heartbeat.interval.ms": 2_000,
             "max.poll.interval.ms": MAX_POLL_INTERVAL_MS,
             "max.poll.records": random.choice((3, 20, 500)),
-            "enable.auto.commit": place.style == "auto",
+            "enable.auto.commit": profile.style == "auto",
             "auto.commit.interval.ms": random.choice((2_000, 20_000)),
             "auto.offset.reset": "earliest",
             "metadata.max.age.ms": 15_000,
@@ -76,19 +79,19 @@ class SimConsumer:
             "default.api.timeout.ms": 10_000,
         }
         config, _ = read_config(CONSUMER, settings, {})
-        self.driver = Driver(config, clock, random, brokers, faults, on_loop=place.on_loop)
+        self.driver = UserDriver(config, clock, random, brokers, faults, on_loop=profile.on_loop)
         engine = self.driver.engine
-        assignors = load_assignors(place.strategy)
+        assignors = load_assignors(profile.strategy)
         self.core = ConsumerCore(config, random.random, assignors, engine.out, engine.metadata)
         engine.add(self.core)
         self.calls = ConsumerCalls(self.core, lambda: clock.now_ms, Interceptors((self,)))
-        self.user = User(self, random, place.style, list(place.topics), bad_callbacks, place.is_slow)
+        self.user = User(self, random, profile.style, list(profile.topics), bad_callbacks, profile.is_slow)
         assert self.core.membership is not None
         self.membership = self.core.membership
         self.owned: dict[TopicPartition, Owned] = {}
-        """As the callbacks told it."""
+        """What it owns, as the callbacks told."""
         self.generation_id = -1
-        """In which this was owned."""
+        """The generation in which `owned` was told."""
         self.revoking_now: frozenset[TopicPartition] = frozenset()
         self.left_poll_ms = clock.now_ms
         self.longest_pause_ms = 0
@@ -107,8 +110,8 @@ class SimConsumer:
         self.driver.start(self.user.program())
 
     def __str__(self) -> str:
-        kind = self.place.style + ", slow" * self.user.is_slow + ", on a loop" * self.place.on_loop
-        return f"{self.place.name} of {self.place.group_id} ({kind}, {self.membership!r})"
+        kind = self.profile.style + ", slow" * self.user.is_slow + ", on a loop" * self.profile.on_loop
+        return f"{self.profile.name} of {self.profile.group_id} ({kind}, {self.membership!r})"
 
     def require(self, condition: bool, message: str) -> None:
         if not condition:
@@ -140,7 +143,7 @@ class SimConsumer:
         return polled
 
     def bounded(self, steps: Steps[T], timeout_ms: int, what: str) -> Program[T]:
-        """No call takes longer than it may, but for the time that the user's own callbacks take."""
+        """Runs a call and checks that it takes no longer than its timeout, without the time of the user's callbacks."""
         began_ms, before_ms = self.clock.now_ms, self.driver.in_callbacks_ms
 
         def check() -> None:
@@ -196,7 +199,7 @@ class SimConsumer:
             )
 
     def _look(self) -> None:
-        """After every round: what is about to be told to the user, and whether it is still a member by right."""
+        """Checks after every round what is about to be told to the user, and whether it may still be a member."""
         self.last_member_id = self.membership.member_id or self.last_member_id
         if (
             self.membership.generation_id != self._joined[0]
@@ -204,7 +207,7 @@ class SimConsumer:
             self._joined = (self.membership.generation_id, self.clock.now_ms)
         since_ms = max(self.left_poll_ms, self._joined[1])
         overdue_ms = self.clock.now_ms - since_ms - self.core.config.max_poll_interval_ms
-        if not self.in_poll and overdue_ms > SLACK_MS and self.membership.state is State.STABLE:
+        if not self.in_poll and overdue_ms > SLACK_MS and self.membership.state is MemberState.STABLE:
             raise Broken(f"{self}: has not polled for too long by {overdue_ms} ms, and did not leave")
         callback = self.membership.callback
         if callback is self._told or callback is None:
@@ -223,7 +226,7 @@ class SimConsumer:
         return {p: at.offset for p, at in known.items() if at is not None}
 
     def on_commit(self, offsets: Offsets) -> None:
-        """An interceptor: told of every commit of this consumer that succeeded."""
+        """Checks every commit of this consumer that succeeded; called as an interceptor."""
         for partition, at in offsets.items():
             self.witness.check_in_log(self, partition, at.offset)
             state = self.core.subscription.partitions.get(partition)
@@ -273,17 +276,18 @@ class SimConsumer:
         self.require(not others, f"{what}: {sorted(others)}, which it did not own")
 
     def gives(self, positions: dict[TopicPartition, int], clean: bool) -> None:
-        """The work on these is done, and committed if `clean`; if nothing fails it is, whoever commits before it goes.
+        """Notes that it gives partitions away; the work on them is done, and committed if `clean`.
 
-        A consumer that commits by itself does so before it joins. With the cooperative protocol it goes on reading
-        after that, here as in Kafka: what it reads then is read again by the next owner.
+        If nothing fails it must be committed, unless the user never commits before giving partitions away. A consumer
+        with auto-commit commits before it joins. With the cooperative protocol it goes on reading after that, here as
+        in Kafka: the next owner reads those records again.
         """
-        if self.place.style == "auto":
+        if self.profile.style == "auto":
             eager = self.membership.protocol is RebalanceProtocol.EAGER
             clean = all(self.witness.committed(p) == at for p, at in positions.items())
             expected = eager or self.user.stopping
         else:
-            expected = self.place.style != "async"
+            expected = self.profile.style != "async"
         if clean:
             self.witness.handed_over(self, positions)
         elif expected and self.witness.is_settled(self.clock.now_ms):

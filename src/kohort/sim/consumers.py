@@ -1,4 +1,4 @@
-"""One run with consumers of the real client: brokers, topics and users, some minutes of trouble, then calm."""
+"""One run with consumers of the real client: brokers, topics and users, some minutes of faults, then calm."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ from typing import Any
 from kohort.client.group.consumer_protocol import decode_subscription
 from kohort.client.types import TopicPartition
 from kohort.coordinator.classic.group import Group
-from kohort.coordinator.classic.state import State
+from kohort.coordinator.classic.state import GroupState
 from kohort.coordinator.events import LogRecord
-from kohort.coordinator.records import OffsetKey, decode_key, decode_offset
+from kohort.coordinator.records import decode_offset
 from kohort.coordinator.settings import Settings
-from kohort.coordinator.shard import Status
+from kohort.coordinator.shard import ShardStatus
 from kohort.sim.brokers import Brokers
-from kohort.sim.consumer import MAX_POLL_INTERVAL_MS, Place, SimConsumer
+from kohort.sim.consumer import MAX_POLL_INTERVAL_MS, ConsumerProfile, SimConsumer
 from kohort.sim.data import Data
-from kohort.sim.faults import Faults
+from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken, check_shard, check_twin
 from kohort.sim.simulation import PARTITIONS, Report, Simulation
 from kohort.sim.user import STYLES
 from kohort.sim.witness import Witness
+from kohort.wire.group_records import decode_key
+from kohort.wire.messages.offset_commit_key import OffsetCommitKey
 
 BROKERS = [0, 1]
 TOPICS = {"orders": 3, "payments": 2}
 LATE_TOPIC = "refunds"
-"""Nobody wants it before the calm: then the leader of a group has to look it up."""
+"""No consumer subscribes to it before the calm; then the leader of a group has to look it up."""
 MOST_PARTITIONS = 6
 CALM_MS = 120_000
 SETTLED_MS = 40_000
-"""After so much calm nothing may be lost any more, and every commit succeeds."""
+"""After this much calm nothing may be lost any more, and every commit succeeds."""
 SHAKE_MS = 65_000
-"""Then everybody rebalances once more, without any fault."""
+"""After this much calm every group rebalances once more, without any fault."""
 HURRY_MS = 85_000
-"""Then slow users hurry, so that they catch up before the end."""
+"""After this much calm slow users hurry, so that they catch up before the end."""
 CHECK_MS = 250
 ANSWERED_MS = 1_000
-"""When nothing fails the coordinator answers a request sooner, once nobody joins any more."""
+"""If nothing fails and no member joins, the coordinator answers every request within this time."""
 STRATEGIES = (
     ["range"],
     ["roundrobin"],
@@ -52,7 +54,7 @@ OLD_VERSIONS: tuple[dict[int, int], ...] = (
     {1: 12, 3: 9, 8: 9, 9: 9, 10: 3, 11: 8, 12: 3, 13: 4, 14: 4},
     {1: 6, 2: 4, 3: 7, 8: 5, 9: 5, 10: 2, 11: 3, 12: 1, 13: 2, 14: 1, 23: 3},
 )
-"""Newest versions of APIs: as they are; before topic ids; before member ids and static members."""
+"""Newest versions of APIs: the current ones; those before topic ids; those before member ids and static members."""
 
 
 @dataclass(slots=True)
@@ -71,18 +73,27 @@ class ConsumerReport(Report):
             f"seed {self.seed}: {self.members} consumers, {self.minutes} minutes: {self.rebalances} rebalances, "
             f"{self.produced} records produced, {self.records} processed ({self.repeated} again), "
             f"{self.clean_handovers} clean hand-overs, callbacks: {callbacks}; {self.commits_acknowledged} commits, "
-            f"{self.messages} requests, {self.restarts} restarts, {self.resignations} resignations, "
+            f"{self.messages} requests ({self.short_ways} by a short way), {self.restarts} restarts, "
+            f"{self.resignations} resignations, "
             f"{self.leader_moves} leader moves, all invariants held; "
             f"{self.cpu_seconds:.1f} CPU s, {per_second:.0f} rebalances/s"
         )
 
 
 def run_consumers(
-    seed: int, members: int = 6, minutes: float = 3, faults: Faults | None = None
+    seed: int,
+    members: int = 6,
+    minutes: float = 3,
+    faults: FaultRates | None = None,
+    *,
+    short_ways: float | None = None,
 ) -> ConsumerReport:
-    """Raises Broken, with the seed in its message, as soon as an invariant does not hold."""
+    """Raises Broken, with the seed in its message, as soon as an invariant does not hold.
+
+    `short_ways` is as for `run`.
+    """
     started = time.process_time()
-    simulation = ConsumerSimulation(seed, members, minutes, faults or Faults())
+    simulation = ConsumerSimulation(seed, members, minutes, faults or FaultRates(), short_ways)
     try:
         simulation.run()
     except Broken as error:
@@ -94,10 +105,12 @@ def run_consumers(
 
 
 class ConsumerSimulation(Simulation):
-    """The coordinator's own checks go on as in any simulation; those of the consumers come on top."""
+    """A run with real consumers: the checks of the coordinator, and those of the consumers on top."""
 
-    def __init__(self, seed: int, members: int, minutes: float, faults: Faults) -> None:
-        super().__init__(seed, 0, minutes, faults)
+    def __init__(
+        self, seed: int, members: int, minutes: float, faults: FaultRates, short_ways: float | None = None
+    ) -> None:
+        super().__init__(seed, 0, minutes, faults, short_ways)
         self.report = self.consumer_report = ConsumerReport(seed, members, minutes)
         self.data = Data(self.clock, self.random, BROKERS)
         for name, partitions in (*TOPICS.items(), (LATE_TOPIC, 1)):
@@ -121,7 +134,7 @@ class ConsumerSimulation(Simulation):
 
     def _group(self, group_id: str) -> Group | None:
         shard = self.node.runtime.shards[self.node.partition_of(group_id)]
-        return shard.groups.get(group_id) if self.node.up and shard.status is Status.ACTIVE else None
+        return shard.groups.get(group_id) if self.node.up and shard.status is ShardStatus.ACTIVE else None
 
     def again(self) -> str:
         return super().again().replace("kohort sim", "kohort sim --consumers")
@@ -135,48 +148,57 @@ class ConsumerSimulation(Simulation):
         topics = list(TOPICS) if self.random.random() < 0.7 else [self.random.choice(list(TOPICS))]
         is_slow, on_loop = self.random.random() < 0.3, self.random.random() < 0.3
         style = self.random.choice(STYLES)
-        place = Place(f"c{number}", group_id, instance, strategy, style, topics, is_slow, on_loop)
-        self.clock.after(self.random.randint(0, 3_000), lambda: self._come(place))
+        profile = ConsumerProfile(f"c{number}", group_id, instance, strategy, style, topics, is_slow, on_loop)
+        self.clock.after(self.random.randint(0, 3_000), lambda: self._come(profile))
 
     # ---- consumers that come and go
 
-    def _come(self, place: Place) -> None:
-        witness = self.witnesses[place.group_id]
+    def _come(self, profile: ConsumerProfile) -> None:
+        witness = self.witnesses[profile.group_id]
         bad_callbacks = 0.0 if self.is_calm else self.faults.stuck
         consumer = SimConsumer(
-            place, witness, self.clock, self.random, self.brokers, lambda: self.network.faults, bad_callbacks
+            profile,
+            witness,
+            self.clock,
+            self.random,
+            self.brokers,
+            lambda: self.network.faults,
+            bad_callbacks,
         )
         consumer.user.calm = self.is_calm
         witness.consumers = [other for other in witness.consumers if other.alive] + [consumer]
-        self.consumers = [other for other in self.consumers if other.place is not place] + [consumer]
+        self.consumers = [other for other in self.consumers if other.profile is not profile] + [consumer]
         consumer.start()
 
     def _again_later(self, consumer: SimConsumer) -> None:
-        """Another process takes its place, when this one has ended."""
+        """Starts another process in its place when this one has ended."""
 
         def look() -> None:
             if consumer.alive:
                 self.clock.after(500, look)
             else:
-                self._come(consumer.place)
+                self._come(consumer.profile)
 
         self.clock.after(self.random.randint(100, 10_000), look)
 
     def _replace_fenced(self) -> None:
-        """Of two processes under one name the newer one may lose, if the older one joins once more."""
+        """Replaces fenced consumers: of two processes with one instance id the newer one may be fenced."""
         for consumer in self.consumers:
             if consumer.user.fenced and not consumer.user.stopping:
                 consumer.user.stopping = True
                 self._again_later(consumer)
 
     def _help_refused(self) -> None:
-        """As Kafka's, the coordinator knows only the assignor in use of members that it has read from the log. Who
-        offers only another one is refused until they have joined again, or are gone: people make them do so."""
+        """Makes members rejoin if another one is refused because of its assignors, as users would.
+
+        As in Kafka, the coordinator knows only the assignor in use of members that it has read from the log. A
+        consumer that offers only another one is refused until those members have joined again or are gone.
+        """
         for consumer in self.consumers:
             if consumer.user.refused:
                 consumer.user.refused = False
-                others = [o for o in self.consumers if o.place.group_id == consumer.place.group_id]
-                others = [other for other in others if other.place.strategy != consumer.place.strategy]
+                others = [o for o in self.consumers if o.profile.group_id == consumer.profile.group_id]
+                others = [other for other in others if other.profile.strategy != consumer.profile.strategy]
                 was_read = self.node.restarts + self.report.resignations > 0
                 consumer.require(was_read and bool(others), "the group refuses its assignors")
                 for other in others:
@@ -197,6 +219,7 @@ class ConsumerSimulation(Simulation):
         report, witnesses = self.consumer_report, self.witnesses.values()
         report.messages, report.produced = self.brokers.requests, self.data.written
         report.restarts += self.node.restarts
+        report.short_ways = self.ways.taken
         report.records = sum(w.records for w in witnesses)
         report.repeated = sum(w.repeated for w in witnesses)
         report.clean_handovers = sum(w.clean_handovers for w in witnesses)
@@ -211,7 +234,7 @@ class ConsumerSimulation(Simulation):
         self.clock.after(self.random.randint(1, 1_200), lambda: self._produce(until_ms))
 
     def _trouble(self, end_ms: int) -> None:
-        """Once per virtual second."""
+        """Makes faults happen, once per virtual second."""
         if self.clock.now_ms >= end_ms:
             return
         roll, faults = self.random.random, self.faults
@@ -251,10 +274,10 @@ class ConsumerSimulation(Simulation):
                 user.nap_ms = MAX_POLL_INTERVAL_MS + self.random.randint(-2_000, 10_000)
             case 5:
                 user.nap_ms = self.random.randint(1_000, 12_000)
-            case 6 if consumer.place.group_instance_id is not None:
+            case 6 if consumer.profile.group_instance_id is not None:
                 # Two processes under one name: the older one is fenced.
                 user.stopping = True
-                self._come(consumer.place)
+                self._come(consumer.profile)
 
     def _crash_broker(self, broker_id: int) -> None:
         broker = self.brokers.brokers[broker_id]
@@ -287,17 +310,17 @@ class ConsumerSimulation(Simulation):
         self.consumer_report.leader_moves += 1
 
     def _calm_down(self) -> None:
-        """No more faults, and users who behave: everybody is there and wants everything."""
+        """Ends all faults: from now on users behave, and every consumer is there and wants every topic."""
         self.is_calm = True
-        self.disk.faults = self.network.faults = Faults.none()
+        self.disk.faults = self.network.faults = FaultRates.none()
         for partition, shard in enumerate(self.node.runtime.shards if self.node.up else []):
-            if shard.status is Status.NOT_LOADED:
+            if shard.status is ShardStatus.NOT_LOADED:
                 self.node.load(partition, 0)
         for witness in self.witnesses.values():
             witness.calm_since_ms = self.clock.now_ms + SETTLED_MS
         for consumer in self.consumers:
             consumer.user.calm = True
-            consumer.place.topics = list(TOPICS)
+            consumer.profile.topics = list(TOPICS)
             consumer.user.topics = list(TOPICS)
         for second in range(0, SETTLED_MS // 2, 1_000):
             self.clock.after(second, self._replace_fenced)
@@ -314,22 +337,22 @@ class ConsumerSimulation(Simulation):
             self.data.grow(name, 1)
 
     def _all_nap(self) -> None:
-        """In the calm, longer than a session and shorter than `max.poll.interval.ms`: nobody may lose anything."""
+        """Lets all users pause longer than a session, but less than `max.poll.interval.ms`: nothing may be lost."""
         for consumer in self.consumers:
             consumer.user.nap_ms = MAX_POLL_INTERVAL_MS - 6_000
 
     def _want_more(self) -> None:
-        """One of each group wants a topic that nobody has asked for yet."""
+        """Subscribes one consumer of each group to a topic that no consumer has asked for yet."""
         for witness in self.witnesses.values():
             last = [consumer for consumer in witness.consumers if consumer.alive][-1]
-            last.place.topics = last.user.topics = [*TOPICS, LATE_TOPIC]
+            last.profile.topics = last.user.topics = [*TOPICS, LATE_TOPIC]
 
     def _hurry(self) -> None:
         for consumer in self.consumers:
-            consumer.place.is_slow = consumer.user.is_slow = False
+            consumer.profile.is_slow = consumer.user.is_slow = False
 
     def _shake(self) -> None:
-        """One of each group goes and comes back, another one wants a rebalance: nothing may be read twice."""
+        """Closes and restarts one consumer of each group, and rebalances by another one: nothing may be read twice."""
         for group_id, witness in self.witnesses.items():
             alive = [consumer for consumer in witness.consumers if consumer.alive]
             self._check_subscriptions(group_id, alive)
@@ -339,18 +362,18 @@ class ConsumerSimulation(Simulation):
             self.clock.after(CHECK_MS, partial(self._ending, first, self.clock.now_ms + 10_000))
 
     def _ending(self, gone: SimConsumer, deadline_ms: int) -> None:
-        """It closes, and is no member any more; another process takes its place."""
+        """Checks that a closed consumer ends and is no member any more; another process takes its place."""
         if gone.alive:
             gone.require(self.clock.now_ms < deadline_ms, "did not end though it was closed")
             self.clock.after(CHECK_MS, partial(self._ending, gone, deadline_ms))
             return
-        group = self._group(gone.place.group_id)
-        stays = gone.place.group_instance_id is not None or group is None
+        group = self._group(gone.profile.group_id)
+        stays = gone.profile.group_instance_id is not None or group is None
         gone.require(stays or gone.last_member_id not in group.members, "was closed but did not leave")  # type: ignore[union-attr]
-        self.clock.after(5_000, lambda: self._come(gone.place))
+        self.clock.after(5_000, lambda: self._come(gone.profile))
 
     def _check_subscriptions(self, group_id: str, consumers: list[SimConsumer]) -> None:
-        """What a member wants is what the group knows of it."""
+        """Checks that the group knows the topics that each consumer is subscribed to."""
         group = self._group(group_id)
         for consumer in consumers:
             member = group.members.get(consumer.membership.member_id) if group is not None else None
@@ -366,15 +389,15 @@ class ConsumerSimulation(Simulation):
         super()._written(partition, record)
         assert record.key is not None
         key = decode_key(record.key)
-        if isinstance(key, OffsetKey) and record.value is not None and key.group_id in self.witnesses:
+        if isinstance(key, OffsetCommitKey) and record.value is not None and key.group in self.witnesses:
             offset = decode_offset(record.value).offset
-            self.witnesses[key.group_id].commit_written(TopicPartition(key.topic, key.partition), offset)
+            self.witnesses[key.group].commit_written(TopicPartition(key.topic, key.partition), offset)
 
     def _check_fetched(self, group_id: str, topics: tuple[tuple[str, tuple[Any, ...]], ...]) -> None:
-        """Consumers ask for some partitions, not for all."""
+        """Checks the fetched offsets; consumers ask for some partitions, not for all."""
         for topic, items in topics:
             for item in items:
-                expected = self.committed.get(OffsetKey(group_id, topic, item.partition), -1)
+                expected = self.committed.get(OffsetCommitKey(group_id, topic, item.partition), -1)
                 if item.offset != expected:
                     raise Broken(f"{group_id} was told {item} of {topic}, the log says {expected}")
 
@@ -384,14 +407,14 @@ class ConsumerSimulation(Simulation):
             check_twin(shard, self.twins[partition])
         for group_id, witness in self.witnesses.items():
             self._check_group_calm(group_id, witness)
-        asked = set(self.node.open)  # somebody may commit in this very moment
+        asked = set(self.node.open)  # a consumer may commit at this very moment
         self.clock.run_until(self.clock.now_ms + ANSWERED_MS)
         never = [request for token, (request, _) in self.node.open.items() if token in asked]
         if never:
             raise Broken(f"never answered: {never}")
 
     def _check_group_calm(self, group_id: str, witness: Witness) -> None:
-        consumers = [consumer for consumer in self.consumers if consumer.place.group_id == group_id]
+        consumers = [consumer for consumer in self.consumers if consumer.profile.group_id == group_id]
         for consumer in consumers:
             consumer.require(consumer.alive, "is gone after the calm")
             consumer.require(consumer.membership.is_stable, "is not stable after the calm")
@@ -399,7 +422,7 @@ class ConsumerSimulation(Simulation):
         group = self._group(group_id)
         assert group is not None
         there, want = set(group.members), {consumer.membership.member_id for consumer in consumers}
-        if group.state is not State.STABLE or there != want:
+        if group.state is not GroupState.STABLE or there != want:
             raise Broken(f"{group_id} is {group.state.value} with {sorted(there)}, alive are {sorted(want)}")
         for partition in self.data.all_partitions():
             where = TopicPartition(partition.topic, partition.index)
@@ -414,5 +437,5 @@ class ConsumerSimulation(Simulation):
         at = owner.core.subscription.partitions[where].position
         owner.require(at is not None and at.offset == end, f"{where} is at {at}, its end is {end}")
         committed = witness.commits.get(where, [0])[-1]
-        if owner.place.style != "revoke":
+        if owner.profile.style != "revoke":
             owner.require(committed == end, f"{where}: {committed} is committed, its end is {end}")

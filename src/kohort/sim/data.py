@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from random import Random
 
 from kohort.broker.fetch_sessions import FetchPlan, FetchSessions, Wanted
-from kohort.sim.world import Clock
+from kohort.sim.world import VirtualClock
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import fetch as fetching
 from kohort.wire.messages import list_offsets as listing
 from kohort.wire.messages import metadata as described
 from kohort.wire.messages import offset_for_leader_epoch as epochs
 from kohort.wire.records.batch import encode_batch
-from kohort.wire.records.payload import Record
+from kohort.wire.records.payload import BatchRecord
 
 E = ErrorCode
 LATEST, EARLIEST = -1, -2
@@ -39,7 +39,7 @@ class SimPartition:
         base = self.end_offset
         if not self.epoch_starts or self.epoch_starts[-1][0] != self.leader_epoch:
             self.epoch_starts.append((self.leader_epoch, base))
-        records = [Record(base + n, now_ms, None, b"%d" % (base + n), []) for n in range(count)]
+        records = [BatchRecord(base + n, now_ms, None, b"%d" % (base + n), []) for n in range(count)]
         self.batches.append(
             bytes(encode_batch(records, base_offset=base, partition_leader_epoch=self.leader_epoch))
         )
@@ -48,13 +48,13 @@ class SimPartition:
         self.wake()
 
     def wake(self) -> None:
-        """Something changed: who waits for more looks again."""
+        """Lets waiting fetches look again, because something changed."""
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
             waiter()
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """From the batch that holds the offset on; at least that one."""
+        """Returns batches from the one that holds the offset on; at least that one."""
         first = bisect_right(self.ends, offset)
         taken = self.batches[first : first + 1]
         size = sum(map(len, taken))
@@ -66,7 +66,7 @@ class SimPartition:
         return b"".join(taken)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch that is not above this one, and where it ends."""
+        """Returns the largest epoch that is not above this one, and its end offset."""
         if epoch == self.leader_epoch:
             return epoch, self.end_offset
         found = (-1, -1)
@@ -87,7 +87,7 @@ class SimPartition:
 
 @dataclass(slots=True)
 class SimTopic:
-    """As the broker's own handlers for groups look at a topic: name, id, partitions."""
+    """A topic with the fields that the broker's handlers for groups look at."""
 
     name: str
     topic_id: bytes
@@ -95,9 +95,9 @@ class SimTopic:
 
 
 class Data:
-    """All topics of the cluster. What is acknowledged is replicated: a broker that dies takes no record with it."""
+    """All topics of the cluster; a broker that dies takes no record with it, as all are replicated."""
 
-    def __init__(self, clock: Clock, random: Random, broker_ids: list[int]) -> None:
+    def __init__(self, clock: VirtualClock, random: Random, broker_ids: list[int]) -> None:
         self.clock, self.random, self.broker_ids = clock, random, broker_ids
         self.topics: dict[str, SimTopic] = {}
         self.topics_by_id: dict[bytes, SimTopic] = {}
@@ -207,7 +207,7 @@ class Data:
         version: int,
         reply: Callable[[fetching.FetchResponse], None],
     ) -> None:
-        """Answers at once if there is something to tell, else when there is or `max_wait_ms` are over."""
+        """Answers when there is something to tell, at the latest after `max_wait_ms`."""
         plan = sessions.plan(request, version, self.clock.now_ms)
         if plan.error:
             reply(fetching.FetchResponse(error_code=plan.error))

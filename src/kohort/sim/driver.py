@@ -1,8 +1,8 @@
 """Runs a user's program with a consumer in virtual time: the same engine and steps as the real fronts.
 
 A program is a generator, as the calls of a consumer are (client/core/steps.py). Besides their steps it may yield
-`Work`: the user's code is busy, nobody is in the consumer, and only what goes on in the background goes on. As in the
-real fronts a socket is read by who waits, by who looks and, of the group's lane, in the background: by nobody else.
+`Work`: the user's code is busy outside of the consumer, and only the background work goes on. As in the real fronts a
+socket is read only by a call that waits or looks, and in the background if it is on the group's lane.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, TypeVar, cast
 
 from kohort.client.config import ConsumerConfig
 from kohort.client.core.effects import Lane
-from kohort.client.core.steps import Call, Look, Steps, Until
+from kohort.client.core.steps import CallUser, Look, Steps, Until
 from kohort.client.io.engine import FAR_MS, SHORTEST_NAP_MS, Pump
 from kohort.client.io.network import Network
 from kohort.client.io.reactor import Reactor
 from kohort.sim.brokers import Brokers
-from kohort.sim.faults import Faults
+from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken
 from kohort.sim.links import Links
-from kohort.sim.world import Clock
+from kohort.sim.world import VirtualClock
 
 T = TypeVar("T")
 MOST_STEPS = 500
@@ -31,20 +31,20 @@ MOST_STEPS = 500
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The user is busy for so long."""
+    """The user is busy for this long."""
 
     ms: int
     awaited: bool = False
-    """On an event loop: the user's task waits for something else, and the loop goes on. Else the loop stands still."""
+    """Whether the user's task on an event loop awaits something else, so that the loop goes on; else it is blocked."""
 
 
-Program = Generator[Until | Look | Call | Work, Any, T]
+Program = Generator[Until | Look | CallUser | Work, Any, T]
 
 
 class _Time:
-    """All that is used of a reactor here."""
+    """The part of a reactor that is used here."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
 
     def now_ms(self) -> int:
@@ -52,15 +52,15 @@ class _Time:
 
 
 class SimEngine(Pump):
-    """The real engine's rounds, over links that are simulated."""
+    """The rounds of the real engine, over simulated links."""
 
     def __init__(
         self,
         config: ConsumerConfig,
-        clock: Clock,
+        clock: VirtualClock,
         random: Random,
         brokers: Brokers,
-        faults: Callable[[], Faults],
+        faults: Callable[[], FaultRates],
         wake: Callable[[Lane], None],
     ) -> None:
         super().__init__(config, cast(Reactor, _Time(clock)), security=None, jitter=random.random)
@@ -68,27 +68,27 @@ class SimEngine(Pump):
         self.network = cast(Network, self.links)
 
 
-class Driver:
-    """One process with one consumer: a stack of generators, and what the topmost waits for."""
+class UserDriver:
+    """One process with one consumer: a stack of generators, and the step that the topmost waits for."""
 
     def __init__(
         self,
         config: ConsumerConfig,
-        clock: Clock,
+        clock: VirtualClock,
         random: Random,
         brokers: Brokers,
-        faults: Callable[[], Faults],
+        faults: Callable[[], FaultRates],
         *,
         on_loop: bool = False,
     ) -> None:
-        """`on_loop`: as the asyncio front does it, else as the blocking one with its thread in the background."""
+        """Drives as the asyncio front does if `on_loop`, else as the blocking one with its background thread."""
         self.clock, self.on_loop = clock, on_loop
         self.engine = SimEngine(config, clock, random, brokers, faults, self._arrived)
         self.alive = True
         self.on_step: Callable[[], None] = lambda: None
-        """Called after every round of the engine: whoever looks on may look now."""
+        """Called after every round of the engine, for checks."""
         self.in_callbacks_ms = 0
-        """How long the user's own callbacks have taken, in all."""
+        """How long the user's callbacks have taken in all."""
         self._stack: list[tuple[Program[Any], int | None]] = []
         self._until: Until | None = None
         self._busy_until_ms = 0
@@ -101,13 +101,13 @@ class Driver:
         self._go_on(None, None)
 
     def run(self, steps: Steps[T]) -> Program[T]:
-        """A call of the consumer, as a front makes it."""
+        """Makes a call of the consumer as a front does."""
         value = yield from steps
         self.engine.pump()
         return value
 
     def kill(self) -> None:
-        """Gone without a word."""
+        """Ends the process without a leave or a close."""
         self.alive = False
         self._stack = []
         self.engine.links.close()
@@ -136,7 +136,7 @@ class Driver:
             self._meanwhile()
 
     def _meanwhile(self) -> None:
-        """What goes on while the user works: the front's other thread, or the loop."""
+        """Does what goes on while the user works: the front's other thread, or the loop."""
         now_ms = self.clock.now_ms
         if self._is_blocked:
             due_ms = self._busy_until_ms
@@ -206,7 +206,7 @@ class Driver:
                         self._wake_ms = FAR_MS
                         self._meanwhile()
                         return
-                case Call(function, arguments):
+                case CallUser(function, arguments):
                     try:
                         value = function(*arguments)
                     except Exception as raised:
@@ -217,7 +217,7 @@ class Driver:
         self.alive = self.alive and bool(self._stack)
 
     def _count(self) -> None:
-        """A program that goes on and on while no time passes would burn a processor in the real world."""
+        """Counts steps: a program that goes on while no time passes would use up a processor in the real world."""
         if self.clock.now_ms != self._counted_ms:
             self._counted_ms, self._counted = self.clock.now_ms, 0
         self._counted += 1

@@ -1,4 +1,4 @@
-"""What may go wrong in a run, and how often."""
+"""The rates of the faults in a run: what may go wrong, and how often."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from dataclasses import dataclass, fields, replace
 
 
 @dataclass(frozen=True, slots=True)
-class Faults:
+class FaultRates:
     """Probabilities per message, per write or per member and second, all between 0 and 1."""
 
     lost: float = 0.01
     """A request or an answer is lost: the client notices by its timeout."""
     delayed: float = 0.03
-    """Seconds late, and so after what was sent later."""
+    """A message is seconds late, and comes after messages that were sent later."""
     duplicated: float = 0.01
     disconnected: float = 0.01
     """The client learns at once that it will get no answer."""
     slow_disk: float = 0.05
     failed_write: float = 0.02
     crash: float = 0.003
-    """Of the node, per second: what was on its way to the disk may or may not be there afterwards."""
+    """The node crashes, per second: a write that was under way may or may not be there afterwards."""
     resign: float = 0.005
-    """Of each partition, per second: it moves away and comes back."""
+    """A partition moves away and comes back, per second."""
     churn: float = 0.08
-    """Members that leave, die, restart, change what they subscribe to, or fall silent."""
+    """A member leaves, dies, restarts, changes its subscription, or falls silent."""
     stuck: float = 0.05
-    """Of new members: sends heartbeats, but does not sync, or does not rejoin."""
+    """A new member sends heartbeats, but does not sync or does not rejoin."""
 
     @classmethod
-    def none(cls) -> Faults:
+    def none(cls) -> FaultRates:
         return cls(**dict.fromkeys((f.name for f in fields(cls)), 0.0))
 
     @classmethod
-    def named(cls, text: str) -> Faults:
-        """`all`, `none`, or names with or without a rate: `lost,crash=0.01`."""
+    def named(cls, text: str) -> FaultRates:
+        """Reads `all`, `none`, or names with or without a rate, such as `lost,crash=0.01`."""
         if text == "all":
             return cls()
         chosen = cls.none()

@@ -1,7 +1,7 @@
-"""The connections of one simulated client: ordered as TCP's are, slow, stalled or broken as the faults say.
+"""The connections of one simulated client: ordered as TCP's are, and slow, stalled or broken by the fault rates.
 
-A connection that stalls lets nothing through any more, until the client's own timeout closes it. What is under way when
-a connection breaks may still arrive and be carried out: only the answer is gone for certain.
+A connection that stalls lets nothing through any more, until the client's timeout closes it. A request that is under
+way when a connection breaks may still arrive and be carried out; only the answer is lost for certain.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from kohort.client.core.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Send
 from kohort.client.core.metadata import Metadata
 from kohort.sim.brokers import Brokers
-from kohort.sim.faults import Faults
-from kohort.sim.world import Clock
+from kohort.sim.faults import FaultRates
+from kohort.sim.world import VirtualClock
 from kohort.wire.compiler.compile import codec
 
 FIRST_BACKOFF_MS, LONGEST_BACKOFF_MS = 50, 1_000
@@ -40,27 +40,27 @@ class Link:
     lane: Lane
     broker_life: int
     out_ms: int
-    """When the last request arrives there; the next one not earlier."""
+    """When the last request arrives at the broker; the next one does not arrive earlier."""
     back_ms: int = 0
     asked: deque[_Request] = field(default_factory=deque)
     at_broker: deque[tuple[_Request, bytes]] = field(default_factory=deque)
     busy: bool = False
     """The broker answers one request of a connection after the other."""
     arrived: deque[_Request] = field(default_factory=deque)
-    """In the client's socket; it may not look for long."""
+    """Answers in the client's socket, which the client may not read for long."""
     stalled: bool = False
     open: bool = True
 
 
 class Links:
-    """What an engine uses of a network. `wake(lane)` tells the client that something is there to be read."""
+    """The part of a network that an engine uses; `wake(lane)` tells the client that it can read something."""
 
     def __init__(
         self,
-        clock: Clock,
+        clock: VirtualClock,
         random: Random,
         brokers: Brokers,
-        faults: Callable[[], Faults],
+        faults: Callable[[], FaultRates],
         metadata: Metadata,
         client_id: str,
         wake: Callable[[Lane], None],
@@ -73,7 +73,7 @@ class Links:
         self.last_error = ""
         self.closed = False
         self._unread: list[tuple[Lane, Done, Answer]] = []
-        """In the sockets of connections that are broken."""
+        """Answers in the sockets of broken connections."""
         self._failed: list[tuple[Lane, Done, Answer]] = []
 
     # ---- what the engine calls
@@ -102,7 +102,7 @@ class Links:
         return bool(self._unread or any(link.arrived for link in self.links.values()))
 
     def read(self, only: Lane | None = None) -> None:
-        """What has arrived, all of it or on one lane; a client that does not read hears of nothing."""
+        """Hands out what has arrived, all of it or on one lane; a client that does not read hears of nothing."""
         for link in list(self.links.values()):
             while link.arrived and (only is None or link.lane is only):
                 request = link.arrived.popleft()
@@ -110,7 +110,7 @@ class Links:
         self._unread = _hand_out(self._unread, only)
 
     def tick(self, now_ms: int, *, only: Lane | None = None) -> None:
-        """Ends what is too late, and tells what has failed; with `only` on that lane alone."""
+        """Fails requests that are too late, and hands out failures; with `only` on that lane alone."""
         for link in list(self.links.values()):
             if only is not None and link.lane is not only:
                 continue
@@ -134,7 +134,7 @@ class Links:
         )
 
     def close(self) -> None:
-        """The process is gone. What it sent may still arrive."""
+        """Closes all connections, as the end of the process does; what it sent may still arrive."""
         self.closed = True
         for link in list(self.links.values()):
             self.broken(link, "closed")
@@ -201,7 +201,9 @@ class Links:
         if roll() < faults.lost:
             link.stalled = True
             return
-        if roll() < faults.duplicated:  # carried out, but nobody is told: whoever asked will ask again
+        if (
+            roll() < faults.duplicated
+        ):  # the request was carried out, but the client is not told and asks again
             self.broken(link, "the connection broke before the answer")
             return
         request.response = response
@@ -221,7 +223,7 @@ class Links:
     # ---- trouble
 
     def broken(self, link: Link, why: str) -> None:
-        """The client learns of it when it looks; answers that were in its socket already are still read."""
+        """Breaks a connection; the client learns of it when it looks, and still reads what is in its socket."""
         if not link.open:
             return
         link.open = False
@@ -258,7 +260,7 @@ class Links:
 
 
 def _hand_out(waiting: list[tuple[Lane, Done, Answer]], only: Lane | None) -> list[tuple[Lane, Done, Answer]]:
-    """What of it is on another lane stays."""
+    """Hands out answers on one lane, or all; returns those that stay."""
     stays = []
     for lane, done, answer in waiting:
         if only is None or lane is only:

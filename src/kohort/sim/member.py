@@ -1,12 +1,14 @@
-"""A small model of a consumer: joins, syncs, sends heartbeats, commits; sometimes leaves, dies, restarts or hangs."""
+"""A model of a group member: it joins, syncs, sends heartbeats, commits; sometimes it leaves, dies or hangs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets
 from kohort.coordinator.effects import (
     CommitResponse,
     HeartbeatResponse,
@@ -26,9 +28,9 @@ from kohort.coordinator.events import (
     SyncGroup,
     Token,
 )
-from kohort.sim.faults import Faults
+from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import require
-from kohort.sim.world import Clock, Network
+from kohort.sim.world import SimulatedNetwork, VirtualClock
 from kohort.wire.errors import ErrorCode
 
 E = ErrorCode
@@ -39,14 +41,14 @@ HEARTBEAT_MS = 2_000
 
 @dataclass(slots=True)
 class Ledger:
-    """What leaders gave, and counters that make every commit and subscription unlike any other."""
+    """What leaders assigned, and a counter that makes every commit and subscription unique."""
 
     given: dict[tuple[str, int], list[dict[str, bytes]]] = field(default_factory=dict)
     """(group, generation) -> what its leaders assigned to each member.
 
-    Several leaders if the generation was given twice: as in Kafka it is in the log only when somebody has assigned.
-    After a crash a late request of the first leader may be taken for that of the second, and then those who have
-    joined since are given nothing.
+    There are several leaders if a generation was begun twice: as in Kafka it is in the log only when a leader has
+    assigned. After a crash a late request of the first leader may be taken for that of the second, and then members
+    that have joined since are assigned nothing.
     """
     counter: int = 0
     stable: int = 0
@@ -56,22 +58,41 @@ class Ledger:
         return self.counter
 
 
+class MemberLayouts:
+    """The layouts of one member's commits in one generation, as a broker learns them from its requests.
+
+    One layout has partitions that nobody else commits, as it should be; the others are of any member.
+    """
+
+    def __init__(self, group_id: str, number: int) -> None:
+        keys = [[number * 10 + n for n in range(3, 6)], [0, 1, 2], [1, 2]]
+        self._layouts = [
+            CommitLayout(group_id, [OffsetToCommit("t", partition, 0) for partition in partitions])
+            for partitions in keys
+        ]
+
+    def chosen(self, random: Random) -> CommitLayout:
+        return random.choice((self._layouts[0], *self._layouts))
+
+
 @dataclass(slots=True)
 class SimMember:
-    name: str
+    """One model member."""
+
+    number: int
     group_id: str
     group_instance_id: str | None
-    clock: Clock
+    clock: VirtualClock
     random: Random
-    network: Network
+    network: SimulatedNetwork
     ledger: Ledger
-    faults: Faults
+    faults: FaultRates
     session_timeout_ms: int
     rebalance_timeout_ms: int
     stuck: str = ""
-    """It sends heartbeats, but never sends a `sync`, or never again a `join`."""
+    """What it never does, though it sends heartbeats: `sync`, or `join` again."""
     recovers: bool = False
-    """In the calm: once it was thrown out it behaves."""
+    """Whether it behaves once it was removed from the group, as in the calm."""
     alive: bool = True
     silent_until_ms: int = 0
     member_id: str = ""
@@ -83,6 +104,13 @@ class SimMember:
     subscription: bytes = b""
     life: int = 0
     """Counts attempts: an answer to an earlier one is ignored."""
+    layouts: MemberLayouts | None = None
+    layouts_of: tuple[str, int] = ("", -1)
+    """The member id and the generation that `layouts` are of."""
+
+    @property
+    def name(self) -> str:
+        return f"member{self.number}"
 
     # ---- membership
 
@@ -156,7 +184,7 @@ class SimMember:
                 self._later(self.join)
 
     def _check_assignment(self) -> None:
-        """A static member that came back has what was given to its instance under the id before."""
+        """Checks the assignment; a static member that came back has what its instance had under the earlier id."""
         given: set[bytes] = set()
         for assigned in self.ledger.given.get((self.group_id, self.generation_id), []):
             if self.group_instance_id is None:
@@ -198,12 +226,29 @@ class SimMember:
         )
         self._heartbeat_later(life)
 
-    # ---- what it does when it is in
+    # ---- what it does as a member
 
     def commit(self) -> None:
+        """Commits once, or some times in a row and then mostly in one layout."""
+        ways = self.network.node.ways
+        now = (self.member_id, self.generation_id)
+        if self.layouts is None or self.layouts_of != now:
+            self.layouts, self.layouts_of = MemberLayouts(self.group_id, self.number), now
+        layout = self.layouts.chosen(ways.random)
+        for delay_ms in ways.burst():
+            if delay_ms:
+                self.clock.after(delay_ms, partial(self._commit, layout))
+            else:
+                self._commit(layout)
+
+    def _commit(self, layout: CommitLayout) -> None:
         if not (self.alive and self.stable):
             return
-        offset = OffsetToCommit("t", self.random.randint(0, 2), self.ledger.next())
+        offsets: Sequence[OffsetToCommit]
+        if self.network.node.ways.chosen():
+            offsets = LaidOutOffsets(layout, tuple(self.ledger.next() for _ in layout.keys))
+        else:
+            offsets = (OffsetToCommit("t", self.random.randint(0, 2), self.ledger.next()),)
         generation, member_id, instance = self.generation_id, self.member_id, self.group_instance_id
         life = self.life
 
@@ -216,12 +261,12 @@ class SimMember:
                     self._start_over()
 
         self.network.send(
-            lambda token: OffsetCommit(token, self.group_id, (offset,), generation, member_id, instance),
+            lambda token: OffsetCommit(token, self.group_id, offsets, generation, member_id, instance),
             answered,
         )
 
     def churn(self) -> None:
-        """One of the things that make groups rebalance."""
+        """Does one of the things that make groups rebalance."""
         match self.random.randrange(6):
             case 0:
                 self._leave()
@@ -252,7 +297,7 @@ class SimMember:
         self._die()
 
     def _die(self) -> None:
-        """Gone without a word; another one starts in its place after a while."""
+        """Dies without a leave; another one starts in its place after a while."""
         self.life += 1
         self.stable = False
         self.member_id = ""
@@ -277,7 +322,7 @@ class SimMember:
     def _ask(
         self, make: Callable[[Token], GroupRequest], then: Callable[[Any], None], timeout_ms: int
     ) -> None:
-        """One request at a time; no answer in time, or a broken connection, means joining again."""
+        """Sends a request; without an answer in time, or with a broken connection, the member joins again."""
         life = self.life
         waiting = True
 

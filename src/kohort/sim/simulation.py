@@ -1,14 +1,17 @@
-"""One run: members and groups, some minutes of trouble, then calm, in which everything must settle."""
+"""One run with model members: some minutes of faults, then calm, in which everything must settle."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from kohort.coordinator.classic.group import Group
-from kohort.coordinator.classic.state import State
+from kohort.coordinator.classic.state import GroupState
+from kohort.coordinator.commit_layout import LaidOutOffsets
 from kohort.coordinator.effects import (
     CommitResponse,
     FetchResponse,
@@ -27,27 +30,26 @@ from kohort.coordinator.events import (
     OffsetCommit,
     OffsetFetch,
     OffsetToCommit,
+    Resign,
     SyncGroup,
     TimerFired,
     TimerKind,
+    Token,
     TopicsDeleted,
 )
-from kohort.coordinator.records import (
-    GroupKey,
-    GroupMetadata,
-    OffsetKey,
-    decode_group,
-    decode_key,
-    decode_offset,
-)
+from kohort.coordinator.records import decode_offset
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
-from kohort.coordinator.shard import Shard, Status
-from kohort.sim.faults import Faults
+from kohort.coordinator.shard import Shard, ShardStatus
+from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken, check_group, check_shard, check_twin
-from kohort.sim.member import Ledger, SimMember
-from kohort.sim.world import Clock, Disk, Network, Node, Observer
+from kohort.sim.member import Ledger, MemberLayouts, SimMember
+from kohort.sim.world import Disk, Observer, ShortWays, SimulatedNetwork, SimulatedNode, VirtualClock
 from kohort.wire.errors import ErrorCode
+from kohort.wire.group_records import decode_group_metadata, decode_key
+from kohort.wire.messages.group_metadata_key import GroupMetadataKey
+from kohort.wire.messages.group_metadata_value import GroupMetadataValue
+from kohort.wire.messages.offset_commit_key import OffsetCommitKey
 
 PARTITIONS = 4
 CALM_MS = 180_000
@@ -56,7 +58,7 @@ TWIN_EVERY = 200
 
 @dataclass(slots=True)
 class Report:
-    """What happened in a run; two runs with the same arguments give the same report, but for the last field."""
+    """What happened in a run; runs with the same arguments give the same report, but for the last field."""
 
     seed: int
     members: int
@@ -68,6 +70,8 @@ class Report:
     writes: int = 0
     restarts: int = 0
     resignations: int = 0
+    short_ways: int = 0
+    """Requests that took a short way of the coordinator."""
     outcomes: Counter[str] = field(default_factory=Counter)
     cpu_seconds: float = 0.0
 
@@ -75,49 +79,71 @@ class Report:
         per_second = self.rebalances / self.cpu_seconds if self.cpu_seconds else 0.0
         return (
             f"seed {self.seed}: {self.members} members, {self.minutes} minutes: {self.rebalances} rebalances, "
-            f"{self.steps} steps, {self.commits_acknowledged} commits, {self.writes} records, "
+            f"{self.steps} steps ({self.short_ways} by a short way), {self.commits_acknowledged} commits, "
+            f"{self.writes} records, "
             f"{self.restarts} restarts, {self.resignations} resignations, all invariants held; "
             f"{self.cpu_seconds:.1f} CPU s, {per_second:.0f} rebalances/s"
         )
 
 
-def run(seed: int, members: int = 12, minutes: float = 10, faults: Faults | None = None) -> Report:
-    """Raises Broken, with the seed in its message, as soon as an invariant does not hold."""
+def run(
+    seed: int,
+    members: int = 12,
+    minutes: float = 10,
+    faults: FaultRates | None = None,
+    *,
+    short_ways: float | None = None,
+) -> Report:
+    """Raises Broken, with the seed in its message, as soon as an invariant does not hold.
+
+    `short_ways` is the part of the requests that try a short way of the coordinator; without it the seed decides.
+    """
     started = time.process_time()
-    simulation = Simulation(seed, members, minutes, faults or Faults())
+    simulation = Simulation(seed, members, minutes, faults or FaultRates(), short_ways)
     try:
         simulation.run()
     except Broken as error:
         raise Broken(f"{error}\n{simulation.again()}") from error
-    except AssertionError as error:
-        raise Broken(f"an assertion of the core failed: {error}\n{simulation.again()}") from error
+    except Exception as error:
+        raise Broken(f"{type(error).__name__} in the core: {error}\n{simulation.again()}") from error
     simulation.report.cpu_seconds = time.process_time() - started
     return simulation.report
 
 
+def _simple_commit(offsets: Sequence[OffsetToCommit], token: Token) -> OffsetCommit:
+    return OffsetCommit(token, "simple", offsets)
+
+
 class Simulation:
-    def __init__(self, seed: int, members: int, minutes: float, faults: Faults) -> None:
+    """One run of the coordinator with model members."""
+
+    def __init__(
+        self, seed: int, members: int, minutes: float, faults: FaultRates, short_ways: float | None = None
+    ) -> None:
         self.random = Random(seed)
+        self.ways = ShortWays(seed, short_ways)
         self.faults = faults
         self.minutes = minutes
         self.report = Report(seed, members, minutes)
         self.loaded_ms = [0] * PARTITIONS  # when each was last loaded
-        self.clock = Clock()
+        self.clock = VirtualClock()
         self.disk = Disk(self.clock, self.random, PARTITIONS)
         self.disk.on_written = self._written
+        self.disk.is_at_once = self.ways.disk_is_at_once
         settings = self._settings(members)
         observer = Observer(self._before, self._after, self._replied, self._history)
-        self.node = Node(self.clock, self.random, settings, self.disk, observer)
-        self.network = Network(self.clock, self.random, self.node)
+        self.node = SimulatedNode(self.clock, self.random, settings, self.disk, observer, self.ways)
+        self.network = SimulatedNetwork(self.clock, self.random, self.node)
         self.ledger = Ledger()
+        self.simple_commits = MemberLayouts("simple", 0)
         groups = max(1, members // 5)
         self.members = [self._member(number, groups) for number in range(members)]
         self.twins = [Durable() for _ in range(PARTITIONS)]
-        self.committed: dict[OffsetKey, int] = {}
-        self.commits_in_log: set[tuple[OffsetKey, int]] = set()
-        self.last_record: dict[str, GroupMetadata] = {}
+        self.committed: dict[OffsetCommitKey, int] = {}
+        self.commits_in_log: set[tuple[OffsetCommitKey, int]] = set()
+        self.last_record: dict[str, GroupMetadataValue] = {}
         self._asked: GroupRequest | None = None
-        self._group_before: tuple[Group | None, int, State | None, frozenset[str]] = (
+        self._group_before: tuple[Group | None, int, GroupState | None, frozenset[str]] = (
             None, -1, None, frozenset(),
         )  # fmt: skip
 
@@ -133,13 +159,13 @@ class Simulation:
     def _member(self, number: int, groups: int) -> SimMember:
         instance = f"static{number}" if self.random.random() < 0.3 else None
         return SimMember(
-            f"member{number}", f"group{number % groups}", instance, self.clock, self.random, self.network,
+            number, f"group{number % groups}", instance, self.clock, self.random, self.network,
             self.ledger, self.faults, self.random.choice((6_000, 8_000)), self.random.choice((6_000, 12_000)),
         )  # fmt: skip
 
     def again(self) -> str:
-        """How to get the same run once more."""
-        report, rates = self.report, ",".join(f"{n}={getattr(self.faults, n)}" for n in Faults.__slots__)
+        """Returns the command that repeats the run."""
+        report, rates = self.report, ",".join(f"{n}={getattr(self.faults, n)}" for n in FaultRates.__slots__)
         return (
             f"  at {self.clock.now_ms} ms; the same again: kohort sim --seed {report.seed} "
             f"--members {report.members} --minutes {report.minutes} --faults {rates}"
@@ -160,9 +186,10 @@ class Simulation:
         self._check_calm()
         self.report.messages = self.network.messages
         self.report.restarts = self.node.restarts
+        self.report.short_ways = self.ways.taken
 
     def _trouble(self, end_ms: int) -> None:
-        """Once per virtual second."""
+        """Makes faults happen, once per virtual second."""
         if self.clock.now_ms >= end_ms:
             return
         roll, faults = self.random.random, self.faults
@@ -214,23 +241,33 @@ class Simulation:
         self.network.send(lambda token: OffsetFetch(token, group_id, None), lambda _: None)
 
     def _commit_without_a_group(self) -> None:
-        """A consumer that only stores its offsets, and an administrator who deletes them meanwhile."""
-        offset = OffsetToCommit("t", self.random.randint(0, 2), self.ledger.next())
-        self.network.send(lambda token: OffsetCommit(token, "simple", (offset,)), lambda _: None)
+        """Commits as a consumer that only stores its offsets, and sometimes deletes the group meanwhile."""
+        layout = self.simple_commits.chosen(self.ways.random)
+        for delay_ms in self.ways.burst():
+            offsets: Sequence[OffsetToCommit]
+            if self.ways.chosen():
+                offsets = LaidOutOffsets(layout, tuple(self.ledger.next() for _ in layout.keys))
+            else:
+                offsets = (OffsetToCommit("t", self.random.randint(0, 2), self.ledger.next()),)
+            send = partial(self.network.send, partial(_simple_commit, offsets), lambda _: None)
+            if delay_ms:
+                self.clock.after(delay_ms, send)
+            else:
+                send()
         if self.random.random() < 0.1:
             self.network.send(lambda token: DeleteGroup(token, "simple"), lambda _: None)
 
     def _one_dies(self) -> None:
-        """In the calm, and without a word: the others must get what it had."""
+        """Ends one member in the calm, without a leave: the others must get what it had."""
         self.random.choice(self.members).alive = False
 
     def _calm_down(self) -> None:
-        """No more faults; those who hang or are dead stay so, the coordinator must cope with that."""
-        self.disk.faults = self.network.faults = Faults.none()
+        """Ends all faults; members that hang or are dead stay so, and the coordinator must cope with that."""
+        self.disk.faults = self.network.faults = FaultRates.none()
         if not self.node.up:
             self.clock.after(5_000, lambda: None if self.node.up else self.node.start())
         for partition, shard in enumerate(self.node.runtime.shards if self.node.up else []):
-            if shard.status is Status.NOT_LOADED:
+            if shard.status is ShardStatus.NOT_LOADED:
                 self.node.load(partition, 0)
         for member in self.members:
             member.silent_until_ms = 0
@@ -255,6 +292,8 @@ class Simulation:
         shard = self._shard(partition)
         if isinstance(event, EndLoad):
             self.loaded_ms[partition] = self.clock.now_ms
+        elif isinstance(event, Resign):
+            self._check_all_answered(partition)
         group_id = getattr(event, "group_id", None)
         if group_id:
             group = shard.groups.get(group_id)
@@ -266,8 +305,14 @@ class Simulation:
                 self._check_accepted(event, shard)
         else:
             check_shard(shard)
-        if self.report.steps % TWIN_EVERY == 0 and shard.status is Status.ACTIVE:
+        if self.report.steps % TWIN_EVERY == 0 and shard.status is ShardStatus.ACTIVE:
             check_twin(shard, self.twins[partition])
+
+    def _check_all_answered(self, partition: int) -> None:
+        """Checks that no request waits for a partition that has moved away."""
+        for request, _ in self.node.open.values():
+            if self.node.partition_of(request.group_id or "") == partition:
+                raise Broken(f"partition {partition} moved away, and this was not answered: {request}")
 
     def _check_generation(self, event: Event, group: Group) -> None:
         before, generation, state, _ = self._group_before
@@ -276,7 +321,7 @@ class Simulation:
         if group.generation_id < generation:
             raise Broken(f"{group.group_id}: generation went back from {generation}")
         by_timer = isinstance(event, TimerFired) and event.kind is TimerKind.JOIN
-        began = group.generation_id > generation and state is not State.EMPTY and bool(group.members)
+        began = group.generation_id > generation and state is not GroupState.EMPTY and bool(group.members)
         if began and not by_timer and group.pending_joins:
             raise Broken(
                 f"{group.group_id}: generation {group.generation_id} began though "
@@ -284,19 +329,20 @@ class Simulation:
             )
 
     def _check_accepted(self, event: SyncGroup | Heartbeat | OffsetCommit, shard: Shard) -> None:
-        """What was not refused was of the current generation and of a member."""
-        _, generation, _, members = self._group_before
-        if shard.status is not Status.ACTIVE or (
+        """Checks that what was not refused was of the current generation and of a member."""
+        _, generation, state, members = self._group_before
+        if shard.status is not ShardStatus.ACTIVE or (
             event.request not in self.node.open and self._asked is not event
         ):
             return
         self._asked = None
         if event.generation_id < 0:
             return
-        if event.generation_id != generation and event.member_id in members:
+        is_commit_in_completing = isinstance(event, OffsetCommit) and state is GroupState.COMPLETING_REBALANCE
+        if event.generation_id != generation or event.member_id not in members or is_commit_in_completing:
             raise Broken(
                 f"{type(event).__name__} of {event.member_id} in generation {event.generation_id} was accepted, "
-                f"{event.group_id} was in generation {generation} with {sorted(members)}"
+                f"{event.group_id} was {state} in generation {generation} with {sorted(members)}"
             )
 
     def _replied(self, request: GroupRequest, response: Response) -> None:
@@ -305,11 +351,14 @@ class Simulation:
                 self._asked = request if error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) else None
                 if self._refusal_may_hide_a_stranger(request, error):
                     self._asked = None
+                elif isinstance(request, Heartbeat) and error is ErrorCode.NONE:
+                    self._check_heartbeat(request)
             case CommitResponse(errors) if isinstance(request, OffsetCommit):
+                self._asked = request if ErrorCode.NONE in errors else None
                 for item, error in zip(request.offsets, errors, strict=True):
                     if error is ErrorCode.NONE:
                         assert request.group_id is not None
-                        key = OffsetKey(request.group_id, item.topic, item.partition)
+                        key = OffsetCommitKey(request.group_id, item.topic, item.partition)
                         self.report.commits_acknowledged += 1
                         if (key, item.offset) not in self.commits_in_log:
                             raise Broken(
@@ -318,18 +367,25 @@ class Simulation:
             case FetchResponse(ErrorCode.NONE, group_id, topics):
                 self._check_fetched(group_id, topics)
 
+    def _check_heartbeat(self, request: Heartbeat) -> None:
+        """Checks that a member whose heartbeat is good has nothing to do but to go on."""
+        assert request.group_id is not None
+        group = self._shard(self.node.partition_of(request.group_id)).groups.get(request.group_id)
+        if group is None or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            raise Broken(f"a heartbeat of {request.member_id} is good, but the group is {group}")
+
     def _refusal_may_hide_a_stranger(self, request: GroupRequest, error: ErrorCode) -> bool:
-        """While a partition loads nobody is known, so nobody is checked."""
+        """Whether a partition is loading: then no member is known, so none is checked."""
         partition = self.node.partition_of(request.group_id or "")
-        return self._shard(partition).status is not Status.ACTIVE
+        return self._shard(partition).status is not ShardStatus.ACTIVE
 
     def _check_fetched(self, group_id: str, topics: tuple[tuple[str, tuple[object, ...]], ...]) -> None:
         fetched = {
-            OffsetKey(group_id, topic, item.partition): item.offset  # type: ignore[attr-defined]
+            OffsetCommitKey(group_id, topic, item.partition): item.offset  # type: ignore[attr-defined]
             for topic, items in topics
             for item in items
         }
-        expected = {key: offset for key, offset in self.committed.items() if key.group_id == group_id}
+        expected = {key: offset for key, offset in self.committed.items() if key.group == group_id}
         if fetched != expected:
             raise Broken(f"{group_id} was told {fetched}, the log says {expected}")
 
@@ -347,40 +403,40 @@ class Simulation:
         self.twins[partition].apply(record)
         assert record.key is not None
         key = decode_key(record.key)
-        if isinstance(key, OffsetKey):
+        if isinstance(key, OffsetCommitKey):
             if record.value is None:
                 self.committed.pop(key, None)
             else:
                 self.committed[key] = decode_offset(record.value).offset
                 self.commits_in_log.add((key, self.committed[key]))
-        elif isinstance(key, GroupKey):
-            self._check_record(key.group_id, None if record.value is None else decode_group(record.value))
+        elif isinstance(key, GroupMetadataKey):
+            self._check_record(
+                key.group, None if record.value is None else decode_group_metadata(record.value)
+            )
 
-    def _check_record(self, group_id: str, record: GroupMetadata | None) -> None:
-        """Generations only grow, also across restarts, and one generation has one assignment."""
+    def _check_record(self, group_id: str, record: GroupMetadataValue | None) -> None:
+        """Checks that generations only grow, also across restarts, and that one generation has one assignment."""
         before = self.last_record.get(group_id)
         if record is None:
             self.last_record.pop(group_id, None)
             return
         self.last_record[group_id] = record
-        if before is None or record.generation_id > before.generation_id:
+        if before is None or record.generation > before.generation:
             return
-        if record.generation_id != before.generation_id:
-            raise Broken(
-                f"{group_id}: generation {record.generation_id} was written after {before.generation_id}"
-            )
+        if record.generation != before.generation:
+            raise Broken(f"{group_id}: generation {record.generation} was written after {before.generation}")
         ours = {m.group_instance_id or m.member_id: m.assignment for m in record.members}
         theirs = {m.group_instance_id or m.member_id: m.assignment for m in before.members}
         if ours != theirs:
-            raise Broken(f"{group_id}: generation {record.generation_id} was given {theirs}, then {ours}")
+            raise Broken(f"{group_id}: generation {record.generation} was given {theirs}, then {ours}")
 
     # ---- at the end
 
     def _is_forgotten_debt(self, member: SimMember) -> bool:
-        """It owes a sync that nobody remembers, and its heartbeats are good: it is left alone, in Kafka as well.
+        """Whether it owes a sync that the coordinator has forgotten: with good heartbeats it stays, in Kafka as well.
 
-        No record says who has synced, so a load forgets it; and so does a static member that comes back under a
-        new id while the group is Stable. Only a client that is broken for good is ever like this.
+        No record says which members have synced, so a load forgets it; and so does the return of a static member under
+        a new id while the group is Stable. Only a client that is broken for good gets here.
         """
         if member.stuck != "sync":
             return False
@@ -402,7 +458,7 @@ class Simulation:
             check_shard(shard)
             check_twin(shard, self.twins[partition])
             for group in shard.groups.values():
-                if group.state not in (State.STABLE, State.EMPTY):
+                if group.state not in (GroupState.STABLE, GroupState.EMPTY):
                     raise Broken(f"{group.group_id} is {group.state.value} after the calm")
                 there, want = set(group.members), expected.get(group.group_id, set())
                 if there != want and self.node.settings.group_max_size >= 1_000:

@@ -1,4 +1,4 @@
-"""People who use a consumer: how they poll, work and commit, and what they do wrong."""
+"""The user of a consumer: how they poll, work and commit, and what they do wrong."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kohort.client.consume.calls import Listener
 from kohort.client.errors import (
     CommitFailed,
     FencedInstanceId,
@@ -15,6 +14,7 @@ from kohort.client.errors import (
     RetriableCommitFailed,
     TimedOut,
 )
+from kohort.client.group.rebalance_listener import RebalanceListener
 from kohort.client.records import Records
 from kohort.client.types import TopicPartition
 from kohort.sim.driver import Program, Work
@@ -29,12 +29,12 @@ STYLES = ("auto", "sync", "async", "revoke")
 
 
 class UsersOwn(Exception):
-    """Raised by a callback of the user's."""
+    """Raised by a callback of the user."""
 
 
 @dataclass(slots=True)
 class User:
-    """One person's program. `calm` makes it behave."""
+    """The program of one user; with `calm` it behaves."""
 
     consumer: SimConsumer
     random: Random
@@ -42,17 +42,17 @@ class User:
     topics: list[str]
     bad_callbacks: float
     is_slow: bool = False
-    """Polls one record at a time, and has always more than it can do."""
+    """Whether it polls one record at a time, and always has more than it can do."""
     calm: bool = False
     stopping: bool = False
     rebalance: bool = False
     nap_ms: int = 0
-    """Once: work for so long."""
+    """How long to work once."""
     subscribed: tuple[str, ...] = ()
     uncommitted: bool = False
     fenced: bool = False
     refused: bool = False
-    """By the group, because of its assignors."""
+    """Whether the group refused it because of its assignors."""
     raised: bool = False
 
     def program(self) -> Program[None]:
@@ -88,13 +88,13 @@ class User:
 
     def _subscribe(self) -> Program[None]:
         self.subscribed = tuple(self.topics)
-        listener = Listener(self._on_assigned, self._on_revoked, self._on_lost)
+        listener = RebalanceListener(self._on_assigned, self._on_revoked, self._on_lost)
         yield from self.consumer.driver.run(self.consumer.calls.subscribe(self.subscribed, listener))
 
     # ---- work
 
     def _process(self, polled: dict[TopicPartition, Records]) -> Program[None]:
-        """Records count as processed when the work for them is done; a crash before it leaves them to others."""
+        """Works on records; they count as processed when the work is done, so a crash before leaves them to others."""
         nap_ms, self.nap_ms = self.nap_ms, 0
         if nap_ms:
             yield Work(nap_ms, awaited=True)
@@ -119,7 +119,7 @@ class User:
         self.uncommitted = self.uncommitted or error is not None
 
     def _commit(self) -> Program[bool]:
-        """Whether it is certain that everything returned so far is committed."""
+        """Commits; True if it is certain that everything returned so far is committed."""
         steps = self.consumer.calls.commit(None, self._now() + COMMIT_MS)
         try:
             yield from self.consumer.bounded(steps, COMMIT_MS, "commit")
@@ -153,7 +153,7 @@ class User:
         yield from self._distracted()
 
     def _distracted(self) -> Program[None]:
-        """Callbacks that take long, or raise."""
+        """Makes a callback take long, or raise."""
         if self.calm:
             return
         if self.random.random() < self.bad_callbacks:

@@ -1,4 +1,4 @@
-"""What must be true of the consumers of a group together, whatever happened to each of them."""
+"""The invariants of the consumers of a group together: owners, records, commits and hand-overs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kohort.client.group.consumer_protocol import decode_assignment
 from kohort.client.types import TopicPartition
 from kohort.coordinator.classic.group import Group
-from kohort.coordinator.classic.state import State
+from kohort.coordinator.classic.state import GroupState
 from kohort.sim.invariants import Broken
 
 if TYPE_CHECKING:
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Owned:
-    """A partition in the hands of one consumer."""
+    """A partition that a consumer owns."""
 
     commits_before: int
-    """How many commits of it the log had when it was assigned."""
+    """How many commits of this partition the log had when it was assigned."""
     next_offset: int | None = None
-    """None: nothing was returned yet."""
+    """The offset after the last record returned; None if none was returned yet."""
 
 
 class Witness:
@@ -33,12 +33,12 @@ class Witness:
     def __init__(self, group_id: str, group: Callable[[], Group | None]) -> None:
         self.group_id = group_id
         self.group = group
-        """As the coordinator has it; None if it is not there or does not know."""
+        """Returns the group as the coordinator has it; None if the coordinator is down or does not know the group."""
         self.consumers: list[SimConsumer] = []
         self.commits: dict[TopicPartition, list[int]] = {}
-        """In the order of the log; a first 0 stands for none."""
+        """Partition -> its commits in the order of the log; a first 0 stands for none."""
         self.ends: dict[TopicPartition, int] = {}
-        """Up to here every record was processed by somebody."""
+        """Partition -> the offset up to which every record was processed by some consumer."""
         self.handovers: dict[TopicPartition, tuple[str, int]] = {}
         self.records = self.repeated = self.clean_handovers = 0
         self.callbacks: Counter[str] = Counter()
@@ -60,7 +60,7 @@ class Witness:
         return Owned(len(self._commits(partition)))
 
     def begins(self, consumer: SimConsumer, partition: TopicPartition, owned: Owned, offset: int) -> None:
-        """The first record that a new owner gets is the committed one, and after a clean hand-over the next one."""
+        """Checks the first record of a new owner: it is at a committed offset, after a clean hand-over at the last."""
         possible = self._commits(partition)[owned.commits_before - 1 :]
         consumer.require(
             offset in possible, f"began {partition} at {offset}, the group has committed {possible}"
@@ -75,17 +75,20 @@ class Witness:
             )
 
     def handed_over(self, consumer: SimConsumer, positions: dict[TopicPartition, int]) -> None:
-        """A commit inside of `revoked` succeeded."""
+        """Notes that a commit inside of `revoked` succeeded."""
         for partition, offset in positions.items():
             self.check_in_log(consumer, partition, offset)
             if self._commits(partition)[-1] == offset:
-                self.handovers[partition] = (consumer.place.name, offset)
+                self.handovers[partition] = (consumer.profile.name, offset)
 
     def check_sole_owner(self, consumer: SimConsumer, partition: TopicPartition) -> None:
-        """But for a static member that another process replaces: it keeps its generation until it hears of it."""
+        """Checks that no other consumer owns the partition in this generation.
+
+        A static member that another process replaces is left out: it keeps its generation until it hears of that.
+        """
         for other in self.consumers:
             if (
-                other.place is not consumer.place
+                other.profile is not consumer.profile
                 and other.alive
                 and other.generation_id == consumer.generation_id
                 and other.membership.generation_id == consumer.membership.generation_id
@@ -123,9 +126,9 @@ class Witness:
     # ---- callbacks
 
     def check_given(self, consumer: SimConsumer) -> None:
-        """What a member believes to own is what its coordinator gave to it."""
+        """Checks that a member owns what its coordinator assigned to it."""
         group, member_id = self.group(), consumer.membership.member_id
-        if group is None or group.state is not State.STABLE or member_id not in group.members:
+        if group is None or group.state is not GroupState.STABLE or member_id not in group.members:
             return
         if group.generation_id == consumer.membership.generation_id:
             given = set(decode_assignment(group.members[member_id].assignment).partitions)
@@ -133,11 +136,11 @@ class Witness:
             consumer.require(owned == given, f"owns {sorted(owned)}, it was given {sorted(given)}")
 
     def is_settled(self, now_ms: int) -> bool:
-        """Whether it is so long calm that nothing can go wrong any more."""
+        """Whether it has been calm for so long that nothing can go wrong any more."""
         return self.calm_since_ms is not None and now_ms >= self.calm_since_ms
 
     def check_lost(self, consumer: SimConsumer, partitions: list[TopicPartition]) -> None:
-        """When nothing fails, only who does not poll in time loses anything, or who closes during a rebalance."""
+        """Checks that without faults only a consumer that polls too late or closes in a rebalance loses partitions."""
         if not self.is_settled(consumer.clock.now_ms) or consumer.user.stopping:
             return
         limit_ms = consumer.core.config.max_poll_interval_ms

@@ -1,4 +1,4 @@
-"""Virtual time, a disk and a network that fail, and a node that runs the coordinator's own runtime."""
+"""The simulated world: virtual time, a disk and a network that fail, and a node with the coordinator's runtime."""
 
 from __future__ import annotations
 
@@ -8,28 +8,42 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from kohort.coordinator.effects import Append, HistoryChanged, LoadFailed, Response
+from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
+from kohort.coordinator.effects import (
+    Append,
+    CommitResponse,
+    HeartbeatResponse,
+    HistoryChanged,
+    LoadFailed,
+    Response,
+)
 from kohort.coordinator.events import (
     BeginLoad,
+    DurableWritten,
     EndLoad,
     Event,
     GroupRequest,
+    Heartbeat,
     LoadRecords,
     LogRecord,
+    OffsetCommit,
     Resign,
     Token,
 )
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
-from kohort.sim.faults import Faults
+from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken
-from kohort.wire.errors import ErrorCode
+from kohort.wire.errors import ErrorCode, KafkaError
 
 FAILURES = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
+SHORT_WAY_RATES = (0.0, 0.5, 0.5, 0.9)
+AT_ONCE_RATE = 0.25
+NO_TOKEN = -1
 
 
-class Clock:
-    """Things to do, in the order of their times."""
+class VirtualClock:
+    """Virtual time: actions that run in the order of their times."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -47,6 +61,29 @@ class Clock:
         self.now_ms = end_ms
 
 
+class ShortWays:
+    """Chooses by the seed which requests take a short way of the coordinator (see coordinator/shard.py).
+
+    It draws from random numbers of its own: a run without short ways is the same whether it could have had them or not.
+    """
+
+    def __init__(self, seed: int, rate: float | None = None) -> None:
+        self.random = Random(f"short ways {seed}")
+        self.rate = self.random.choice(SHORT_WAY_RATES) if rate is None else rate
+        """How many of the requests that may take a short way try to do so."""
+        self.disk_is_at_once = self.rate > 0 and self.random.random() < AT_ONCE_RATE
+        """Whether each write is durable when it returns, as on a broker with `durability=os` or `memory`."""
+        self.taken = 0
+
+    def chosen(self) -> bool:
+        return self.random.random() < self.rate
+
+    def burst(self) -> list[int]:
+        """When a member commits: now, and with short ways some times more, as only the second of two may take one."""
+        count = self.random.randint(1, 4) if self.rate else 1
+        return [number * self.random.randint(20, 150) for number in range(count)]
+
+
 @dataclass(slots=True)
 class _Writing:
     write: Append
@@ -55,12 +92,14 @@ class _Writing:
 
 
 class Disk:
-    """One log per partition. What a crash leaves of the writes under way is a matter of luck, but never a hole."""
+    """A disk with one log per partition; a crash keeps a random number of the writes under way, but leaves no hole."""
 
-    def __init__(self, clock: Clock, random: Random, partitions: int) -> None:
+    def __init__(self, clock: VirtualClock, random: Random, partitions: int) -> None:
         self.clock = clock
         self.random = random
-        self.faults = Faults.none()
+        self.faults = FaultRates.none()
+        self.is_at_once = False
+        """Whether each write is durable when it returns."""
         self.logs: list[list[LogRecord]] = [[] for _ in range(partitions)]
         self.on_written: Callable[[int, LogRecord], None] = lambda partition, record: None
         self._under_way: list[deque[_Writing]] = [deque() for _ in range(partitions)]
@@ -73,9 +112,30 @@ class Disk:
         error = self.random.choice(FAILURES) if failed else ErrorCode.NONE
         writing = _Writing(write, done, error)
         self._under_way[partition].append(writing)
+        if self.is_at_once:
+            self._finish(partition, writing)
+            return
         ready_ms = max(self._busy_until_ms[partition], self.clock.now_ms) + delay_ms
         self._busy_until_ms[partition] = ready_ms
         self.clock.after(ready_ms - self.clock.now_ms, lambda: self._finish(partition, writing))
+
+    def write_at_once(self, partition: int, records: LaidOutRecords, now_ms: int) -> int:
+        """Writes a commit of `Shard.commit_at_once`, which must not overtake anything."""
+        if self._under_way[partition]:
+            raise Broken(f"partition {partition}: a commit overtakes a write that is under way")
+        if self.random.random() < self.faults.failed_write:
+            raise KafkaError(self.random.choice(FAILURES), "the simulated disk fails")
+        base = len(self.logs[partition])
+        self._write(partition, Append(NO_TOKEN, records))
+        return base
+
+    def write_later(
+        self, partition: int, records: LaidOutRecords, done: Callable[[int, ErrorCode], None]
+    ) -> None:
+        """Writes a commit of `Shard.begin_commit`; it may fail at once or later."""
+        if self.random.random() < self.faults.failed_write / 2:
+            raise KafkaError(self.random.choice(FAILURES), "the simulated disk fails")
+        self.append(partition, Append(NO_TOKEN, records), lambda error, base, now_ms: done(base, error))
 
     def busy(self, partition: int) -> bool:
         return bool(self._under_way[partition])
@@ -108,7 +168,7 @@ class Disk:
 
 @dataclass(slots=True)
 class Observer:
-    """Called around every step of a runtime; checks what must hold."""
+    """Functions that check what must hold; they are called around every step and every short way of a runtime."""
 
     before: Callable[[int, Event], None] = lambda partition, event: None
     after: Callable[[int, Event], None] = lambda partition, event: None
@@ -117,7 +177,7 @@ class Observer:
 
 
 class WatchedRuntime(Runtime):
-    """The coordinator's runtime with someone who looks on."""
+    """The coordinator's runtime, with an observer around every step."""
 
     observer: Observer
 
@@ -131,24 +191,26 @@ class WatchedRuntime(Runtime):
 
 
 Answered = Callable[[Response | None], None]
-"""None: the connection broke."""
+"""Called with the response, or with None if the connection broke."""
 
 
 @dataclass(slots=True)
-class Node:
+class SimulatedNode:
     """A broker that can die, start again from its log, and lose and regain partitions."""
 
-    clock: Clock
+    clock: VirtualClock
     random: Random
     settings: Settings
     disk: Disk
     observer: Observer
+    ways: ShortWays
     up: bool = False
     runtime: WatchedRuntime = field(init=False)
     epoch: int = 0
     open: dict[Token, tuple[GroupRequest, Answered]] = field(default_factory=dict)
     restarts: int = 0
     _woken_for_ms: int = -1
+    _observed: int = 0
 
     def start(self, load_ms: int = 0) -> None:
         self.runtime = WatchedRuntime(
@@ -165,7 +227,7 @@ class Node:
             self.load(partition, load_ms)
 
     def load(self, partition: int, load_ms: int) -> None:
-        """The old epoch is fenced: nothing of it is under way any more when the log is read."""
+        """Loads a partition; the old epoch is fenced, so the log is read when none of its writes is under way."""
         self.epoch += 1
         epoch, runtime = self.epoch, self.runtime
         runtime.handle(partition, BeginLoad(epoch), self.clock.now_ms)
@@ -198,7 +260,93 @@ class Node:
         for _, answered in dropped.values():
             answered(None)
 
+    # ---- requests
+
+    def receive(self, request: GroupRequest, answered: Answered) -> None:
+        """Serves a request as the broker's handlers do: by a short way if it may take one and the seed says so."""
+        response: Response | None = None
+        if isinstance(request, Heartbeat) and request.group_instance_id is None:
+            error = self.heartbeat(request.group_id or "", request.member_id, request.generation_id)
+            response = None if error is None else HeartbeatResponse(error)
+        elif isinstance(request, OffsetCommit) and isinstance(request.offsets, LaidOutOffsets):
+            who = (request.generation_id, request.member_id, request.group_instance_id)
+            response = self.commit(request.offsets.layout, request.offsets.offsets, *who)
+            if response is None:
+                self.submit_commit(request, answered)
+                return
+        if response is None:
+            self.deliver(request, answered)
+        else:
+            answered(response)
+
+    def heartbeat(self, group_id: str, member_id: str, generation_id: int) -> ErrorCode | None:
+        """The short way of a heartbeat, with the observer around it; None if the request must be delivered."""
+        if not self.up or not self.ways.chosen():
+            return None
+        partition = self.partition_of(group_id)
+        request = Heartbeat(self._observed_token(), group_id, member_id, generation_id)
+        self.observer.before(partition, request)
+        error = self.runtime.heartbeat_in_time(group_id, member_id, generation_id, self.clock.now_ms)
+        if error is not None:
+            self._took_short_way(partition, request, HeartbeatResponse(error))
+        return error
+
+    def commit(
+        self,
+        layout: CommitLayout,
+        offsets: tuple[int, ...],
+        generation_id: int,
+        member_id: str,
+        group_instance_id: str | None,
+    ) -> CommitResponse | None:
+        """The short way of a commit that is durable at once; None if the request must be delivered."""
+        at_once = self.disk.is_at_once or self.ways.random.random() < 0.5
+        if not self.up or not at_once or not self.ways.chosen():
+            return None
+        partition, who = self.partition_of(layout.group_id), (generation_id, member_id, group_instance_id)
+        laid_out = LaidOutOffsets(layout, offsets)
+        request = OffsetCommit(self._observed_token(), layout.group_id, laid_out, *who)
+        self.observer.before(partition, request)
+        response = self.runtime.commit_at_once(
+            layout, offsets, *who, self.clock.now_ms, self.disk.write_at_once
+        )
+        if response is not None:
+            self._took_short_way(partition, request, response)
+        return response
+
+    def _observed_token(self) -> Token:
+        self._observed += 1
+        return ("short way", self._observed)
+
+    def _took_short_way(self, partition: int, request: GroupRequest, response: Response) -> None:
+        self.ways.taken += 1
+        self.observer.replied(request, response)
+        self.observer.after(partition, request)
+
+    def submit_commit(self, request: OffsetCommit, answered: Answered) -> None:
+        """Delivers a commit in a layout by the short way for a log that needs time, or as an event."""
+        if self.up and self.ways.chosen():
+            partition = self.partition_of(request.group_id or "")
+            self.open[request.request] = (request, answered)
+            self.observer.before(partition, request)
+            if self.runtime.commit_when_durable(request, self.clock.now_ms, self._write_later):
+                self.ways.taken += 1
+                self.observer.after(partition, request)
+                self.wake()
+                return
+        self.deliver(request, answered)
+
+    def _write_later(
+        self, partition: int, records: LaidOutRecords, now_ms: int, done: Callable[[int, ErrorCode], None]
+    ) -> None:
+        def observed(base_offset: int, error: ErrorCode) -> None:
+            done(base_offset, error)
+            self.observer.after(partition, DurableWritten(NO_TOKEN, base_offset))
+
+        self.disk.write_later(partition, records, observed)
+
     def deliver(self, request: GroupRequest, answered: Answered) -> None:
+        """Hands a request to the coordinator as an event."""
         if not self.up:
             answered(None)
             return
@@ -226,7 +374,7 @@ class Node:
         raise Broken(f"partition {partition} could not be loaded: {failure.message}")
 
     def wake(self) -> None:
-        """Asks the clock for the next deadline, once per deadline."""
+        """Asks the clock to wake the node at the next deadline, once per deadline."""
         deadline_ms = self.runtime.next_deadline_ms()
         if deadline_ms is None or (self.clock.now_ms <= self._woken_for_ms <= deadline_ms):
             return
@@ -241,14 +389,14 @@ class Node:
             self.wake()
 
 
-class Network:
-    """Carries requests there and answers back, or does not."""
+class SimulatedNetwork:
+    """Carries requests to the node and answers back, or loses them."""
 
-    def __init__(self, clock: Clock, random: Random, node: Node) -> None:
+    def __init__(self, clock: VirtualClock, random: Random, node: SimulatedNode) -> None:
         self.clock = clock
         self.random = random
         self.node = node
-        self.faults = Faults.none()
+        self.faults = FaultRates.none()
         self.messages = 0
 
     def send(self, make: Callable[[Token], GroupRequest], answered: Answered) -> None:
@@ -261,13 +409,13 @@ class Network:
         if roll() < faults.duplicated:
             self.messages += 1
             copy = make(self.messages)
-            self.clock.after(self._latency_ms() + 50, lambda: self.node.deliver(copy, lambda _: None))
+            self.clock.after(self._latency_ms() + 50, lambda: self.node.receive(copy, lambda _: None))
             self.messages += 1
         if roll() < faults.lost:
             return
         request = make(self.messages)
         back = (lambda _: None) if roll() < faults.lost else self._back(answered)
-        self.clock.after(self._latency_ms(), lambda: self.node.deliver(request, back))
+        self.clock.after(self._latency_ms(), lambda: self.node.receive(request, back))
 
     def _back(self, answered: Answered) -> Answered:
         return lambda response: self.clock.after(self._latency_ms(), lambda: answered(response))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kohort.broker.broker import Broker
+from kohort.client.group.consumer_protocol import BadConsumerProtocol, decode_assignment
 from kohort.client.types import TopicPartition
 from kohort.coordinator.classic import group as core
-from kohort.coordinator.classic.state import State
+from kohort.coordinator.classic.state import GroupState
 from kohort.coordinator.events import RebalanceAsked, SessionEnded
 from kohort.coordinator.history import Rebalance
 from kohort.coordinator.settings import partition_for
@@ -46,7 +46,7 @@ class GroupView:
     @property
     def state(self) -> str:
         """Empty, PreparingRebalance, CompletingRebalance, Stable or Dead, as Kafka's tools print it."""
-        return self._ask(lambda group: group.state.value, State.DEAD.value)
+        return self._ask(lambda group: group.state.value, GroupState.DEAD.value)
 
     @property
     def members(self) -> list[MemberView]:
@@ -116,7 +116,7 @@ class GroupView:
     def _is_stable(self, members: int | None) -> bool:
         def stable(group: core.Group) -> bool:
             enough = bool(group.members) if members is None else len(group.members) == members
-            return group.state is State.STABLE and enough and not group.pending_syncs
+            return group.state is GroupState.STABLE and enough and not group.pending_syncs
 
         return self._ask(stable, False)
 
@@ -138,7 +138,7 @@ class GroupView:
         return self._kafka.on_broker(answer)
 
 
-_AT_REST = (State.EMPTY, State.DEAD)
+_AT_REST = (GroupState.EMPTY, GroupState.DEAD)
 
 
 def shard_of(broker: Broker, group_id: str) -> Shard | None:
@@ -206,17 +206,7 @@ def _member(member: core.Member) -> MemberView:
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
     """Returns the partitions in a consumer's assignment; none if it is of another protocol and cannot be read."""
-    found = []
     try:
-        _, topics = struct.unpack_from(">hi", assignment)
-        pos = 6
-        for _ in range(topics):
-            (size,) = struct.unpack_from(">h", assignment, pos)
-            topic = assignment[pos + 2 : pos + 2 + size].decode()
-            pos += 2 + size
-            (count,) = struct.unpack_from(">i", assignment, pos)
-            found += [TopicPartition(topic, p) for p in struct.unpack_from(f">{count}i", assignment, pos + 4)]
-            pos += 4 + 4 * count
-    except (struct.error, UnicodeDecodeError):
+        return tuple(sorted(decode_assignment(assignment).partitions))
+    except BadConsumerProtocol:
         return ()
-    return tuple(sorted(found))

@@ -98,7 +98,7 @@ def batch_of(records: list[NewRecord], now_ms: int) -> memoryview:
     return memoryview(
         encode_batch(
             [
-                payload.Record(
+                payload.BatchRecord(
                     number, now_ms if r.timestamp is None else r.timestamp, r.key, r.value, r.headers
                 )
                 for number, r in enumerate(records)

@@ -1,1 +1,1 @@
-"""Bytes <-> messages. No I/O, no clock; imports nothing else of Kohort."""
+"""Kafka's wire protocol: encodes and decodes messages and record batches, without I/O and without a clock."""

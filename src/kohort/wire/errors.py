@@ -2,6 +2,7 @@
 
 KohortError
 ├── BadFrame        bytes that are not the message they claim to be; the connection is closed
+├── BadRecord       a record of `__consumer_offsets` that cannot be read
 ├── BadBatch        a record batch that is damaged or not allowed; carries the code to answer
 └── KafkaError      what a broker answered; carries the code
 """
@@ -157,6 +158,10 @@ class BadFrame(KohortError):
     """Bytes that are not the message they claim to be."""
 
 
+class BadRecord(KohortError):
+    """A record of `__consumer_offsets` that this version cannot read."""
+
+
 class KafkaError(KohortError):
     """An error code with the words that go with it."""
 
@@ -167,4 +172,4 @@ class KafkaError(KohortError):
 
 
 class BadBatch(KafkaError):
-    """A record batch that must not be appended; `code` is what the producer is told."""
+    """A record batch that must not be appended; the producer is told the `code`."""

@@ -1,4 +1,4 @@
-"""Frames: a length, a header, a body.
+"""Reads and writes the frames of requests and responses: a length, a header, a body.
 
 Easily missed: `client_id` stays a classic nullable string even in flexible request headers.
 """

@@ -1,4 +1,4 @@
-"""What all messages and the structs in them have in common."""
+"""The base classes of all messages and of the structs in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ZERO_UUID = bytes(16)
 
 
 class Struct:
-    """A struct of the protocol; equal when all fields are."""
+    """A struct of the protocol. Two structs are equal if all their fields are."""
 
     __slots__ = ()
     FIELDS: ClassVar[tuple[str, ...]] = ()

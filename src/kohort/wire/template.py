@@ -1,7 +1,8 @@
-"""Encodings that differ from one another in nothing but some int64 fields.
+"""Templates of encodings that differ from one another only in the values of some int64 fields.
 
-What is the same is told apart from what moves by looking at two encodings: one with 0 in each of these fields, one
-with -1. So nothing here knows a format, and the encoder of that format stays its only description.
+A template separates the bytes that stay the same from the fields that change. It is found by comparing two encodings,
+one with 0 in each of these fields and one with -1. So nothing here knows a format, and the encoder of that format stays
+its only description.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ _ONES = b"\xff" * 8
 
 
 def int64_fields(zeros: bytes | bytearray, ones: bytes | bytearray) -> Struct:
-    """Splits such an encoding into what stays and what moves, by turns: bytes, int64, bytes, int64, …, bytes.
+    """The template as a `Struct` of constant bytes and fields in alternation: bytes, int64, bytes, int64, …, bytes.
 
-    `zeros` and `ones` are the same thing with 0 and with -1 in the fields that move.
+    `zeros` and `ones` are the same encoding with 0 and with -1 in the fields that change.
     """
     assert len(zeros) == len(ones)
     differ = (int.from_bytes(zeros, "big") ^ int.from_bytes(ones, "big")).to_bytes(len(zeros), "big")
@@ -23,5 +24,5 @@ def int64_fields(zeros: bytes | bytearray, ones: bytes | bytearray) -> Struct:
         layout.append(f"{at - after}sq")
         after = at + 8
     layout.append(f"{len(zeros) - after}s")
-    assert 8 * (len(layout) - 2) == len(zeros) - differ.count(0), "more than int64 fields moved"
+    assert 8 * (len(layout) - 2) == len(zeros) - differ.count(0), "something else than int64 fields differs"
     return Struct("".join(layout))

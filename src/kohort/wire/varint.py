@@ -1,4 +1,4 @@
-"""Unsigned varints, and the tagged fields that are made of them."""
+"""Reads and writes unsigned varints, and skips tagged fields, which are made of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def uvarint_bytes(value: int) -> bytes:
 
 
 def skip_tags(buf: memoryview, pos: int, count: int) -> int:
-    """The position after `count` tagged fields, none of which is looked at."""
+    """The position after `count` tagged fields, whose contents are not read."""
     for _ in range(count):
         _, pos = read_uvarint(buf, pos)
         size, pos = read_uvarint(buf, pos)

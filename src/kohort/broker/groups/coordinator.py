@@ -96,7 +96,7 @@ class Groups:
 
     def heartbeat(self, group_id: str, member_id: str, generation_id: int) -> ErrorCode | None:
         """The answer to a heartbeat of a dynamic member, if it can be given at once; else it is to be submitted."""
-        return self._runtime.heartbeat(group_id, member_id, generation_id, self.now_ms())
+        return self._runtime.heartbeat_in_time(group_id, member_id, generation_id, self.now_ms())
 
     def commit(
         self,
@@ -110,7 +110,7 @@ class Groups:
         if self._waits_for_disk:
             return None
         now_ms, write = self.now_ms(), self._write_at_once
-        return self._runtime.commit(
+        return self._runtime.commit_at_once(
             layout, offsets, generation_id, member_id, group_instance_id, now_ms, write
         )
 

@@ -22,7 +22,7 @@ from kohort.coordinator.settings import partition_for
 from kohort.log.partition import Partition
 from kohort.wire.errors import KafkaError
 from kohort.wire.records.batch import check_batch, encode_batch, iter_batches, iter_records, with_append_time
-from kohort.wire.records.payload import Record
+from kohort.wire.records.payload import BatchRecord
 
 if TYPE_CHECKING:
     from kohort.log.store import Store
@@ -83,7 +83,7 @@ def _append(topic: Topic, index: int, entries: list[tuple[bytes, Rebalance]], no
     records = []
     for offset, (key, rebalance) in enumerate(entries):
         value = json.dumps(rebalance.to_json(), ensure_ascii=False).encode()
-        records.append(Record(offset, rebalance.began_ms, key, value, []))
+        records.append(BatchRecord(offset, rebalance.began_ms, key, value, []))
     batch = memoryview(encode_batch(records))
     header = check_batch(batch)
     if topic.config.append_time:

@@ -21,10 +21,10 @@ from kohort.client.core.offset_reset import (
     AutoOffsetResetStrategy,
 )
 from kohort.client.core.operation import Operation
-from kohort.client.core.steps import Call, Look, Steps, T, Until
+from kohort.client.core.steps import CallUser, Look, Steps, T, Until
 from kohort.client.errors import IllegalState, TimedOut, WrongArgument
 from kohort.client.group.callbacks import Callback, CallbackKind
-from kohort.client.group.listener import Listener as Listener
+from kohort.client.group.rebalance_listener import RebalanceListener
 from kohort.client.offsets.offset_requests import Offsets
 from kohort.client.offsets.subscription import Mode, PartitionState, Position
 from kohort.client.types import (
@@ -58,7 +58,7 @@ class ConsumerCalls:
         self.core = core
         self.clock = clock
         self._obstacle = obstacle
-        self.listener = Listener()
+        self.listener = RebalanceListener()
         self._telling: Callback | None = None  # what the user's function is being told, while it runs
         self._taken_from: dict[TopicPartition, tuple[PartitionState, Position | None]] = {}  # by this poll
         self._interceptors = interceptors or Interceptors(())
@@ -67,7 +67,9 @@ class ConsumerCalls:
 
     # --- what to read ---------------------------------------------------------------------------------
 
-    def subscribe(self, topics: Iterable[str] | str | re.Pattern[str], listener: Listener) -> Steps[None]:
+    def subscribe(
+        self, topics: Iterable[str] | str | re.Pattern[str], listener: RebalanceListener
+    ) -> Steps[None]:
         if isinstance(topics, re.Pattern):
             arguments.text(topics.pattern, "a pattern to subscribe to", longest=None)
             return self._subscribe_pattern(topics, listener)
@@ -82,7 +84,7 @@ class ConsumerCalls:
         names = [arguments.topic_name(name) for name in topics]
         return self._subscribe_topics(names, listener) if names else self.unsubscribe()
 
-    def _subscribe_topics(self, topics: list[str], listener: Listener) -> Steps[None]:
+    def _subscribe_topics(self, topics: list[str], listener: RebalanceListener) -> Steps[None]:
         self._need_group("subscribe")
         core, now_ms = self.core, self.clock()
         core.subscription.subscribe(topics)
@@ -91,7 +93,7 @@ class ConsumerCalls:
         log.info("subscribed to %s", ", ".join(sorted(topics)))
         yield from ()
 
-    def _subscribe_pattern(self, pattern: re.Pattern[str], listener: Listener) -> Steps[None]:
+    def _subscribe_pattern(self, pattern: re.Pattern[str], listener: RebalanceListener) -> Steps[None]:
         self._need_group("subscribe")
         core, now_ms = self.core, self.clock()
         core.subscribe_pattern(pattern)
@@ -128,7 +130,7 @@ class ConsumerCalls:
             deadline_ms = self.clock() + core.config.default_api_timeout_ms
             yield from self._leave("the consumer unsubscribed from all topics", deadline_ms)
         core.subscription.unsubscribe()
-        self.listener = Listener()
+        self.listener = RebalanceListener()
         core.want_metadata(self.clock())
         core.raise_errors()
 
@@ -223,7 +225,7 @@ class ConsumerCalls:
             if function is not None:
                 self._telling = callback
                 try:
-                    yield Call(function, (list(callback.partitions),))
+                    yield CallUser(function, (list(callback.partitions),))
                 except BaseException as raised:
                     error = raised
                 finally:
@@ -239,7 +241,7 @@ class ConsumerCalls:
     def _tell_commits(self) -> Steps[None]:
         """Calls the callbacks of commits and interceptors. If one raises, the next call goes on with the others."""
         while (committed := self.core.commits.take_callback()) is not None:
-            yield Call(committed, ())
+            yield CallUser(committed, ())
 
     # --- positions ------------------------------------------------------------------------------------
 

@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from struct import Struct
 
 from kohort.client.offsets.subscription import PartitionState, Position, SubscriptionState
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import BadBatch, ErrorCode
-from kohort.wire.records.batch import COMPRESSION_MASK, FLAGS_AT, HEADER_SIZE, LENGTH_END
+from kohort.wire.records.batch import (
+    COMPRESSION_MASK,
+    FLAGS_AT,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA_AT,
+    LENGTH_END,
+    MAGIC,
+    header_fields,
+)
 from kohort.wire.records.columns import Columns, Decoded, decode_columns
 
 MAX_CHAIN = 2
@@ -41,9 +48,8 @@ DEFAULT_FETCH_BYTES = 1 << 20  # of max.partition.fetch.bytes
 BULK_FETCH_BYTES = 8 << 20
 """A poll costs some hundred microseconds however much it brings: with Kafka's 1 MB that is a third of all time."""
 
-_start_of_batch = Struct(">qiib").unpack_from  # base offset, length, leader epoch, magic
-_last_offset_delta = Struct(">i").unpack_from
-_LAST_OFFSET_DELTA_AT = 23
+_start_of_batch = header_fields("base_offset", "batch_length", "partition_leader_epoch", "magic").unpack_from
+_last_offset_delta = header_fields("last_offset_delta").unpack_from
 
 
 def end_of(records: memoryview) -> tuple[int, int] | None:
@@ -54,7 +60,7 @@ def end_of(records: memoryview) -> tuple[int, int] | None:
     pos, end, last = 0, len(records), -1
     while end - pos >= HEADER_SIZE:
         _, length, _, magic = _start_of_batch(records, pos)
-        if magic != 2 or length < HEADER_SIZE - LENGTH_END:
+        if magic != MAGIC or length < HEADER_SIZE - LENGTH_END:
             return None
         if pos + LENGTH_END + length > end:
             break
@@ -62,7 +68,7 @@ def end_of(records: memoryview) -> tuple[int, int] | None:
     if last < 0:
         return None
     base_offset, _, epoch, _ = _start_of_batch(records, last)
-    delta: int = _last_offset_delta(records, last + _LAST_OFFSET_DELTA_AT)[0]
+    delta: int = _last_offset_delta(records, last + LAST_OFFSET_DELTA_AT)[0]
     return (base_offset + delta + 1, epoch) if delta >= 0 else None
 
 
@@ -71,7 +77,9 @@ def _begins_with_a_batch(records: memoryview, pos: int) -> bool:
     if len(records) - pos < HEADER_SIZE:
         return False
     _, length, _, magic = _start_of_batch(records, pos)
-    return bool(magic != 2 or length < HEADER_SIZE - LENGTH_END or pos + LENGTH_END + length <= len(records))
+    return bool(
+        magic != MAGIC or length < HEADER_SIZE - LENGTH_END or pos + LENGTH_END + length <= len(records)
+    )
 
 
 @dataclass(slots=True)

@@ -1,1 +1,1 @@
-"""How the parts of a client ask and wait, and what they know of the cluster. Sans-IO."""
+"""The sans-IO core that all clients share: how parts ask and wait, and what is known of the cluster."""

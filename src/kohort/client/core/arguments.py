@@ -1,8 +1,8 @@
-"""What users hand to the client's calls, checked at the door: there the exception is still theirs.
+"""Checks the arguments of the client's calls at once, so that the exception reaches the caller. Sans-IO.
 
 What is encoded after a call has returned, or on another thread, was checked here before: it is exactly an int of the
-right size, exactly a str that UTF-8 can say. Whatever has `__index__` is a whole number (NumPy's integers too); a float
-or a bool is not. WrongArgument says what is right. Sans-IO.
+right size, or exactly a str that UTF-8 can encode. Anything with `__index__` is a whole number (NumPy's integers too);
+a float or a bool is not. WrongArgument says what is right.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ INT16, INT32, INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
 _LONGEST_SHOWN = 120
 _LONGEST_TEXT = 2**15 - 1
-"""Bytes: older versions of the requests have two bytes for the length of a string."""
+"""In bytes: older versions of the requests have two bytes for the length of a string."""
 
 LONGEST_S = 100 * 365 * 86_400
-"""For ever, and still a number of milliseconds."""
+"""As good as for ever, and still a valid number of milliseconds."""
 
 
 # --- words ---------------------------------------------------------------------------------------------
 
 
 def shown(given: object) -> str:
-    """A value in an error's text: its repr, if it has one, and not pages of it."""
+    """A value for the text of an error: its repr, shortened if it is long."""
     try:
         said = repr(given)
-    except BaseException:  # whatever it raises: the user is to hear what is wrong with the argument
+    except BaseException:  # whatever it raises, the user must hear what is wrong with the argument
         return f"<{type(given).__name__} whose repr fails>"
     return said if len(said) <= _LONGEST_SHOWN else f"{said[:_LONGEST_SHOWN]}…"
 
@@ -40,8 +40,8 @@ def shown(given: object) -> str:
 def raised_by(who: str, error: BaseException) -> Exception:
     """What a user's function raised, as an Exception that another thread can log and raise.
 
-    As it is, if it can be told. SystemExit and the like would end a thread that is not the user's, and so would an
-    error whose `__str__` fails: these are the cause of one that says so.
+    An ordinary exception is returned as it is. SystemExit and the like would end a thread that is not the user's, and
+    so would an error whose `__str__` fails: these become the cause of a KohortError that names them.
     """
     if isinstance(error, Exception):
         try:
@@ -59,7 +59,7 @@ def raised_by(who: str, error: BaseException) -> Exception:
 
 
 def whole_number(given: object, what: str, least: int = 0, most: int = INT64) -> int:
-    """An int within the bounds; `what` begins the text of the error: "the offset of orders-0"."""
+    """An int within the bounds. `what` begins the text of the error, as in "the offset of orders-0"."""
     if type(given) is int:
         number = given
     else:
@@ -77,10 +77,10 @@ def whole_number(given: object, what: str, least: int = 0, most: int = INT64) ->
 
 
 def text(given: object, what: str, *, may_be_empty: bool = False, longest: int | None = _LONGEST_TEXT) -> str:
-    """A string that can be sent; of `longest` bytes at most."""
+    """A string that can be sent, of at most `longest` bytes."""
     if not isinstance(given, str):
         raise WrongArgument(f"{what} is a string, not {shown(given)}")
-    said = str.__str__(given)  # without what a subclass makes of it
+    said = str.__str__(given)  # a subclass may return something else
     if not may_be_empty and not said.strip():
         raise WrongArgument(f"{what} must not be empty")
     size = len(encoded(said, what))
@@ -95,8 +95,8 @@ def encoded(said: str, what: str) -> bytes:
         return str.encode(said)
     except UnicodeEncodeError as error:
         raise WrongArgument(
-            f"{what} cannot be said in UTF-8: character {error.start} of {shown(said)} is half of a surrogate pair, as "
-            "text has that was decoded with errors='surrogateescape'. Give bytes, or replace it"
+            f"{what} cannot be encoded in UTF-8: character {error.start} of {shown(said)} is half of a "
+            "surrogate pair, as in text that was decoded with errors='surrogateescape'. Give bytes, or replace it"
         ) from None
 
 
@@ -110,7 +110,7 @@ def raw_bytes(given: object, what: str) -> bytes | None:
 
 
 def seconds(given: object) -> float:
-    """A timeout: any number but NaN that is not negative."""
+    """A timeout in seconds: any number that is not negative and not NaN."""
     if isinstance(given, (bool, str, bytes, bytearray)):
         raise WrongArgument(f"a timeout is a number of seconds, not {shown(given)}")
     if not isinstance(given, (int, float)):
@@ -126,32 +126,33 @@ def seconds(given: object) -> float:
 
 
 def function(given: Any, what: str, *, optional: bool = True) -> Any:
-    """Something that can be called; or None, if it is optional."""
+    """A callable, or None if it is optional."""
     if not callable(given) and not (optional and given is None):
         raise WrongArgument(f"{what} is a function, not {shown(given)}")
     return given
 
 
 def topic_name(given: object) -> str:
+    """The name of a topic."""
     if isinstance(given, str) and given.strip():
         return text(given, "the name of a topic")
     raise WrongArgument(f'a topic must have a name, a string as in "orders", not {shown(given)}')
 
 
 def names(given: Iterable[object], what: str) -> list[str]:
-    """Each of them a string; `what` names one of them: "a group"."""
+    """A list of strings. `what` names one of them, as in "a group"."""
     return [text(name, what) for name in iterable(given, f"{what} for each")]
 
 
 def iterable(given: Any, what: str) -> list[Any]:
-    """A list of what a list, a set, a generator holds; not the letters of a string."""
+    """The elements of a list, a set or a generator, as a list. A string is refused."""
     if isinstance(given, (str, bytes, bytearray, memoryview)) or not isinstance(given, Iterable):
         raise WrongArgument(f"{what}: that takes a list, not {shown(given)}")
     return list(given)
 
 
 def mapping(given: Any, what: str) -> list[tuple[Any, Any]]:
-    """The items of a dict; `what` says what it holds, with an example."""
+    """The items of a dict. `what` says what the dict holds, with an example."""
     if not isinstance(given, Mapping):
         raise WrongArgument(f"{what}, not {shown(given)}")
     return list(given.items())
@@ -161,7 +162,7 @@ def mapping(given: Any, what: str) -> list[tuple[Any, Any]]:
 
 
 def partition(given: object) -> TopicPartition:
-    """A partition as users may write it: `("orders", 0)`."""
+    """A partition as users may write it, such as `("orders", 0)`."""
     if isinstance(given, Sequence) and not isinstance(given, (str, bytes, bytearray)) and len(given) == 2:
         topic, number = given
         if isinstance(topic, str) and topic.strip():
@@ -171,7 +172,7 @@ def partition(given: object) -> TopicPartition:
 
 
 def partitions(given: Iterable[object]) -> list[TopicPartition]:
-    """Those that a call was given: each as an argument of its own, or lists (sets, dicts, generators) of them."""
+    """The partitions given to a call: each as an argument, or in lists (sets, dicts, generators)."""
     found: list[TopicPartition] = []
     for one in given:
         if _names_one(one):
@@ -186,12 +187,12 @@ def partitions(given: Iterable[object]) -> list[TopicPartition]:
 
 
 def _names_one(given: object) -> bool:
-    """Whether it is meant as a partition, right or wrong: a pair that begins with a string."""
+    """Whether the value is meant as one partition, right or wrong: a sequence that begins with a string."""
     return isinstance(given, (tuple, list)) and bool(given) and isinstance(given[0], str)
 
 
 def offset(given: object, what: str = "the offset", least: int = 0) -> OffsetAndMetadata:
-    """An offset as users may write it: 42, or OffsetAndMetadata(42, "checked")."""
+    """An offset as users may write it: a number, or OffsetAndMetadata(42, "checked")."""
     if isinstance(given, OffsetAndMetadata):
         at, metadata, epoch = given
         return OffsetAndMetadata(
@@ -216,7 +217,7 @@ def offsets(given: object) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def offsets_to_keep(given: object) -> dict[TopicPartition, int]:
-    """Offsets before which records are deleted; -1: all of them."""
+    """Offsets before which records are deleted, by partition; -1 deletes all of them."""
     words = 'the first offset to keep goes by partition, as in {("orders", 0): 42}'
     return {
         (where := partition(named)): whole_number(at, f"the first offset to keep of {where}", -1)
@@ -242,7 +243,7 @@ def times(given: object) -> dict[TopicPartition, int]:
 
 
 def limit(given: object, default: int) -> int:
-    """max_records of a poll."""
+    """The max_records of a poll."""
     if given is None:
         return default
     if type(given) is int and given < 1:
@@ -253,11 +254,12 @@ def limit(given: object, default: int) -> int:
 
 
 def group_id(given: object) -> str:
+    """The id of a group."""
     return text(given, "the id of a group")
 
 
 def columns(given: object) -> tuple[str, ...] | None:
-    """The columns of poll_arrow, by name; Arrow's schema knows which there are."""
+    """The columns of poll_arrow by name. Whether they exist is checked against Arrow's schema."""
     if given is None:
         return None
     if isinstance(given, str):
@@ -266,7 +268,7 @@ def columns(given: object) -> tuple[str, ...] | None:
 
 
 def reason(given: object) -> str:
-    """Why the user wants something of the group; the broker is told."""
+    """Why the user asks something of the group; the reason is sent to the broker."""
     return "" if given is None else text(given, "the reason", may_be_empty=True)
 
 
@@ -284,7 +286,7 @@ def timestamp(given: object) -> int:
 
 
 def record_partition(given: object, topic: str, count: int | None = None) -> int:
-    """The partition that a record is for. -1 is none: who does not care leaves it out, as in Kafka."""
+    """The partition that a record is for. -1 is refused: as in Kafka, users leave it out to have one chosen."""
     try:
         number = whole_number(given, f"the partition of a record for topic {topic}", 0, INT32)
     except WrongArgument as error:
@@ -297,7 +299,7 @@ def record_partition(given: object, topic: str, count: int | None = None) -> int
 
 
 def headers(given: Any) -> list[tuple[str, bytes | None]] | None:
-    """A list of (name, bytes or None); text becomes UTF-8."""
+    """Headers as a list of name and bytes (or None); text is encoded in UTF-8."""
     if given is None:
         return None
     words = 'headers are a list of names with bytes, as in [("trace", b"1")], or a dict of them'
@@ -328,7 +330,7 @@ def _header(given: Any, words: str) -> tuple[str, bytes | None]:
 
 
 def settings(given: object, of: str, *, null: bool = False) -> dict[str, str | None]:
-    """Settings of a topic or broker as Kafka writes them. With `null` a value of None means: back to the default."""
+    """Settings of a topic or broker as Kafka writes them. With `null`, None stands for a return to the default."""
     found: dict[str, str | None] = {}
     for name, value in mapping(given, f'settings of {of} are a dict, as in {{"retention.ms": 1000}}'):
         key = text(name, f"the name of a setting of {of}")

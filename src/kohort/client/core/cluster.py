@@ -1,4 +1,4 @@
-"""What a client knows of the cluster: nodes, topics, partitions and who leads them. A snapshot."""
+"""Cluster: a snapshot of what a client knows of the nodes, topics, partitions and leaders."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ NO_NODE = -1
 
 @dataclass(frozen=True, slots=True)
 class Node:
+    """A broker and where to reach it."""
+
     node_id: int
     host: str
     port: int
@@ -25,8 +27,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
+    """Who leads a partition, and who has replicas of it."""
+
     leader_id: int = NO_NODE
-    """NO_NODE while there is none."""
+    """NO_NODE while there is no leader."""
     leader_epoch: int = -1
     """-1 where the broker is too old to say."""
     replicas: tuple[int, ...] = ()
@@ -36,6 +40,8 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
+    """A topic and its partitions."""
+
     name: str
     topic_id: bytes = ZERO_UUID
     """Zeroes where the broker is too old to say."""
@@ -45,12 +51,14 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
+    """A snapshot, which is replaced as a whole."""
+
     cluster_id: str | None = None
     controller_id: int = NO_NODE
     nodes: Mapping[int, Node] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     errors: Mapping[str, ErrorCode] = field(default_factory=dict)
-    """Topics that were asked for and have none of the above: unknown, not authorized, invalid."""
+    """Why topics that were asked for are not in `topics`: unknown, not authorized, invalid."""
     version: int = 0
     """Counts the snapshots; 0 before the first answer."""
 

@@ -1,4 +1,4 @@
-"""What the sans-IO parts of the client ask for, and what they are told.
+"""Send and Answer: what the sans-IO parts of a client ask for, and what they are told.
 
 A part never waits: it puts `Send`s into its `Outbox`. Later the `on_answer` of each is called once, with an `Answer`
 that holds the response or the reason why there is none. Whoever drives the part (a front with real sockets, or the
@@ -15,31 +15,33 @@ from typing import Any, Protocol
 from kohort.wire.struct import Message
 
 ANY_NODE = -1
-"""The node id that means: whichever node is least loaded."""
+"""The node id that means the node with the least load."""
 
 
 class Lane(IntEnum):
-    """Which connection to a node. Answers come in order, so a heartbeat must not queue behind a long poll."""
+    """Which connection to a node a request takes. Answers come in order: a heartbeat must not wait for a long poll."""
 
     DATA = 0
     GROUP = 1
 
 
 class FailureKind(Enum):
-    """Why a request has no answer."""
+    """Why a request has no response."""
 
     DISCONNECTED = "disconnected"  # or never connected; the request may have been carried out
     TIMED_OUT = "timed out"  # the connection is closed as well
     UNSUPPORTED_VERSION = (
-        "unsupported version"  # the node serves no version that is ours or that `make` can use
+        "unsupported version"  # the node serves no version that we have or that `make` can use
     )
     AUTHENTICATION = "authentication failed"
-    UNENCODABLE = "cannot be encoded"  # it never left: what it holds fits no request
-    BAD_ANSWER = "bad answer"  # bytes that are not the response; the connection is closed
+    UNENCODABLE = "cannot be encoded"  # it was never sent: its content fits no request
+    BAD_ANSWER = "bad answer"  # the bytes are not the response; the connection is closed
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
+    """Why there is no response, with details for people."""
+
     kind: FailureKind
     message: str = ""
 
@@ -69,6 +71,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """What came of a Send: a response or a failure."""
+
     send: Send
     version: int = -1
     response: Any = None
@@ -84,10 +88,10 @@ def ignore_answer(answer: Answer, now_ms: int) -> None:
 
 
 class Part(Protocol):
-    """What drives a part needs to know of it."""
+    """What an engine or the simulator calls of a part."""
 
     def tick(self, now_ms: int) -> None:
-        """Does what is due; calling it again at once does nothing more."""
+        """Does what is due. Calling it again at once does nothing more."""
 
     def next_deadline_ms(self) -> int | None:
         """When to tick again at the latest; None: only after an answer or a command."""

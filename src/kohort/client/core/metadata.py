@@ -1,6 +1,6 @@
-"""What the client knows of the cluster, and when it asks again. Sans-IO.
+"""Metadata: keeps the client's snapshot of the cluster up to date, and decides when to ask again. Sans-IO.
 
-Readers hold `cluster`, a snapshot that is replaced as a whole; its `version` tells whether anything came. It is
+Readers hold `cluster`, a snapshot that is replaced as a whole; its `version` tells whether a new one came. It is
 asked for again when a topic is wanted that is not in it, when someone saw that it is out of date
 (`request_update`), and when it is older than `metadata.max.age.ms`; never faster than the backoff allows.
 """
@@ -15,9 +15,9 @@ from functools import partial
 from kohort.client.config import ClientConfig
 from kohort.client.core.backoff import Backoff, Jitter
 from kohort.client.core.cluster import NO_NODE, Cluster, Node, PartitionInfo, TopicInfo
-from kohort.client.core.complaints import AWAY_EVERY_MS, Lasting, NodeWarnings
 from kohort.client.core.effects import ANY_NODE, Answer, FailureKind, Lane, Outbox, Send
 from kohort.client.core.operation import Operation
+from kohort.client.core.warning_limits import AWAY_EVERY_MS, LastingCondition, NodeWarnings
 from kohort.client.errors import AuthenticationFailed, TimedOut, error_for_failure
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
@@ -53,7 +53,7 @@ class _LookUp:
     topics: Topics
     operation: Operation[Cluster]
     at_ms: int
-    """Not before this."""
+    """The look-up is not sent before this."""
     asked: bool = False
     failures: int = 0
     obstacle: str = ""
@@ -69,12 +69,12 @@ class Metadata:
         """Requests in a row that brought nothing new: no answer, or topics that are not there (yet)."""
         self.last_failure = ""
         self.error: AuthenticationFailed | None = None
-        """Asking again goes on but will not help: the user must know. Until it is taken or a request succeeds."""
+        """What asking again will not cure, so that the user must know. Kept until it is taken or a request succeeds."""
         self.warnings = NodeWarnings()
-        """For all parts of this client: they all know its metadata."""
+        """Shared by all parts of this client: they all have its metadata."""
         self._out, self._config = out, config
-        self._silence = Lasting(0, AWAY_EVERY_MS)
-        self._topics_missing = Lasting(MISSING_AFTER_MS, MISSING_EVERY_MS)
+        self._silence = LastingCondition(0, AWAY_EVERY_MS)
+        self._topics_missing = LastingCondition(MISSING_AFTER_MS, MISSING_EVERY_MS)
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._wanted: Topics = frozenset()
         self._allow_auto_create = False
@@ -88,20 +88,20 @@ class Metadata:
         self._silent_since_ms: int | None = None
         self._look_ups: list[_LookUp] = []
         self.lane_of_look_ups: Callable[[], Lane] = lambda: Lane.DATA
-        """A consumer has another one: nobody should wait behind a fetch that waits for records."""
+        """A consumer replaces it, so that no look-up waits behind a fetch that waits for records."""
 
     # --- what others ask -------------------------------------------------------------------------
 
     @property
     def is_due(self) -> bool:
-        """An update is wanted or under way: what is known may be out of date."""
+        """Whether an update is wanted or under way: what is known may be out of date."""
         return self._due or self._asked is not None
 
     def node(self, node_id: int) -> Node | None:
         return self.cluster.nodes.get(node_id) or self._learned.get(node_id)
 
     def name_of(self, node_id: int) -> str:
-        """Of a node, for people: its address, as the network names it."""
+        """The address of a node for people, as the network part names it."""
         node = self.node(node_id)
         return f"{node.host}:{node.port}" if node is not None else f"node {node_id}"
 
@@ -109,7 +109,7 @@ class Metadata:
         return self._names.get(topic_id)
 
     def want(self, topics: Topics, *, allow_auto_create: bool = False, now_ms: int) -> None:
-        """From now on these topics are kept up to date, all others are dropped. None: all topics."""
+        """Keeps these topics up to date from now on, and drops all others. None means all topics."""
         self._allow_auto_create = allow_auto_create
         if topics == self._wanted:
             return
@@ -128,17 +128,17 @@ class Metadata:
             self._ask_soon(f"wants {', '.join(missing[:5])}", now_ms)
 
     def request_update(self, reason: str) -> None:
-        """Asks again as soon as the backoff allows, because someone saw that the snapshot is out of date."""
+        """Asks again as soon as the backoff allows, because somebody saw that the snapshot is out of date."""
         if not self._due:
             _log.debug("metadata is asked for again: %s", reason)
         self._due = True
 
     def learn(self, node: Node) -> None:
-        """A node that some other answer named (a coordinator) and that may not be in the snapshot."""
+        """Adds a node that another answer named (a coordinator) and that may not be in the snapshot."""
         self._learned[node.node_id] = node
 
     def look_up(self, topics: Topics, now_ms: int, deadline_ms: int) -> Operation[Cluster]:
-        """What the cluster says about these topics (None: about all) now, whatever is wanted otherwise.
+        """Asks what the cluster says about these topics now (None: about all), whatever is wanted otherwise.
 
         A topic that does not exist is in `errors` of the result. Nothing is created.
         """
@@ -149,7 +149,7 @@ class Metadata:
     def update_leader(
         self, partition: TopicPartition, leader_id: int, leader_epoch: int, nodes: Iterable[Node] = ()
     ) -> bool:
-        """A broker said who leads now (KIP-951). False if that is not newer than what is known."""
+        """Takes in which leader a broker named (KIP-951). Returns False if that is not newer than what is known."""
         known = self.cluster.partition(partition)
         if known is None or leader_epoch <= known.leader_epoch:
             return False
@@ -217,9 +217,9 @@ class Metadata:
                 self._silent_since_ms = now_ms if since is None else since
             if answer.failure.kind is FailureKind.AUTHENTICATION:
                 self.error = AuthenticationFailed(answer.failure.message)
-            # Why a node cannot be reached is told by the network, which goes on trying.
+            # The network warns about a node that cannot be reached; it goes on trying.
             told = answer.failure.kind in (FailureKind.DISCONNECTED, FailureKind.AUTHENTICATION)
-            tell = not told and self._silence.is_to_be_told(now_ms)
+            tell = not told and self._silence.is_worth_a_warning(now_ms)
             self._failed(f"{answer.failure.kind.value}: {answer.failure.message}", now_ms, tell=tell)
             return
         self.error = None
@@ -229,7 +229,7 @@ class Metadata:
             self._failed("the broker asks to begin again with bootstrap.servers", now_ms, tell=True)
             return
         if not response.brokers:  # a broker that is just starting knows nobody
-            tell = self._silence.is_to_be_told(now_ms)
+            tell = self._silence.is_worth_a_warning(now_ms)
             self._failed("the answer names no brokers", now_ms, tell=tell)
             return
         self._take(response, wanted, now_ms)
@@ -288,7 +288,7 @@ class Metadata:
     # --- inside ----------------------------------------------------------------------------------
 
     def _ask_soon(self, reason: str, now_ms: int) -> None:
-        """Without the backoff, which is there for retries and not for new topics."""
+        """Asks without the backoff, which is there for retries and not for new topics."""
         if self._silent_since_ms is None:
             self._not_before_ms = min(self._not_before_ms, now_ms)
             self.failures = 0
@@ -335,7 +335,7 @@ class Metadata:
         if self._wanted != wanted and (self._wanted is None or self._wanted - topics.keys()):
             self._due, self.failures, self._not_before_ms = True, 0, now_ms
         elif missing:
-            self._failed(missing, now_ms, tell=self._topics_missing.is_to_be_told(now_ms))
+            self._failed(missing, now_ms, tell=self._topics_missing.is_worth_a_warning(now_ms))
         else:
             self.failures, self.last_failure = 0, ""
             self._not_before_ms = now_ms + self._backoff.after(1)
@@ -393,7 +393,7 @@ def _partition_info(p: MetadataResponsePartition) -> PartitionInfo:
 
 
 def _request(version: int, wanted: Topics, allow_auto_create: bool) -> MetadataRequest:
-    """Version 0 has no way to ask for no topic at all: an empty list means all of them there."""
+    """The request for these topics. Version 0 cannot ask for no topic: there an empty list means all topics."""
     topics = None if wanted is None else [MetadataRequestTopic(name=name) for name in sorted(wanted)]
     if topics is None and version == 0:
         topics = []

@@ -1,8 +1,8 @@
-"""Settings of Apache Kafka 4.3's clients that Kohort's client does not have: which of them stop it, and which do not.
+"""Settings of Apache Kafka 4.3's clients that Kohort's clients lack: which are refused, and which have no effect.
 
-What would change what a program does, or whom it trusts, is refused: a producer that leaves `transactional.id` aside
-writes what should be taken back. What only tunes Kafka's own code is warned about and has no effect. Nothing is
-ignored in silence. Names that belong to librdkafka are refused with the name that Kafka has for the same.
+A setting that changes what a program does, or whom it trusts, is refused: a producer that ignored `transactional.id`
+would write what should be rolled back. A setting that only tunes Kafka's own code causes a warning and has no effect.
+No setting is ignored in silence. The names of librdkafka's settings are refused with Kafka's name for the same.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from kohort.settings import SettingError
 
 log = logging.getLogger("kohort.client.config")
 
-_JMX = "there is no JMX here"
+_JMX = "Kohort has no JMX"
 _LATER = "does not have yet"
 _NEVER = "does not have"
-_CLASS = "it names a class of Java's"
-_TRANSACTIONS = "transactions are not there"
-_SHARE = "share groups are not there"
-_KERBEROS = "GSSAPI (Kerberos) is not there; PLAIN, SCRAM and OAUTHBEARER are"
+_CLASS = "it names a Java class"
+_TRANSACTIONS = "transactions are not supported yet"
+_SHARE = "share groups are not supported yet"
+_KERBEROS = "GSSAPI (Kerberos) is not supported yet; PLAIN, SCRAM and OAUTHBEARER are"
 _TOKENS = "set sasl.oauthbearer.token to a function that returns a token"
 _PEM = "certificates are PEM files here: ssl.ca.location, ssl.certificate.location and ssl.key.location"
-_CONTEXT = "set ssl.context to an ssl.SSLContext that is made so"
+_CONTEXT = "set ssl.context to an ssl.SSLContext with what you need"
 
 # name -> whether it may come one day, and what to do instead
 REFUSED: dict[str, tuple[str, str]] = {
     # The group and the consumer.
-    "group.remote.assignor": (_LATER, "it belongs to group.protocol=consumer; only classic groups are there"),
+    "group.remote.assignor": (_LATER, "it belongs to group.protocol=consumer; only classic groups are supported"),
     "share.acknowledgement.mode": (_LATER, _SHARE),
     "share.acquire.mode": (_LATER, _SHARE),
     "internal.leave.group.on.close": (_NEVER, "a member with a group.instance.id does not leave on close"),
@@ -97,14 +97,14 @@ NO_EFFECT: dict[str, str] = {
             "refresh.window.factor", "refresh.window.jitter", "retry.backoff.max.ms", "retry.backoff.ms",
         )
     },
-    "ssl.keymanager.algorithm": "it chooses among classes of Java's",
-    "ssl.provider": "it chooses among classes of Java's",
-    "ssl.secure.random.implementation": "it chooses among classes of Java's",
-    "ssl.trustmanager.algorithm": "it chooses among classes of Java's",
+    "ssl.keymanager.algorithm": "it chooses among Java classes",
+    "ssl.provider": "it chooses among Java classes",
+    "ssl.secure.random.implementation": "it chooses among Java classes",
+    "ssl.trustmanager.algorithm": "it chooses among Java classes",
 }  # fmt: skip
 _NO_EFFECT_PREFIX = "metrics.context."
 
-# librdkafka's
+# names of librdkafka's -> what to use instead
 OTHER_NAMES = {
     "enable.partition.eof": "compare position() with end_offsets(), or use lag()",
     "queue.buffering.max.ms": "Kafka's name for it is linger.ms",
@@ -115,7 +115,9 @@ OTHER_NAMES = {
 
 
 def is_missing(name: str, what: str) -> bool:
-    """Whether Kafka's clients have such a setting. SettingError if it cannot be left out; else there is a warning.
+    """Whether only Kafka's clients have this setting. Warns that it has no effect.
+
+    Raises SettingError if the setting must not be ignored.
 
     `what` is the kind of client: consumer, producer or admin.
     """

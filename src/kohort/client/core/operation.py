@@ -1,4 +1,4 @@
-"""Something a caller waits for: a commit, a look-up of offsets. The parts finish it; a front waits and raises."""
+"""Operation: what a caller waits for, such as a commit. A part finishes it; a front waits for it and raises."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Operation(Generic[T]):
-    """Done once, with a result or an error. `on_done` is called at that moment, at once if it is done already."""
+    """Ends once, with a result or an error. Functions given to `on_done` are called then, or at once if it is done."""
 
     __slots__ = ("deadline_ms", "done", "result", "error", "_on_done")
 
@@ -37,7 +37,7 @@ class Operation(Generic[T]):
             self._close()
 
     def value(self) -> T:
-        """The result of an operation that is done; raises its error."""
+        """Returns the result of an operation that is done, or raises its error."""
         assert self.done, "the operation is still under way"
         if self.error is not None:
             raise self.error

@@ -1,6 +1,6 @@
-"""Single questions to the right node, asked again where that helps. Sans-IO; Admin stands on it.
+"""Sends single requests to the right node, and repeats them where that helps; Admin is built on it. Sans-IO.
 
-A question says whom it is for: any node, a node by its id, the controller, or the coordinator of a group. This part
+A request says whom it is for: any node, a node by its id, the controller, or the coordinator of a group. This part
 finds that node, and looks for it again when the answer says that it has moved.
 """
 
@@ -25,12 +25,12 @@ from kohort.wire.struct import Message
 
 
 class Controller:
-    """The target of what changes the cluster."""
+    """The target of a request that changes the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOf:
-    """The target of what concerns a group: its coordinator."""
+    """The target of a request about a group: its coordinator."""
 
     group_id: str
 
@@ -60,7 +60,7 @@ RETRIABLE = (
 )
 
 Verdict = Callable[[Any], int]
-"""The error code of a response that asking again may cure; 0 if the response is to be handed out as it is."""
+"""Returns the error code of a response that asking again may cure, or 0 if the response is to be returned as it is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,12 +76,12 @@ class _Question:
     at_ms: int = 0
     """Not before this."""
     waiting: bool = False
-    """On its way."""
+    """The request is under way."""
     obstacle: str = ""
 
 
 class Requests:
-    """The part that asks single questions; see the module's docstring."""
+    """The part that sends single requests; see the module's docstring."""
 
     def __init__(self, out: Outbox, config: ClientConfig, metadata: Metadata, jitter: Jitter) -> None:
         self._out, self._config, self._metadata = out, config, metadata
@@ -102,9 +102,9 @@ class Requests:
         max_version: int | None = None,
         retries: int | None = None,
     ) -> Operation[Any]:
-        """The response; fails with TimedOut when no node has given a final one in time.
+        """Asks for the response; the operation fails with TimedOut when no node has given a final one in time.
 
-        `retries`: how often it may be asked again, if that is not for the settings to say.
+        `retries` is how often it may be asked again, instead of what the settings say.
         """
         operation: Operation[Any] = Operation(deadline_ms)
         make = request if callable(request) else (lambda version: request)
@@ -117,7 +117,7 @@ class Requests:
         return operation
 
     def coordinator_of(self, group_id: str) -> Node | None:
-        """Who coordinated the group when it was last asked about."""
+        """The node that coordinated the group when somebody last asked."""
         node_id = self._coordinators.get(group_id)
         return None if node_id is None else self._metadata.node(node_id)
 
@@ -195,7 +195,7 @@ class Requests:
         self._out.append(send)
 
     def _node_for(self, question: _Question) -> int | None:
-        """None: not known yet, and asked for."""
+        """The node to ask, or None if it is not known yet; then it is being looked up."""
         target, cluster = question.target, self._metadata.cluster
         if isinstance(target, GroupOf):
             return self._coordinators.get(target.group_id, _LOOK_UP)
@@ -229,7 +229,7 @@ class Requests:
             self._fail(question, error_for_failure(failure, "asking the broker"))
         else:
             obstacle = failure.message or failure.kind.value
-            # Who does not answer may have moved.
+            # A coordinator that does not answer may have moved.
             self._again(
                 question, ErrorCode.NOT_COORDINATOR, obstacle, now_ms, told=ErrorCode.NETWORK_EXCEPTION
             )
@@ -237,7 +237,7 @@ class Requests:
     def _again(
         self, question: _Question, code: int, obstacle: str, now_ms: int, *, told: int | None = None
     ) -> None:
-        """Asks again later, if that may help; `told` is the code for the user when there are no `retries` left."""
+        """Asks again later, if that may help; `told` is the code that the user sees when no `retries` are left."""
         question.obstacle = obstacle
         if code not in RETRIABLE:
             self._fail(question, error_for(code, obstacle))
@@ -262,7 +262,7 @@ class Requests:
             self._open.remove(question)
 
 
-_LOOK_UP = -2  # the node that nobody has named yet
+_LOOK_UP = -2  # the coordinator must be looked up first
 
 
 def _find(group_id: str) -> Callable[[int], Message]:

@@ -1,9 +1,9 @@
-"""Signals wait until a client is whole again.
+"""Holds the handlers of SIGINT, SIGTERM and SIGHUP back while a client is in the middle of a change.
 
-A handler of the user may raise: that of Ctrl-C does, and one of SIGTERM often ends the program with `sys.exit`. That
-would leave a part of a client half done, and with it records that nobody sends or returns any more. So the handlers of
-signals that ask a program to end are put aside meanwhile, and called at the next place that is safe. Not those of
-timers: who measures or guards with them wants to be called where the program is.
+A handler may raise: that of Ctrl-C does, and one for SIGTERM often ends the program with `sys.exit`. That would leave a
+part of a client half done, and with it records that nobody sends or returns any more. So the handlers of signals that
+ask a program to end are put aside meanwhile, and called at the next safe place. Handlers of timers are not: a profiler
+or a watchdog needs to be called where the program is.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _main_ident = threading.main_thread().ident
 _HELD = tuple(  # Windows has no SIGHUP
     int(getattr(signal, name)) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
-# Every call of a client passes here, and what `signal` does around these, making enums of numbers, takes 20 µs.
+# Every call of a client comes through here. The `signal` module makes enums of the numbers, which takes 20 µs.
 _signal: Any = importlib.import_module("_signal" if sys.implementation.name == "cpython" else "signal")
 
 
 def new_lock() -> Any:
     """A lock for `with` where signals are not held: follow the `with` by `except BaseException: let_go(lock)`.
 
-    Since Python 3.14 a handler may strike between taking the lock and entering the block: nobody would give it back.
-    Only a lock that knows its owner tells whether that was so. Before 3.14 that is the slower one, and not needed.
+    Since Python 3.14 a handler may raise between taking the lock and entering the block: nobody would give it back.
+    Only a lock that knows its owner tells whether that was so. Before 3.14 such a lock is slower, and not needed.
     """
     return threading.RLock() if sys.version_info >= (3, 14) else threading.Lock()
 
 
 def let_go(lock: Any) -> None:
-    """Gives back a lock that this thread has taken and did not come to use; see `new_lock`."""
+    """Releases a lock that this thread has taken without entering its block; see `new_lock`."""
     with HeldSignals():
         while hasattr(lock, "_is_owned") and lock._is_owned():
             lock.release()
 
 
 class HeldSignals:
-    """Is the handler meanwhile: takes note, and calls `wake`. Python calls handlers on the main thread only."""
+    """The handler meanwhile: it notes the signal and calls `wake`. Python calls handlers on the main thread only."""
 
     __slots__ = ("_aside", "_came", "_wake")
 
@@ -58,7 +58,7 @@ class HeldSignals:
             self._wake()
 
     def hold(self) -> bool:
-        """Puts the handlers aside. Whether there were any: then it is the caller who must `release` them."""
+        """Puts the handlers aside. Returns whether there were any: then the caller must `release` them."""
         if self._aside or _get_ident() != _main_ident:
             return False
         try:
@@ -67,27 +67,27 @@ class HeldSignals:
                 if callable(handler) and type(handler) is not HeldSignals:
                     self._aside[number] = handler
                     _signal.signal(number, self)
-        except BaseException:  # one that was not put aside yet has struck
+        except BaseException:  # a handler that was not put aside yet has raised
             self.release()
             raise
         return bool(self._aside)
 
     def release(self) -> None:
-        """Puts the handlers back, and has those called whose signals came meanwhile: they may raise."""
+        """Puts the handlers back, and calls those whose signals came meanwhile: they may raise."""
         try:
             while self._aside:
                 number = next(iter(self._aside))
-                if _signal.getsignal(number) is self:  # else somebody has set another one since
+                if _signal.getsignal(number) is self:  # else somebody has set another handler since
                     _signal.signal(number, self._aside[number])
                 del self._aside[number]
             while self._came:
                 _signal.raise_signal(self._came.pop())
-        except BaseException:  # what is back has struck
+        except BaseException:  # a handler that is back has raised
             self.release()
             raise
 
     def let_in(self) -> bool:
-        """In a place that is safe: has those called whose signals came until now. Whether there were any."""
+        """Calls, in a safe place, the handlers whose signals came until now. Returns whether there were any."""
         if not self._came or _get_ident() != _main_ident:
             return False
         self.release()

@@ -1,8 +1,8 @@
-"""How a call that waits is written once for the blocking and the asyncio front.
+"""The steps of a call that waits, written once for the blocking and the asyncio front.
 
-A call is a generator. Where it must wait it yields `Until`, where it wants what has arrived `Look`, where the user's
-own code must run `Call`; the front does that in its own way and sends the result in: whether the condition came true
-in time, or what the user's function returned (or raised: the exception is thrown in).
+A call is a generator. Where it must wait it yields `Until`; where it wants what has arrived, `Look`; where the user's
+own code must run, `CallUser`. The front does that in its own way and sends the result in: whether the condition came
+true in time, or what the user's function returned (or raised: the exception is thrown in).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Wait for the condition, at most until the deadline."""
+    """Waits for the condition, at most until the deadline."""
 
     condition: Callable[[], bool]
     deadline_ms: int
@@ -24,15 +24,15 @@ class Until:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Read what has arrived, without waiting. Other tasks of an event loop get their turn."""
+    """Reads what has arrived, without waiting. Other tasks of an event loop may run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """Run the user's code, with nothing locked. A coroutine function is awaited by the asyncio front."""
+class CallUser:
+    """Runs the user's code, with nothing locked. The asyncio front awaits a coroutine function."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
 
-Steps = Generator[Until | Look | Call, Any, T]
+Steps = Generator[Until | Look | CallUser, Any, T]

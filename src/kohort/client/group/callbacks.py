@@ -1,4 +1,4 @@
-"""What the user is told of a rebalance: revoked, then assigned; or lost.
+"""The queue of rebalance callbacks that the user's thread is to run: revoked, then assigned; or lost.
 
 The user's functions run in the user's own thread, one at a time. What must be done with the subscription before and
 after each is kept here with it, so that the user sees the assignment as Kafka shows it: partitions are still owned
@@ -17,6 +17,8 @@ from kohort.client.types import TopicPartition
 
 
 class CallbackKind(Enum):
+    """Which of the user's functions is called."""
+
     REVOKED = "revoked"
     ASSIGNED = "assigned"
     LOST = "lost"
@@ -24,7 +26,7 @@ class CallbackKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """To be run by the front: the user's function for `kind`, with these partitions (sorted)."""
+    """A call that the front is to make: the user's function for `kind`, with these partitions (sorted)."""
 
     kind: CallbackKind
     partitions: tuple[TopicPartition, ...]
@@ -41,7 +43,7 @@ class _Step:
 
 
 class Callbacks:
-    """Callbacks in their order. All run, whatever they raise; the first exception is kept."""
+    """Callbacks in their order. All of them run, whatever they raise; the first exception is kept."""
 
     def __init__(self) -> None:
         self._steps: deque[_Step] = deque()
@@ -58,7 +60,7 @@ class Callbacks:
         self._steps.append(_Step(Callback(kind, tuple(sorted(partitions))), before, after))
 
     def begin(self) -> None:
-        """Makes the first one ready to be run."""
+        """Makes the first callback ready to be run."""
         if self._steps and (before := self._steps[0].before) is not None:
             self.keep(_run(before))
 
@@ -67,7 +69,7 @@ class Callbacks:
         return self._steps[0].callback if self._steps else None
 
     def done(self, error: BaseException | None) -> bool:
-        """The current one has run. Whether it was the last."""
+        """The current callback has run. Returns whether it was the last."""
         step = self._steps.popleft()
         self.keep(error)
         if step.after is not None:
@@ -76,7 +78,7 @@ class Callbacks:
         return not self._steps
 
     def drop(self) -> None:
-        """Nobody is told any more: what is about to follow says it all."""
+        """Forgets the callbacks that have not run: what follows tells the user everything."""
         self._steps.clear()
 
     def keep(self, error: BaseException | None) -> None:
@@ -91,11 +93,11 @@ class Callbacks:
 def _run(call: Callable[[], None]) -> Exception | None:
     try:
         call()
-    except BaseException as error:  # an assignor's on_assignment; the thread may be one that others need
+    except BaseException as error:  # from on_assignment of an assignor; others may need this thread
         return raised_by("on_assignment of the assignor", error)
     return None
 
 
 def names(partitions: Iterable[TopicPartition]) -> str:
-    """For people: "orders-0, orders-3"."""
+    """The partitions for people, as in "orders-0, orders-3"."""
     return ", ".join(map(str, sorted(partitions))) or "nothing"

@@ -1,38 +1,41 @@
-"""What consumers tell each other through the coordinator: subscriptions to the leader, assignments from it.
+"""Encodes and decodes what consumers tell each other: subscriptions to the leader, assignments from it.
 
-The bytes are those of Kafka's ConsumerProtocol, versions 0 to 3:
-
-    Subscription   version, topics, user data | v1: owned partitions | v2: generation | v3: rack
-    Assignment     version, partitions, user data, the same in every version
-
-A newer version only adds fields at the end: it is read as the highest known one and what follows is left alone.
+The bytes are those of Kafka's ConsumerProtocol, versions 0 to 3; their layout is in `wire/schema`. A newer version only
+adds fields at the end: it is read as the highest known one, and what follows is ignored.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from kohort.client.types import TopicPartition
+from kohort.wire.compiler.compile import data_codec
 from kohort.wire.errors import BadFrame
+from kohort.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from kohort.wire.messages.consumer_protocol_assignment import TopicPartition as AssignedPartitions
+from kohort.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from kohort.wire.messages.consumer_protocol_subscription import TopicPartition as OwnedPartitions
 
 PROTOCOL_TYPE = "consumer"
 HIGHEST_VERSION = 3
 LONGEST_STRING = 0x7FFF
 
+T = TypeVar("T")
+
 
 class BadConsumerProtocol(BadFrame, ValueError):
-    """Bytes of a member that are no subscription or assignment of Kafka's consumer protocol, or fields that
-    these bytes cannot hold."""
+    """Bytes that are not a subscription or assignment of Kafka's consumer protocol, or fields that do not fit it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """What a member wants and what it owns.
 
-    `generation_id` is that in which it got `owned_partitions`; -1: none, or a member too old to say it.
-    `group_instance_id` is not in the bytes: the leader has it from JoinGroup.
+    `generation_id` is the generation in which it got `owned_partitions`. It is -1 if there is none, or if the member is
+    too old to say it. `group_instance_id` is not in the bytes: the leader has it from JoinGroup.
     """
 
     topics: tuple[str, ...]
@@ -53,144 +56,76 @@ class Assignment:
 
 def encode_subscription(subscription: Subscription, version: int = HIGHEST_VERSION) -> bytes:
     """The bytes for JoinGroup. Topics and owned partitions are sorted, as Kafka's client does."""
-    version = _known(version, "a subscription")
-    out = [struct.pack(">hi", version, len(subscription.topics))]
-    out += map(_string, sorted(subscription.topics))
-    out.append(_nullable_bytes(subscription.user_data))
-    if version >= 1:
-        out.append(encode_partitions(sorted(subscription.owned_partitions)))
-    if version >= 2:
-        out.append(_int32(subscription.generation_id))
-    if version >= 3:
-        out.append(b"\xff\xff" if subscription.rack_id is None else _string(subscription.rack_id))
-    return b"".join(out)
+    message = ConsumerProtocolSubscription(
+        tuple(sorted(subscription.topics)),
+        subscription.user_data,
+        by_topic(sorted(subscription.owned_partitions), OwnedPartitions),
+        subscription.generation_id,
+        subscription.rack_id,
+    )
+    return _encode("consumer_protocol_subscription", "a subscription", version, message)
 
 
 def decode_subscription(data: bytes) -> Subscription:
     """What a member sent in JoinGroup. An empty rack is none."""
-    read = Reader(data, "a subscription")
-    version = _known(read.int16(), "a subscription")
-    topics = tuple([read.string() for _ in range(read.array())])
-    user_data = read.nullable_bytes()
-    owned = read.partitions() if version >= 1 else ()
-    generation_id = max(read.int32(), -1) if version >= 2 else -1
-    rack_id = read.nullable_string() if version >= 3 else None
-    return Subscription(topics, user_data, owned, generation_id, rack_id or None)
+    message: ConsumerProtocolSubscription = _decode("consumer_protocol_subscription", "a subscription", data)
+    topics, user_data, owned, generation_id, rack_id = message
+    return Subscription(topics, user_data, partitions_of(owned), max(generation_id, -1), rack_id or None)
 
 
 def encode_assignment(assignment: Assignment, version: int = HIGHEST_VERSION) -> bytes:
     """The bytes for SyncGroup."""
-    version = _known(version, "an assignment")
-    partitions = encode_partitions(assignment.partitions)
-    return struct.pack(">h", version) + partitions + _nullable_bytes(assignment.user_data)
+    message = ConsumerProtocolAssignment(
+        by_topic(assignment.partitions, AssignedPartitions), assignment.user_data
+    )
+    return _encode("consumer_protocol_assignment", "an assignment", version, message)
 
 
 def decode_assignment(data: bytes) -> Assignment:
     """What a SyncGroup answer holds."""
-    read = Reader(data, "an assignment")
-    _known(read.int16(), "an assignment")
-    partitions = read.partitions()
-    return Assignment(partitions, read.nullable_bytes())
+    message: ConsumerProtocolAssignment = _decode("consumer_protocol_assignment", "an assignment", data)
+    return Assignment(partitions_of(message.assigned_partitions), message.user_data)
 
 
-def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """Partitions as an array of topics with an array of numbers each; topics as they come first."""
-    by_topic: dict[str, list[int]] = {}
+def by_topic(
+    partitions: Iterable[TopicPartition], struct_class: Callable[[str, tuple[int, ...]], T]
+) -> tuple[T, ...]:
+    """A struct for each topic with the numbers of its partitions; the topics in the order of their first partitions."""
+    numbers: dict[str, list[int]] = {}
     for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
-    out = [_int32(len(by_topic))]
-    for topic, numbers in by_topic.items():
-        try:
-            out += (_string(topic), struct.pack(f">i{len(numbers)}i", len(numbers), *numbers))
-        except struct.error:
-            raise BadConsumerProtocol(f"a partition number of topic {topic!r} does not fit 32 bits") from None
-    return b"".join(out)
+        numbers.setdefault(topic, []).append(partition)
+    return tuple([struct_class(topic, tuple(each)) for topic, each in numbers.items()])
+
+
+def partitions_of(topics: Iterable[tuple[str, Iterable[int]]]) -> tuple[TopicPartition, ...]:
+    """The partitions that such structs name."""
+    return tuple([TopicPartition(topic, number) for topic, numbers in topics for number in numbers])
+
+
+def _encode(module: str, what: str, version: int, message: Any) -> bytes:
+    codec = data_codec(module, _known(version, what))
+    try:
+        return codec.encode(message)
+    except struct.error:
+        raise BadConsumerProtocol(
+            f"{what} cannot hold a name of more than {LONGEST_STRING} bytes or a number that does not fit 32 bits: "
+            f"{str(message)[:200]}"
+        ) from None
+
+
+def _decode(module: str, what: str, data: bytes) -> Any:
+    if len(data) < 2:
+        raise BadConsumerProtocol(f"not {what} of Kafka's consumer protocol: it has only {len(data)} bytes")
+    codec = data_codec(module, _known(int.from_bytes(data[:2], "big", signed=True), what))
+    try:
+        return codec.decode(data)
+    except BadFrame as error:
+        raise BadConsumerProtocol(
+            f"not {what} of Kafka's consumer protocol: {error} ({len(data)} bytes)"
+        ) from None
 
 
 def _known(version: int, what: str) -> int:
     if version < 0:
         raise BadConsumerProtocol(f"version {version} of {what} does not exist; versions start with 0")
     return min(version, HIGHEST_VERSION)
-
-
-def _int32(number: int) -> bytes:
-    try:
-        return struct.pack(">i", number)
-    except struct.error:
-        raise BadConsumerProtocol(f"{number} does not fit 32 bits") from None
-
-
-def _string(text: str) -> bytes:
-    raw = text.encode()
-    if len(raw) > LONGEST_STRING:
-        raise BadConsumerProtocol(f"{text[:40]!r}… has {len(raw)} bytes, more than {LONGEST_STRING}")
-    return struct.pack(">h", len(raw)) + raw
-
-
-def _nullable_bytes(data: bytes | None) -> bytes:
-    return b"\xff\xff\xff\xff" if data is None else _int32(len(data)) + data
-
-
-class Reader:
-    """Takes one field after the other off some bytes; BadConsumerProtocol says which bytes and where."""
-
-    __slots__ = ("_data", "_pos", "_what")
-
-    def __init__(self, data: bytes, what: str) -> None:
-        self._data = bytes(data)
-        self._what = what
-        self._pos = 0
-
-    def int16(self) -> int:
-        return int.from_bytes(self._take(2), "big", signed=True)
-
-    def int32(self) -> int:
-        return int.from_bytes(self._take(4), "big", signed=True)
-
-    def string(self) -> str:
-        text = self.nullable_string()
-        if text is None:
-            raise self._bad("a string is null")
-        return text
-
-    def nullable_string(self) -> str | None:
-        size = self.int16()
-        if size < 0:
-            return None
-        try:
-            return self._take(size).decode()
-        except UnicodeDecodeError:
-            raise self._bad("a string is not UTF-8") from None
-
-    def nullable_bytes(self) -> bytes | None:
-        size = self.int32()
-        return None if size < 0 else self._take(size)
-
-    def array(self) -> int:
-        """The number of elements that follow; each takes two bytes at least."""
-        count = self.int32()
-        if count < 0 or count * 2 > len(self._data) - self._pos:
-            raise self._bad(f"{count} elements announced, {len(self._data) - self._pos} bytes left")
-        return count
-
-    def partitions(self) -> tuple[TopicPartition, ...]:
-        found: list[TopicPartition] = []
-        for _ in range(self.array()):
-            topic = self.string()
-            count = self.array()
-            numbers = struct.unpack(f">{count}i", self._take(4 * count))
-            found += [TopicPartition(topic, number) for number in numbers]
-        return tuple(found)
-
-    def _take(self, size: int) -> bytes:
-        start = self._pos
-        taken = self._data[start : start + size]
-        if len(taken) < size:
-            raise self._bad(f"{size} bytes expected, {len(taken)} left")
-        self._pos = start + size
-        return taken
-
-    def _bad(self, why: str) -> BadConsumerProtocol:
-        return BadConsumerProtocol(
-            f"not {self._what} of Kafka's consumer protocol: at byte {self._pos} of {len(self._data)} {why}"
-        )

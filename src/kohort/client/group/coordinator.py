@@ -1,4 +1,4 @@
-"""Which node coordinates the group: found by FindCoordinator, forgotten when it answers that it is not the one.
+"""Finds the node that coordinates the group by FindCoordinator, and forgets it when it is no longer the one.
 
 Membership and commits share it. They call `ensure` whenever they need the node; it asks at most once at a time and
 waits longer after each failure.
@@ -45,11 +45,11 @@ class GroupCoordinator:
     def __init__(self, out: Outbox, config: ConsumerConfig, metadata: Metadata, jitter: Jitter) -> None:
         self.node_id: int | None = None
         self.last_node_id: int | None = None
-        """The one that was forgotten last."""
+        """The coordinator that was forgotten last."""
         self.error: KohortError | None = None
         """Why the look-up cannot succeed (not authorized, …), until the next one is sent."""
         self.last_failure = ""
-        """What was in the way most recently; for the words of a timeout."""
+        """The most recent obstacle, for the text of a timeout."""
         self.changes = 0
         """Counts how often a coordinator was found."""
         self._out, self._config, self._metadata = out, config, metadata
@@ -64,8 +64,8 @@ class GroupCoordinator:
     def ensure(self, now_ms: int, lane: Lane = Lane.DATA) -> int | None:
         """The coordinator's node id if it is known; else it is looked up, as soon as the backoff allows.
 
-        Whoever serves the group lane alone (the thread that sends heartbeats) must say so: an answer on the other
-        lane would not reach it.
+        A caller that serves only the group lane (the thread that sends heartbeats) must say so: an answer on the
+        other lane would not reach it.
         """
         if self.node_id is not None:
             return self.node_id
@@ -184,7 +184,7 @@ class GroupCoordinator:
         _log.log(level, "no coordinator of group %s was found (%s); asks again", self._config.group_id, why)
 
     def _refused(self, error: KohortError, now_ms: int) -> None:
-        """Nobody asks again by itself: those who need the coordinator do, after they have told their caller."""
+        """The look-up failed for good. Whoever needs the coordinator asks again, after telling its caller."""
         self._failures += 1
         self.error = error
         self.last_failure = str(error)

@@ -1,14 +1,16 @@
-"""The clocks of a member: when the next heartbeat is due, when the session is over, when poll is overdue."""
+"""The clocks of a group member: when a heartbeat is due, when the session is over, when poll is overdue."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kohort.client.core.backoff import Backoff
 
 
 @dataclass(slots=True)
 class Heartbeats:
+    """The clocks and what sets them; membership.py sends the heartbeats themselves."""
+
     interval_ms: int
     session_timeout_ms: int
     max_poll_interval_ms: int
@@ -16,7 +18,12 @@ class Heartbeats:
     next_ms: int = 0
     session_deadline_ms: int = 0
     polled_ms: int = 0
-    in_flight: int | None = field(default=None)
+    """The last moment at which the user was in poll."""
+    in_poll: bool = False
+    """Whether the user is in poll now."""
+    coordinators_found: int = 0
+    """How often a coordinator had been found when the clocks last began with one."""
+    in_flight: int | None = None
     """The number of the heartbeat that is under way; answers to earlier ones say nothing about the clocks."""
     sent: int = 0
     failures: int = 0
@@ -28,26 +35,51 @@ class Heartbeats:
         self.polled_ms = max(self.polled_ms, now_ms)
         self.in_flight, self.failures = None, 0
 
-    def coordinator_found(self, now_ms: int) -> None:
-        """Another coordinator gets a whole session to answer, and at once a heartbeat."""
+    def coordinator_found(self, coordinators_found: int, now_ms: int) -> None:
+        """Another coordinator gets a heartbeat at once, and a whole session to answer it."""
+        self.coordinators_found = coordinators_found
         self.session_deadline_ms = now_ms + self.session_timeout_ms
         self.next_ms = min(self.next_ms, now_ms)
         self.in_flight = None
 
+    def joins(self, coordinators_found: int) -> None:
+        """A join goes to the coordinator that was found last; the clocks begin with its answer."""
+        self.coordinators_found = coordinators_found
+
+    def is_for_another(self, coordinators_found: int) -> bool:
+        """Whether another coordinator was found since the clocks began."""
+        return self.coordinators_found != coordinators_found
+
+    def poll_began(self, now_ms: int) -> None:
+        self.in_poll = True
+        self.polled(now_ms)
+
+    def poll_ended(self, now_ms: int) -> None:
+        self.in_poll = False
+        self.polled(now_ms)
+
+    def user_works(self) -> None:
+        """The user is not in poll, whatever was said last."""
+        self.in_poll = False
+
     def polled(self, now_ms: int) -> None:
+        """`max.poll.interval.ms` counts from now."""
         self.polled_ms = max(self.polled_ms, now_ms)
 
     def send(self, now_ms: int) -> int:
+        """A heartbeat goes out; returns its number."""
         self.sent += 1
         self.in_flight = self.sent
         self.next_ms = now_ms + self.interval_ms
         return self.sent
 
     def received(self, now_ms: int) -> None:
+        """The coordinator answered: the session begins again."""
         self.in_flight, self.failures = None, 0
         self.session_deadline_ms = now_ms + self.session_timeout_ms
 
     def failed(self, now_ms: int) -> None:
+        """No answer, or one that helps nothing: the next heartbeat waits for the backoff."""
         self.in_flight = None
         self.failures += 1
         self.next_ms = now_ms + self.backoff.after(self.failures)

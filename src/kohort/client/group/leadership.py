@@ -1,6 +1,7 @@
-"""What the leader of a group does: learn what all members want, divide the partitions, watch for changes.
+"""What the leader of a group works out: what all members want, who gets which partitions, what has changed.
 
-Only the leader compares partition counts (and racks) with those it assigned from; all others trust it to do so.
+Only the leader compares partition counts (and racks) with those it assigned from; all other members rely on it. These
+are functions: membership.py calls them and keeps what they return.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ OURS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 """Assignors that give away subscribed topics only, and that keep the rules of the cooperative protocol."""
 
 Snapshot = Mapping[str, tuple[frozenset[str], ...]]
-"""By topic: for each partition the racks of its replicas (empty where racks do not matter)."""
+"""For each topic and partition the racks of its replicas (empty where racks do not matter)."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Election:
-    """This member was made the leader of a generation and owes it an assignment."""
+    """What a member that was made the leader of a generation needs for the assignment that it owes."""
 
     assignor: Assignor
     members: dict[str, Subscription]
@@ -45,13 +46,13 @@ class Election:
     topics: frozenset[str]
     assignments: dict[str, Assignment] | None = None
     known_version: int = 0
-    """Of the cluster, when its topics were asked for."""
+    """The version of the cluster when its topics were asked for."""
 
 
 def elected(
     assignor: Assignor, members: Iterable[JoinGroupResponseMember], skip_assignment: bool
 ) -> Election:
-    """KohortError names a member whose subscription cannot be read."""
+    """Reads what the members want. Raises a KohortError that names a member whose subscription cannot be read."""
     subscriptions: dict[str, Subscription] = {}
     for member in members:
         try:
@@ -74,7 +75,7 @@ def elected(
 
 
 def divide(election: Election, cluster: Cluster, protocol: RebalanceProtocol) -> dict[str, Assignment]:
-    """Runs the assignor. What it raises goes to the caller; a result that breaks the rules is IllegalState."""
+    """Runs the assignor. What it raises goes to the caller; a result that breaks the rules raises IllegalState."""
     assignor = election.assignor
     given = _checked(assignor, assignor.assign(topic_partitions(cluster), election.members))
     strangers = given.keys() - election.members.keys()
@@ -89,7 +90,7 @@ def divide(election: Election, cluster: Cluster, protocol: RebalanceProtocol) ->
 
 
 def _checked(assignor: Assignor, answer: object) -> dict[str, Assignment]:
-    """What a user's assignor returned, if it can be sent to the members; IllegalState says what is wrong with it."""
+    """What a user's assignor returned, if it can be sent to the members; else IllegalState says what is wrong."""
     if assignor.name in OURS and isinstance(answer, dict):
         return answer
     words = f"assignor {assignor.name} must return an Assignment for each member id"
@@ -115,7 +116,7 @@ def _checked(assignor: Assignor, answer: object) -> dict[str, Assignment]:
 def check_cooperative(
     assignor: Assignor, members: Mapping[str, Subscription], given: Mapping[str, Assignment]
 ) -> None:
-    """A partition must be given up by its owner, in one rebalance, before another member may get it, in the next."""
+    """Checks that the owner of a partition gives it up in one rebalance before another member gets it in the next."""
     added: set[TopicPartition] = set()
     revoked: set[TopicPartition] = set()
     for member_id, member in members.items():
@@ -131,7 +132,7 @@ def check_cooperative(
 
 
 def unsubscribed_topics(election: Election, given: Mapping[str, Assignment]) -> frozenset[str]:
-    """Topics that an assignor of the user's gave away although nobody subscribes to them."""
+    """Topics that a user's assignor gave away although nobody subscribes to them."""
     if election.assignor.name in OURS:
         return frozenset()
     assigned = frozenset(p.topic for assignment in given.values() for p in assignment.partitions)
@@ -143,10 +144,12 @@ def unsubscribed_topics(election: Election, given: Mapping[str, Assignment]) -> 
 
 
 def encoded(given: Mapping[str, Assignment]) -> list[tuple[str, bytes]]:
+    """The assignments as SyncGroup carries them, by member id."""
     return [(member_id, encode_assignment(assignment)) for member_id, assignment in given.items()]
 
 
 def topic_partitions(cluster: Cluster) -> TopicPartitions:
+    """What an assignor is told of the cluster."""
     counts = {name: len(topic.partitions) for name, topic in cluster.topics.items() if topic.partitions}
     rack_of = {node.node_id: node.rack for node in cluster.nodes.values() if node.rack}
     if not rack_of:
@@ -173,7 +176,7 @@ def snapshot(cluster: Cluster, topics: Iterable[str], with_racks: bool) -> Snaps
 
 
 def difference(before: Snapshot, now: Snapshot) -> str:
-    """For people: "orders has 6 partitions instead of 4"."""
+    """What has changed, for people, as in "orders has 6 partitions instead of 4"."""
     said = []
     for topic in sorted(before.keys() | now.keys()):
         old, new = before.get(topic, ()), now.get(topic, ())

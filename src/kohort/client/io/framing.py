@@ -9,7 +9,7 @@ from itertools import islice
 
 from kohort.wire.compiler.compile import Chunk, Codec
 from kohort.wire.errors import BadFrame
-from kohort.wire.records.buffer_pool import Rooms
+from kohort.wire.records.buffer_pool import BufferPool
 
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">ihhih")
@@ -67,7 +67,7 @@ class FrameReader:
         self._in_large = False
         self._view = memoryview(b"")
         self._filled = 0
-        self._rooms = Rooms(MOST_KEPT, fitting=True)
+        self._rooms = BufferPool(MOST_KEPT, fitting=True)
 
     def read(self, receive: Callable[[memoryview], int], on_frame: Callable[[memoryview], None]) -> bool:
         """Receives once; returns whether there is probably more.

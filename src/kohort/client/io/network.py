@@ -16,9 +16,9 @@ from typing import Any
 
 from kohort.client.config import ClientConfig
 from kohort.client.core.backoff import Backoff, Jitter
-from kohort.client.core.complaints import AWAY_EVERY_MS, Lasting
 from kohort.client.core.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Send
 from kohort.client.core.metadata import Metadata
+from kohort.client.core.warning_limits import AWAY_EVERY_MS, LastingCondition
 from kohort.client.io.node_connection import (
     ConnectionState,
     Hooks,
@@ -54,7 +54,7 @@ class Peer:
     retry_ms: int = 0
     throttled_until_ms: int = 0
     error: str = ""
-    away: Lasting = field(default_factory=lambda: Lasting(0, AWAY_EVERY_MS))
+    away: LastingCondition = field(default_factory=lambda: LastingCondition(0, AWAY_EVERY_MS))
     untold: int = 0
     """How many attempts to connect have failed since the last one that was logged as a warning."""
 
@@ -259,7 +259,7 @@ class Network:
             _log.info("connection to %s: %s", peer, failure.message)
             return
         peer.untold += 1
-        if not peer.away.is_to_be_told(now_ms):
+        if not peer.away.is_worth_a_warning(now_ms):
             _log.debug("connection to %s: %s", peer, failure.message)
             return
         attempts = f"after {peer.untold} more attempts; " if peer.untold > 1 else ""

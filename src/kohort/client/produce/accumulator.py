@@ -1,10 +1,15 @@
-"""Where records wait until they are sent: per partition one open batch and a queue of closed ones.
+"""Holds records until they are sent: for each partition one open batch and a queue of closed ones.
 
-Most records go the way of `fast_send`: a comparison and three appends. What is here is called per batch.
-The lock protects the open batches, the memory count and who is ready; a closed batch belongs to the sender.
+`fast_send` puts most records into open batches by itself, with a comparison and three appends; it calls the accumulator
+once per batch, and when a batch needs more memory. The lock protects the open batches, the memory count and the set of
+ready partitions. A closed batch belongs to the sender.
 
-Memory is counted in steps: a batch asks for more of buffer.memory whenever it has filled what it has, so `fast_send`
+Memory is counted in steps: a batch asks for more of buffer.memory when it has filled what it has, so that `fast_send`
 only compares a size with the batch's limit.
+
+A batch of batch.size bytes is full and does not linger any more. It goes on growing until the sender looks at it: a
+program that sends as fast as it can would otherwise make hundreds of small batches before the producer's thread gets
+the GIL.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any, Generic
 
+from kohort.client.config import ProducerConfig
 from kohort.client.core.backoff import Jitter
 from kohort.client.core.cluster import NO_NODE, Cluster
 from kohort.client.errors import SENT_WITHIN_SEND, IllegalState
@@ -22,40 +28,89 @@ from kohort.client.produce.batch import (
     HEADER_OVERHEAD,
     RECORD_OVERHEAD,
     Batch,
+    H,
     Headers,
     OnDelivery,
-    P,
-    placed_in,
+    handle_of,
+    merge,
 )
-from kohort.client.produce.merging import MOST_BYTES, carrier_of, may_ride
-from kohort.client.produce.partition_queue import PartitionQueue
 from kohort.client.produce.partitioners import STICKY
 from kohort.wire.records.batch import HEADER_SIZE
 from kohort.wire.records.compression import Buffer
 
 GROWTH, MOST_GROWTH = 16_384, 262_144
-"""Bytes of buffer.memory that a batch asks for first, then it doubles them; and the most that it asks for at a time."""
+"""How many bytes of buffer.memory a batch asks for first, and at most; between these it doubles what it has."""
 
 
 class NoRoom(Enum):
-    """Why a record was not taken."""
+    """Why the accumulator did not take a record."""
 
     MEMORY = "buffer.memory is used up"
     CLOSED = "the producer is closed"
-    FORGOTTEN = "the topic was not used for long; look it up again"
+    FORGOTTEN = "the topic was not used for a long time; look it up again"
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
-    """What a record takes in a batch, at most."""
+    """The most bytes that a record takes in a batch."""
     size = RECORD_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
     for name, content in headers or ():
-        # A name's characters may take up to four bytes; its own encoding says how many.
+        # A character of a name takes up to four bytes.
         size += HEADER_OVERHEAD + len(name.encode("utf-8", "surrogateescape")) + len(content or b"")
     return size
 
 
+MERGED_BATCH_BYTES = 1_000_000
+"""The largest batch that grows or is merged while it waits: librdkafka's batch.size, just below what topics take
+(max.message.bytes is 1048588)."""
+REQUEST_OVERHEAD = 512
+"""Bytes of a request besides its batches: a batch stays so much smaller than max.request.size."""
+
+
+def merge_limit(config: ProducerConfig) -> int:
+    """The size up to which batches grow and are merged while they wait; 0 if batch.size is 0."""
+    if not config.batch_size:
+        return 0
+    return min(MERGED_BATCH_BYTES, config.max_request_size - REQUEST_OVERHEAD, config.buffer_memory // 4)
+
+
+class PartitionQueue:
+    """The batches of one partition that are not done, its leader and its sequence numbers.
+
+    The accumulator owns `closed` and the leader, the sender owns `in_flight` and `sent`, Idempotence owns the rest.
+    """
+
+    __slots__ = (
+        "topic", "index", "topic_queues", "closed", "in_flight", "sent", "producer_id", "producer_epoch",
+        "next_sequence", "last_acked_sequence", "last_acked_offset", "unresolved", "leader_id", "leader_epoch",
+    )  # fmt: skip
+
+    def __init__(self, topic: TopicQueues, index: int) -> None:
+        self.topic = topic.name
+        self.index = index
+        self.topic_queues = topic
+        self.closed: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []  # sent at least once and not done, in the order of first sending
+        self.sent = 0  # batches so far
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.next_sequence = 0
+        self.last_acked_sequence = -1
+        self.last_acked_offset = -1
+        self.unresolved: int | None = None  # the sequence after a batch that ended without an answer
+        self.leader_id = NO_NODE
+        self.leader_epoch = -1
+
+    @property
+    def open(self) -> Batch:
+        """The batch that takes records; the topic's `full` if there is none."""
+        return self.topic_queues.open[self.index]
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
 class TopicQueues:
-    """A topic that records are sent to."""
+    """The partitions of a topic that records are sent to, and the one that takes records without a key."""
 
     __slots__ = (
         "name",
@@ -68,7 +123,7 @@ class TopicQueues:
         "used_ms",
         "full",
         "forgotten",
-        "most_together",
+        "merge_limit",
     )
 
     def __init__(self, name: str) -> None:
@@ -81,24 +136,24 @@ class TopicQueues:
         self.sticky_bytes = 0
         self.used_ms = 0
         self.forgotten = False
-        self.most_together = MOST_BYTES  # less once a broker found that too large
-        # Stands for the open batch where there is none: it has no room, so `fast_send` looks no further.
+        self.merge_limit = MERGED_BATCH_BYTES  # less after a broker refused a batch that large
+        # Takes the place of the open batch of a partition that has none; it never has room.
         self.full: Batch = Batch(None, 0)  # type: ignore[arg-type]
         self.full.limit = -1
 
 
-class Accumulator(Generic[P]):
-    """`placed` is the class of the deliveries; `wake` is called when the sender is needed."""
+class Accumulator(Generic[H]):
+    """The batches that are not done, by partition; `waker` is called when the sender has something to do."""
 
     def __init__(
         self,
-        placed: type[P],
+        handle_class: type[H],
         lock: AbstractContextManager[Any],
         jitter: Jitter,
-        wake: Callable[[], None],
+        waker: Callable[[], None],
         *,
         batch_size: int,
-        most_together: int,
+        merge_limit: int,
         buffer_memory: int,
         linger_ms: int,
     ) -> None:
@@ -106,23 +161,23 @@ class Accumulator(Generic[P]):
         self.ready: dict[PartitionQueue, None] = {}
         """Partitions with closed batches, the longest waiting first."""
         self.incomplete: dict[Batch, None] = {}
-        """All that are not done, the oldest first."""
+        """All batches that are not done, the oldest first."""
         self.unencoded: set[Batch] = set()
-        """Batches of columns that the sender has not come to: while there are any, a caller encodes its own."""
+        """Arrow batches that wait to be encoded by the sender; while there are any, a caller encodes its own."""
         self.used_bytes = 0
         self.waiting_for_memory = 0
-        """Callers that wait for memory: no batch lingers while there are any."""
+        """The number of callers that wait for memory; no batch lingers while there are any."""
         self.fresh = False
-        """A batch was closed since the sender looked."""
+        """Whether a batch was closed since the sender last looked."""
         self.full: list[Batch] = []
-        """Open batches that are to be closed when the sender looks; until then they grow."""
+        """Open batches of more than batch.size bytes: they grow until the sender looks, and closes them."""
         self.closed = self.in_send = False
         self.linger_ms = linger_ms
-        self.placed = placed
+        self.handle_class = handle_class
         self.lock = lock
         self._jitter = jitter
-        self._wake = wake
-        self._batch_size, self._most_together = max(1, batch_size), most_together
+        self._waker = waker
+        self._batch_size, self._merge_limit = max(1, batch_size), merge_limit
         self._buffer_memory = buffer_memory
         self._lingering: deque[Batch] = deque()
 
@@ -138,8 +193,8 @@ class Accumulator(Generic[P]):
         headers: Headers | None,
         callback: OnDelivery | None,
         now_ms: int,
-    ) -> P | NoRoom:
-        """The record's place in the open batch of a partition (STICKY: the topic's current one).
+    ) -> H | NoRoom:
+        """Puts a record into the open batch of a partition (STICKY: the topic's current one), and returns its handle.
 
         Gives that batch more memory, or closes it and begins another, where that is needed.
         """
@@ -148,7 +203,7 @@ class Accumulator(Generic[P]):
             no_room = self._refusal(topic)
             if no_room is not None:
                 return no_room
-            most = max(self._batch_size, min(self._most_together, topic.most_together))
+            most = max(self._batch_size, min(self._merge_limit, topic.merge_limit))
             batch = topic.queues[topic.sticky if partition == STICKY else partition].open
             wanted = batch.size + size
             if batch.limit < 0 or wanted > most:
@@ -175,10 +230,10 @@ class Accumulator(Generic[P]):
                 self.incomplete[batch] = None
                 self._lingering.append(batch)
                 if len(self._lingering) == 1:  # else the sender will look at an older one before
-                    self._wake()
+                    self._waker()
             if fills:
                 self.full.append(batch)
-                self._wake()
+                self._waker()
             return self._put(batch, key, value, timestamp, headers, callback, wanted)
 
     def append_columns(
@@ -190,9 +245,9 @@ class Accumulator(Generic[P]):
         now_ms: int,
         encoded: Buffer | None = None,
     ) -> Batch | NoRoom:
-        """A closed batch of its own for records that are columns already; `size` is what they may take, encoded.
+        """Makes a closed batch of records that are columns already; `size` is the most that they take when encoded.
 
-        If they are encoded already, it is without the producer's numbers.
+        `encoded` is the batch as bytes, without the producer's numbers, if the caller has encoded it.
         """
         with self.lock:
             no_room = self._refusal(queue.topic_queues)
@@ -207,7 +262,7 @@ class Accumulator(Generic[P]):
             if encoded is None:
                 self.unencoded.add(batch)
             else:
-                batch.was_reset = True  # it gets its numbers when it is sent
+                batch.was_reset = True  # it is given its numbers when it is sent
             batch.size = size
             batch.count = count
             queue.topic_queues.used_ms = now_ms
@@ -231,8 +286,8 @@ class Accumulator(Generic[P]):
         headers: Headers | None,
         callback: OnDelivery | None,
         size: int,
-    ) -> P:
-        """The one way of records into a batch besides `fast_send`, which spells it out."""
+    ) -> H:
+        """Appends a record to the columns of a batch; `fast_send` has its own copy of this code, for speed."""
         batch.size = size
         index = len(batch.values)
         if batch.keys is None and key is not None:
@@ -242,17 +297,17 @@ class Accumulator(Generic[P]):
         batch.values.append(value)
         batch.timestamps.append(timestamp)
         sizes = (len(key) if key is not None else -1, len(value) if value is not None else -1)
-        placed = placed_in(self.placed, batch, index, timestamp, *sizes)
+        handle = handle_of(self.handle_class, batch, index, timestamp, *sizes)
         if headers:
             batch.headers = batch.headers or {}
             batch.headers[index] = headers
         if callback is not None:
             batch.callbacks = batch.callbacks or []
-            batch.callbacks.append((placed, callback))
-        return placed
+            batch.callbacks.append((handle, callback))
+        return handle
 
     def _charge(self, batch: Batch, wanted: int, most: int) -> bool:
-        """Memory for a batch of `wanted` bytes and, if there is more, for some records to come: `most` bytes in all."""
+        """Takes memory for a batch of `wanted` bytes, and for the next records up to `most`, if there is enough."""
         free = self._buffer_memory - self.used_bytes
         if wanted - batch.charge > free:
             return False
@@ -267,7 +322,7 @@ class Accumulator(Generic[P]):
     # --- batches ----------------------------------------------------------------------------------
 
     def _close(self, batch: Batch) -> None:
-        """No more records: the batch waits for the sender. Gives back the memory that it did not need."""
+        """Closes a batch, which then waits for the sender, and frees the memory that it did not need."""
         queue, topic = batch.queue, batch.queue.topic_queues
         batch.limit = -1
         batch.count = batch.count or len(batch.values)
@@ -279,11 +334,11 @@ class Accumulator(Generic[P]):
         self.ready[queue] = None
         if queue.index == topic.sticky:
             topic.sticky_bytes += batch.size
-            # Less than a full batch is not worth another partition: its next records would begin small batches.
+            # Changing the partition before a batch is nearly full would make many small batches.
             if topic.sticky_bytes * 8 >= self._batch_size * 7:
                 self._move_on(topic)
         self.fresh = True
-        self._wake()
+        self._waker()
 
     def _move_on(self, topic: TopicQueues) -> None:
         among: list[int] | range = topic.available or range(len(topic.queues))
@@ -291,7 +346,7 @@ class Accumulator(Generic[P]):
         topic.sticky_bytes = 0
 
     def close_due(self, now_ms: int) -> None:
-        """Closes the open batches that are full or have lingered; all while callers wait for memory, or at the end."""
+        """Closes the open batches that are full or have lingered; all, if callers wait for memory, or at the end."""
         at_once = self.closed or self.waiting_for_memory > 0
         with self.lock:
             for batch in self.full:
@@ -307,13 +362,17 @@ class Accumulator(Generic[P]):
                     self._close(batch)
                 lingering.popleft()
 
+    def looked(self) -> None:
+        """Takes note that the sender looks at all batches that are closed by now."""
+        self.fresh = False
+
     def next_linger_ms(self) -> int | None:
-        """When the oldest open batch has lingered. May be early, if it was closed since."""
+        """Returns when the oldest open batch will have lingered; too early if that batch was closed since."""
         with self.lock:
             return self._lingering[0].created_ms + self.linger_ms if self._lingering else None
 
     def wait_for_memory(self, more: int) -> None:
-        """A caller begins (1) or ends (-1) to wait for memory."""
+        """Counts a caller that begins (1) or stops (-1) waiting for memory."""
         with self.lock:
             self.waiting_for_memory += more
             self.fresh = True
@@ -322,12 +381,12 @@ class Accumulator(Generic[P]):
         return self.closed or self.used_bytes + size <= self._buffer_memory
 
     def oldest(self) -> Batch | None:
-        """The first of the batches that are not done."""
+        """Returns the oldest batch that is not done."""
         with self.lock:
             return next(iter(self.incomplete), None)
 
     def flush(self) -> list[Batch]:
-        """Closes all open batches; what must be done before all records sent so far are."""
+        """Closes all open batches, and returns all that are not done."""
         with self.lock:
             for batch in self._lingering:
                 if batch.limit >= 0:
@@ -336,25 +395,25 @@ class Accumulator(Generic[P]):
             return list(self.incomplete)
 
     def take_first(self, queue: PartitionQueue, most_bytes: int) -> Batch:
-        """The first closed batch of a partition, out of its queue; with those that may ride with it."""
+        """Takes the first closed batch of a partition out of its queue, merged with the next ones where possible."""
         with self.lock:
             batch = queue.closed.popleft()
             self.unencoded.discard(batch)
-            together = [batch]
-            if may_ride(batch):
+            batches = [batch]
+            if batch.may_merge:
                 size = batch.size
-                while queue.closed and may_ride(queue.closed[0]):
+                while queue.closed and queue.closed[0].may_merge:
                     size += queue.closed[0].size
                     if size > most_bytes:
                         break
-                    together.append(queue.closed.popleft())
+                    batches.append(queue.closed.popleft())
             self.ready.pop(queue, None)
             if queue.closed:
                 self.ready[queue] = None  # behind the others
-        return batch if len(together) == 1 else carrier_of(together)
+        return batch if len(batches) == 1 else merge(batches)
 
     def put_back(self, batch: Batch) -> None:
-        """A batch that was sent and must be sent again: before all that were sent after it, or never."""
+        """Queues a batch that must be sent again, before those that were sent after it and those never sent."""
         queue = batch.queue
         with self.lock:
             at = 0
@@ -377,7 +436,7 @@ class Accumulator(Generic[P]):
                 self.ready.pop(batch.queue, None)
 
     def replace(self, batch: Batch, parts: list[Batch]) -> None:
-        """The parts take the place of a batch that was split, and its memory."""
+        """Puts the parts of a batch that was split in its place; they take over its memory."""
         with self.lock:
             self.incomplete.pop(batch, None)
             for part in parts:
@@ -385,26 +444,26 @@ class Accumulator(Generic[P]):
             parts[0].charge, batch.charge = batch.charge, 0
 
     def release(self, batch: Batch) -> None:
-        """The batch is done: its memory is free."""
+        """Frees the memory of a batch that is done."""
         with self.lock:
             self.used_bytes -= batch.charge
             batch.charge = 0
             self.incomplete.pop(batch, None)
 
     def shut(self) -> None:
-        """No more records."""
+        """Closes all batches, and refuses all records from now on."""
         with self.lock:
             self.closed = True
             for topic in self.topics.values():
                 for queue in topic.queues:
-                    # `fast_send` finds no room from now on either.
+                    # From now on `fast_send` finds no open batch.
                     if queue.open.limit >= 0:
                         self._close(queue.open)
 
     # --- topics -----------------------------------------------------------------------------------
 
     def learn(self, cluster: Cluster, now_ms: int) -> None:
-        """Takes over what is new in the metadata of the topics that it knows or that are wanted for the first time."""
+        """Takes over the metadata of all topics: new topics, new partitions, and leaders."""
         for name, info in cluster.topics.items():
             if not info.partitions:
                 continue
@@ -426,8 +485,13 @@ class Accumulator(Generic[P]):
                     self._move_on(topic)
                     self.topics[name] = topic
 
+    def lower_merge_limit(self, topic: TopicQueues, refused_size: int) -> None:
+        """Halves the size up to which a topic's batches are merged, after a broker refused one of `refused_size`."""
+        half = refused_size // 2
+        topic.merge_limit = min(topic.merge_limit, half if half > self._batch_size else 0)
+
     def forget_idle(self, idle_ms: int, now_ms: int) -> list[str]:
-        """Lets go of the topics that had no records for so long; their names."""
+        """Forgets the topics that had no records for `idle_ms`, and returns their names."""
         gone = []
         with self.lock:
             for name, topic in list(self.topics.items()):

@@ -1,4 +1,4 @@
-"""Whole Arrow batches on their way: partitioned and cut as columns, without an object per record. Sans-IO."""
+"""Sends whole Arrow batches: they are partitioned and cut as columns, without an object per record. Sans-IO."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from typing import Any, NamedTuple
 from kohort.client.core import arguments
 from kohort.client.core.steps import Steps
 from kohort.client.errors import IllegalState, WrongArgument, error_for
-from kohort.client.produce.accumulator import NoRoom, TopicQueues
+from kohort.client.produce.accumulator import NoRoom, TopicQueues, merge_limit
 from kohort.client.produce.batch import Batch
 from kohort.client.produce.calls import ProducerCalls
-from kohort.client.produce.merging import most_together
 from kohort.client.produce.outgoing import Outgoing
 from kohort.client.produce.partitioners import STICKY, murmur2
 from kohort.wire.errors import ErrorCode
 
 
 class WrittenRange(NamedTuple):
-    """Records that were written one after the other. First offset -1: the broker was not asked, or did not remember."""
+    """Records that were written one after the other; first_offset is -1 if the broker did not say it."""
 
     topic: str
     partition: int
@@ -29,7 +28,7 @@ class WrittenRange(NamedTuple):
 def send_arrow(
     calls: ProducerCalls[Any], topic: str | None, records: Any, wall_ms: int
 ) -> Steps[list[Batch]]:
-    """Batches of their own for the rows of a pyarrow RecordBatch or Table; waits for topics and for memory."""
+    """Makes batches of the rows of a pyarrow RecordBatch or Table; waits for topics and for memory."""
     from kohort.wire.records.arrow_encode import outgoing_records
 
     outgoing = calls.outgoing
@@ -68,8 +67,8 @@ def _check_table(records: Any) -> None:
 
 
 def _batch_limit(calls: ProducerCalls[Any], queues: TopicQueues) -> int:
-    """Rows that come all at once make batches as large as those that had to wait and are sent as one; see `merging`."""
-    return max(calls.outgoing.batch_limit, min(queues.most_together, most_together(calls.config)))
+    """Rows that come all at once make batches as large as merged ones."""
+    return max(calls.outgoing.batch_limit, min(queues.merge_limit, merge_limit(calls.config)))
 
 
 def _append(
@@ -78,9 +77,9 @@ def _append(
     accumulator, encoded = calls.accumulator, None
     while True:
         if accumulator.unencoded and encoded is None:
-            # The sender has enough to do: with this, two threads compress at once (and asyncio's one does not mind).
+            # The sender has enough to do: so two threads compress at once (with asyncio it makes no difference).
             encoded = calls.sender.encode_early(piece)
-        # The sticky partition moves on whenever it got a full batch.
+        # The sticky partition changes whenever it got a full batch.
         queue = queues.queues[queues.sticky if partition == STICKY else partition]
         batch = accumulator.append_columns(queue, piece, len(piece), piece.size, calls.now_ms(), encoded)
         if not isinstance(batch, NoRoom):
@@ -100,7 +99,7 @@ def _check_size(calls: ProducerCalls[Any], piece: Any) -> None:
 
 
 def _by_topic(topic: str | None, records: Any) -> Iterator[tuple[str, Any]]:
-    """The rows of each topic. A topic that the caller names is that of all rows."""
+    """Yields each topic with its rows; a topic that the caller names is that of all rows."""
     if topic is not None:
         yield topic, records
         return
@@ -117,7 +116,7 @@ def _by_topic(topic: str | None, records: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _partitions(outgoing: Outgoing, queues: TopicQueues, rows: Any, columns: Any) -> Sequence[int] | None:
-    """The partition of each row; None if none of them says where to go."""
+    """Returns the partition of each row; None if all of them may go to any partition."""
     count, names = len(queues.queues), rows.schema.names
     given: list[int | None] | None = None
     if "partition" in names and rows.column("partition").null_count < len(rows):
@@ -150,7 +149,7 @@ def _of_hashes(hashes: Any, count: int) -> Any:
 
 
 def leaves(batches: Sequence[Batch]) -> Iterator[Batch]:
-    """The batches, or the parts of those that were split."""
+    """Yields the batches, or the parts of those that were split."""
     for batch in batches:
         if batch.parts:
             yield from leaves([part for _, part in batch.parts])
@@ -159,7 +158,7 @@ def leaves(batches: Sequence[Batch]) -> Iterator[Batch]:
 
 
 def ranges(batches: Sequence[Batch]) -> list[WrittenRange]:
-    """Where all of them were written, once they are done; raises the first error."""
+    """Returns where all batches were written, once they are done; raises the first error."""
     written = []
     for batch in leaves(batches):
         if batch.error is not None:

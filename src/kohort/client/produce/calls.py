@@ -1,4 +1,4 @@
-"""What a producer does when a record cannot simply be appended, written once for both fronts (see `steps`). Sans-IO."""
+"""The calls of a producer that may have to wait, written once for both fronts (see `steps`). Sans-IO."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kohort.client.core.metadata import Metadata
 from kohort.client.core.steps import Steps, Until
 from kohort.client.errors import AuthenticationFailed, ClosedClient, TimedOut, error_for
 from kohort.client.produce.accumulator import Accumulator, NoRoom, TopicQueues, record_size
-from kohort.client.produce.batch import Batch, OnDelivery, P
+from kohort.client.produce.batch import Batch, H, OnDelivery
 from kohort.client.produce.outgoing import Outgoing, ProducerRecord
 from kohort.client.produce.producer_part import ProducerPart, log_failed_callback
 from kohort.client.produce.sender import Sender
@@ -24,16 +24,16 @@ _log = logging.getLogger("kohort.client.producer")
 
 _NO_SUCH_TOPIC = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _END_MS = 5_000
-"""How long an abort may take: it waits for nobody but callbacks."""
+"""How long an abort may take: it waits for callbacks only."""
 
 
-class ProducerCalls(Generic[P]):
-    """The parts of a producer, put together, and the calls that may have to wait."""
+class ProducerCalls(Generic[H]):
+    """Puts the parts of a producer together, and makes the calls that may have to wait."""
 
     def __init__(
         self,
         outgoing: Outgoing,
-        accumulator: Accumulator[P],
+        accumulator: Accumulator[H],
         out: Outbox,
         metadata: Metadata,
         jitter: Jitter,
@@ -51,49 +51,44 @@ class ProducerCalls(Generic[P]):
     def add_part(
         self,
         on_change: Callable[[], None],
-        ring: Callable[[], None],
+        waker: Callable[[], None],
         on_error: Callable[[BaseException], None] = log_failed_callback,
     ) -> ProducerPart:
-        """`on_error` gets what callbacks raise."""
-        self.part = ProducerPart(self.sender, on_change, ring, on_error)
+        """Makes the part that calls callbacks; `on_error` is called with what they raise."""
+        self.part = ProducerPart(self.sender, on_change, waker, on_error)
         return self.part
 
     def fail_everything(self, error: BaseException) -> None:
-        """Whoever drives this producer has failed: all records that are not written, and all to come, with the cause.
+        """Fails all records that are not written, and all to come, because the producer's thread or loop has failed.
 
-        The parts may be in any state: what cannot be ended in order is ended all the same.
+        The parts may be in any state: batches that cannot be ended in order are ended all the same.
         """
         failed = ClosedClient(
             f"this producer has failed and sends nothing any more: {arguments.shown(error)}"
         )
         failed.__cause__ = error
-        self.sender.fatal = failed
-        self.accumulator.shut()
+        self.sender.stop(failed)
         try:
             self.sender.abort_all(failed)
         except Exception:
             _log.exception("the records of a failed producer could not be ended in order")
-        left = [batch for batch in self.accumulator.incomplete if not batch.done]
-        for batch in left:
-            batch.fail(failed)
-            self.accumulator.release(batch)
-        self.sender.completed += left
+        self.sender.abandon_all(failed)
         self.part.tick_failed()
 
     # --- records ----------------------------------------------------------------------------------
 
-    def send(self, record: ProducerRecord, callback: OnDelivery | None) -> Steps[P]:
+    def send(self, record: ProducerRecord, callback: OnDelivery | None) -> Steps[H]:
         self._check_fatal()
         arguments.function(callback, "on_delivery")
         record = self.outgoing.intercept(record)
         try:
-            placed = yield from self._send(record, self.outgoing.with_acknowledgement(callback))
+            handle = yield from self._send(record, self.outgoing.with_acknowledgement(callback))
         except Exception as error:
             self.outgoing.acknowledge(None, error)
             raise
-        return placed
+        return handle
 
-    def _send(self, record: ProducerRecord, callback: OnDelivery | None) -> Steps[P]:
+    def _send(self, record: ProducerRecord, callback: OnDelivery | None) -> Steps[H]:
         outgoing, name = self.outgoing, arguments.topic_name(record.topic)
         if record.partition is not None:  # before the topic is waited for; how many it has is looked at below
             arguments.record_partition(record.partition, name)
@@ -105,18 +100,21 @@ class ProducerCalls(Generic[P]):
             self._wall_ms() if record.timestamp_ms is None else arguments.timestamp(record.timestamp_ms)
         )
         deadline_ms = self.now_ms() + self.config.max_block_ms
+        queues = yield from self.topic(name, deadline_ms)
+        partition = outgoing.partition_for(queues, record.partition, key)
         while True:
-            queues = yield from self.topic(name, deadline_ms)
-            partition = outgoing.partition_for(queues, record.partition, key)
-            placed = self.accumulator.append(
+            handle = self.accumulator.append(
                 queues, partition, key, value, timestamp, headers, callback, self.now_ms()
             )
-            if not isinstance(placed, NoRoom):
-                return placed
-            yield from self.after(placed, HEADER_SIZE + record_size(key, value, headers), deadline_ms)
+            if not isinstance(handle, NoRoom):
+                return handle
+            yield from self.after(handle, HEADER_SIZE + record_size(key, value, headers), deadline_ms)
+            queues = yield from self.topic(name, deadline_ms)
+            if partition >= len(queues.queues):  # the topic was created anew; else the choice stands
+                partition = outgoing.partition_for(queues, record.partition, key)
 
     def after(self, refusal: NoRoom, size: int, deadline_ms: int) -> Steps[None]:
-        """Waits until it is worth trying again; raises if it never will be, or not in time."""
+        """Waits until a refused record can be tried again; raises if that is not in time, or never."""
         if refusal is NoRoom.CLOSED:
             self._check_fatal()
             raise ClosedClient("the producer is closed")
@@ -138,7 +136,7 @@ class ProducerCalls(Generic[P]):
     # --- topics -----------------------------------------------------------------------------------
 
     def topic(self, name: str, deadline_ms: int) -> Steps[TopicQueues]:
-        """The topic's queues; asks for its metadata if they are not there."""
+        """Returns the queues of a topic; asks for its metadata and waits if the topic is not known."""
         name = arguments.topic_name(name)
         topics, metadata = self.accumulator.topics, self._metadata
         known = topics.get(name)
@@ -176,7 +174,7 @@ class ProducerCalls(Generic[P]):
         if self._is_shut_out():
             raise AuthenticationFailed(metadata.last_failure)
         error = metadata.cluster.errors.get(name)
-        why = f"the brokers answer {error.name}" if error is not None else "no broker has told of it"
+        why = f"the brokers answer {error.name}" if error is not None else "no broker knows it"
         raise TimedOut(
             f"topic {name!r} is not known after max.block.ms ({self.config.max_block_ms} ms): {why}. Create it, or "
             f"check its name and bootstrap.servers={','.join(self.config.bootstrap_servers)}{self._last_obstacle()}"
@@ -201,7 +199,7 @@ class ProducerCalls(Generic[P]):
             )
 
     def close(self, deadline_ms: int) -> Steps[None]:
-        """No more records; waits for those on their way, and ends the rest with an error."""
+        """Refuses new records, waits for those that were sent, and fails the rest."""
         left = self.accumulator.flush()
         self.accumulator.shut()
         left = list(dict.fromkeys((*left, *self.accumulator.flush())))
@@ -218,7 +216,7 @@ class ProducerCalls(Generic[P]):
 
 
 def all_settled(batches: list[Batch]) -> bool:
-    """Whether the callbacks of all of them have returned; forgets those that are."""
+    """Tells whether the callbacks of all batches have returned; removes from the list those whose callbacks have."""
     while batches:
         batch = batches[-1]
         if batch.parts:

@@ -1,17 +1,17 @@
-"""Sequence numbers: how an idempotent producer writes each record once and in order, whatever is lost on the way.
+"""Numbers the batches of an idempotent producer: each record is written once and in order, even if answers are lost.
 
-A broker remembers, per partition and producer id, the last batches. A batch that comes again is not written again; a
-batch that comes too early is refused. So up to five requests may be under way, and what fails is sent again in the
-same order with the same numbers. Where numbers were lost for good (a batch ended without an answer, the broker forgot
-the producer), the producer raises its epoch and counts from 0 again, in the partitions concerned.
+A broker remembers the last batches of each partition and producer id. A batch that comes again is not written again; a
+batch that comes too early is refused. So up to five requests may be in flight, and batches that fail are sent again in
+the same order with the same numbers. Where numbers were lost for good (a batch ended without an answer, or the broker
+forgot the producer), the producer raises its epoch and counts from 0 again in those partitions.
 """
 
 from __future__ import annotations
 
 import logging
 
+from kohort.client.produce.accumulator import PartitionQueue
 from kohort.client.produce.batch import NO_SEQUENCE, Batch
-from kohort.client.produce.partition_queue import PartitionQueue
 from kohort.wire.errors import ErrorCode
 
 _log = logging.getLogger("kohort.client.sender")
@@ -19,11 +19,11 @@ _log = logging.getLogger("kohort.client.sender")
 NO_PRODUCER_ID = -1
 MAX_EPOCH = 0x7FFF
 SEQUENCES = 0x8000_0000
-"""After the last one comes 0."""
+"""How many sequence numbers there are: 0 follows the last one."""
 
 
 class Idempotence:
-    """The producer's id and epoch, and what they mean for each partition."""
+    """The producer's id and epoch, and the sequence numbers of its partitions and batches."""
 
     def __init__(self) -> None:
         self.producer_id = NO_PRODUCER_ID
@@ -41,13 +41,13 @@ class Idempotence:
         self._renumber()
 
     def tick(self) -> None:
-        """Resolves what can be resolved, and raises the epoch where numbers are lost."""
+        """Raises the epoch if it turns out that sequence numbers are lost."""
         for queue in [q for q in self._unresolved if not q.in_flight]:
             del self._unresolved[queue]
             queue.unresolved = None
             if not _is_next(queue, queue.next_sequence):
                 _log.info(
-                    "%s: nobody knows whether sequence numbers up to %d were written; going on with a new epoch",
+                    "%s: it is unknown whether sequence numbers up to %d were written; going on with a new epoch",
                     queue, queue.next_sequence - 1,
                 )  # fmt: skip
                 self._to_renumber[queue] = None
@@ -85,26 +85,26 @@ class Idempotence:
     # --- sending ----------------------------------------------------------------------------------
 
     def may_send(self, batch: Batch) -> bool:
-        """Whether the first batch of a partition's queue may go now."""
+        """Tells whether the first batch of a partition's queue may be sent now."""
         queue = batch.queue
         if not self.has_id:
             return False
         if batch.sequence != NO_SEQUENCE:
-            # A retry: only the next one in line, so that a partition in trouble has one batch under way.
+            # A retry: only the first one, so that a partition in trouble has one batch in flight.
             return batch is queue.in_flight[0]
         if queue.unresolved is not None:
             return False
         stale = (queue.producer_id, queue.producer_epoch) != (self.producer_id, self.epoch)
-        # Nothing new while something is being retried: the broker remembers five batches, and one that was written
-        # before its answer was lost must stay among them. Nothing behind the very first one either: a broker that
-        # does not know the producer yet takes any number, and if the first one is refused for its size, what it is
-        # split into would come too late.
+        # No new batch while another one is being retried: the broker remembers five batches, and one that was written
+        # although its answer was lost must stay among them. No second batch before the first one is acknowledged: a
+        # broker that does not know the producer yet takes any number, and if the first batch is refused for its size,
+        # the parts that it is split into would come too late.
         return not queue.in_flight or not (
             stale or queue.last_acked_sequence < 0 or any(other.attempts for other in queue.in_flight)
         )
 
     def assign(self, batch: Batch) -> None:
-        """Gives a batch that is sent for the first time its numbers."""
+        """Gives its numbers to a batch that is sent for the first time."""
         queue = batch.queue
         if (queue.producer_id, queue.producer_epoch) != (self.producer_id, self.epoch):
             self._start_again(queue)
@@ -112,10 +112,10 @@ class Idempotence:
         batch.sequence = queue.next_sequence
         queue.next_sequence = (batch.sequence + batch.count) % SEQUENCES
 
-    # --- what became of it ------------------------------------------------------------------------
+    # --- outcomes ---------------------------------------------------------------------------------
 
     def succeeded(self, batch: Batch, base_offset: int) -> None:
-        """Also for a batch that had expired: then at least its numbers are known to be used."""
+        """Takes note of a batch that was written; also of one that had expired, because its numbers are used."""
         queue = batch.queue
         if (batch.producer_id, batch.producer_epoch) == (queue.producer_id, queue.producer_epoch):
             last = batch.last_sequence
@@ -126,7 +126,7 @@ class Idempotence:
             queue.last_acked_offset = max(queue.last_acked_offset, base_offset + batch.count - 1)
 
     def failed(self, batch: Batch, code: ErrorCode, numbers_unused: bool) -> None:
-        """The batch has ended. Its numbers were not used if the broker refused it: then the next ones do not fit."""
+        """Takes note of a batch that was not written; if its numbers were not used, the partition is numbered anew."""
         if (
             code is ErrorCode.UNKNOWN_PRODUCER_ID
             or code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -135,8 +135,10 @@ class Idempotence:
             self._to_renumber[batch.queue] = None
 
     def expired(self, batch: Batch) -> None:
-        """The batch ended without an answer after it had been sent: nothing new goes to its partition until its
-        other batches are done, which shows whether this one was written."""
+        """Takes note of a batch that ended without an answer after it had been sent.
+
+        No new batch goes to its partition until the others in flight are done: they show whether it was written.
+        """
         if batch.sequence == NO_SEQUENCE:
             return
         queue = batch.queue
@@ -145,17 +147,17 @@ class Idempotence:
         self._unresolved[queue] = None
 
     def may_retry(self, batch: Batch, code: ErrorCode, log_start_offset: int) -> bool:
-        """Whether an error about sequence numbers is mended by sending again, perhaps with other numbers."""
+        """Tells whether sending again helps against an error of sequence numbers, perhaps with other numbers."""
         queue = batch.queue
         if code is ErrorCode.UNKNOWN_PRODUCER_ID:
-            # Without the log start offset the broker did not know itself. With it: it has forgotten the producer.
+            # A log start offset says that the broker has forgotten the producer; without it the cause is unknown.
             if log_start_offset != -1 and not batch.was_reset:
                 self._to_renumber[queue] = None
             return True
         if code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             return False
         if queue.unresolved is None:
-            # Not the next in line: an earlier one failed, and will be sent again first.
+            # If it is not the next one, an earlier batch failed and is sent again first.
             if not batch.was_reset and _is_next(queue, batch.sequence):
                 self._to_renumber[queue] = None
         elif batch.sequence == queue.unresolved:

@@ -1,4 +1,4 @@
-"""What happens to a record between `send` and its batch: interceptors, serializers, sizes, the partition. Sans-IO."""
+"""Makes of a record what goes into its batch: interceptors, serializers, size checks, the partition. Sans-IO."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kohort.wire.records.batch import HEADER_SIZE
 _log = logging.getLogger("kohort.client.producer")
 
 Plain = bytes | bytearray | memoryview | str
-"""What is sent without a serializer; str as UTF-8."""
+"""The types that need no serializer; str is sent as UTF-8."""
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # with `default`; every type checker brings it
@@ -35,13 +35,13 @@ else:
     K, V, Taken = TypeVar("K"), TypeVar("V"), TypeVar("Taken")
 
 Serializer = Callable[[str, Taken], Plain | None]
-"""Called with the topic and the key or value."""
+"""A function that is called with the topic and the key or value."""
 
 OBJECTS = ("key.serializer", "value.serializer", "interceptors", "partitioner", *SECURITY_OBJECTS)
 
 
 class ProducerRecord(NamedTuple):
-    """A record as it was given to `send`: what an interceptor sees, and may replace."""
+    """A record as it was given to `send`; an interceptor may replace it."""
 
     topic: str
     value: Any = None
@@ -52,17 +52,17 @@ class ProducerRecord(NamedTuple):
 
 
 class ProducerInterceptor(Protocol):
-    """Both methods are optional. What they raise is logged and otherwise ignored."""
+    """What an interceptor may implement: both methods are optional, and what they raise is only logged."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Before serializers and partitioner; returns the record that is sent."""
+        """Called before serializers and partitioner; returns the record that is sent."""
 
     def on_ack(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
-        """When the record is written, or will not be. On the producer's own thread: be quick."""
+        """Called when the record is written, or will not be, on the producer's own thread: it must be quick."""
 
 
 class Outgoing:
-    """The settings of a producer, and what they do to a record."""
+    """The settings of a producer, and what they mean for a record."""
 
     def __init__(
         self, settings: Mapping[str, object] | None, keywords: Mapping[str, object], jitter: Jitter
@@ -84,7 +84,7 @@ class Outgoing:
 
     @property
     def is_plain(self) -> bool:
-        """Nothing of the user's own happens to a record on its way."""
+        """Whether there are neither serializers nor interceptors of the user."""
         return not self.interceptors and self.key_serializer is None and self.value_serializer is None
 
     def intercept(self, record: ProducerRecord) -> ProducerRecord:
@@ -122,7 +122,7 @@ class Outgoing:
                 _log.exception("close of %s failed", shown(interceptor))
 
     def with_acknowledgement(self, callback: OnDelivery | None) -> OnDelivery | None:
-        """The user's callback, and the interceptors before it."""
+        """Returns a callback that calls the interceptors and then the user's callback."""
         if not self.interceptors:
             return callback
 
@@ -148,7 +148,7 @@ class Outgoing:
         return record_partition(partition, queues.name, count)
 
     def check_size(self, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
-        """RecordTooLarge where a record fits nowhere; says which setting is in the way."""
+        """Raises MESSAGE_TOO_LARGE if no batch could hold the record; says which setting is the limit."""
         size = HEADER_SIZE + record_size(key, value, headers)
         for limit, name in (
             (self.config.max_request_size, "max.request.size"),

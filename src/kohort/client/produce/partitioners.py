@@ -1,7 +1,7 @@
-"""Which partition a record goes to: Java's choice by default, librdkafka's by name, or a user's own.
+"""Chooses the partition of a record: as the Java client does by default, as librdkafka does, or by a user's function.
 
-A partitioner is called with the topic, the key's bytes (or None) and the number of partitions. STICKY as an answer
-means: any partition will do; records without a home fill one batch after another, each in a partition by chance.
+A partitioner is called with the topic, the key's bytes (or None) and the number of partitions. It answers STICKY if any
+partition will do; such records fill one batch after another, each in a partition that is chosen at random.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def murmur2(data: bytes) -> int:
 
 
 def fnv1a(data: bytes) -> int:
-    """FNV-1a of 32 bits, without its sign: librdkafka does it so because Sarama does."""
+    """FNV-1a of 32 bits, without its sign, as in librdkafka and Sarama."""
     hashed = 0x811C9DC5
     for byte in data:
         hashed = (hashed ^ byte) * 0x01000193 & 0xFFFFFFFF
@@ -51,7 +51,7 @@ def fnv1a(data: bytes) -> int:
 
 
 def murmur2_partitioner() -> Partitioner:
-    """Java's: a key always has the same partition; records without one stick."""
+    """Makes the Java client's partitioner: a key always has the same partition; records without a key are sticky."""
     known: dict[bytes, int] = {}
     find = known.get
 
@@ -71,17 +71,17 @@ def murmur2_partitioner() -> Partitioner:
 
 
 def consistent_random(topic: str, key: bytes | None, count: int) -> int:
-    """librdkafka's default: the CRC32 of the key; chance for records without one, and for empty keys."""
+    """librdkafka's default: the CRC32 of the key; records without a key, or with an empty one, are sticky."""
     return crc32(key) % count if key else STICKY
 
 
 def fnv1a_random(topic: str, key: bytes | None, count: int) -> int:
-    """librdkafka's and Sarama's: FNV-1a of the key; chance for records without one."""
+    """librdkafka's and Sarama's: FNV-1a of the key; records without a key are sticky."""
     return fnv1a(key) % count if key is not None else STICKY
 
 
 def random_partitioner(jitter: Jitter) -> Partitioner:
-    """Every record anywhere."""
+    """Makes a partitioner that chooses at random for every record."""
 
     def choose(topic: str, key: bytes | None, count: int) -> int:
         return int(jitter() * count)
@@ -90,19 +90,19 @@ def random_partitioner(jitter: Jitter) -> Partitioner:
 
 
 def round_robin() -> Partitioner:
-    """One partition after the other, per topic."""
-    turns: dict[str, int] = {}
+    """Makes a partitioner that takes one partition of a topic after the other."""
+    counts: dict[str, int] = {}
 
     def choose(topic: str, key: bytes | None, count: int) -> int:
-        turn = turns.get(topic, 0)
-        turns[topic] = turn + 1
-        return turn % count
+        records = counts.get(topic, 0)
+        counts[topic] = records + 1
+        return records % count
 
     return choose
 
 
 def checked(own: Callable[[str, bytes | None, int], int]) -> Partitioner:
-    """A user's function; an answer that is no partition is the user's error."""
+    """Wraps a user's function: WrongArgument if it returns something else than a partition."""
 
     def choose(topic: str, key: bytes | None, count: int) -> int:
         chosen = own(topic, key, count)
@@ -118,12 +118,12 @@ def checked(own: Callable[[str, bytes | None, int], int]) -> Partitioner:
 
 
 def without_keys(partitioner: Partitioner) -> Partitioner:
-    """partitioner.ignore.keys: as if no record had a key."""
+    """Wraps a partitioner for partitioner.ignore.keys: it gets None for every key."""
     return lambda topic, key, count: partitioner(topic, None, count)
 
 
 def make_partitioner(chosen: object, ignore_keys: bool, jitter: Jitter) -> Partitioner:
-    """What the settings `partitioner` (a name or a callable) and `partitioner.ignore.keys` mean."""
+    """Makes the partitioner of the settings `partitioner` (a name or a function) and `partitioner.ignore.keys`."""
     if callable(chosen):
         partitioner = checked(chosen)
     elif chosen == "murmur2":

@@ -1,4 +1,4 @@
-"""What can become of a batch: what an answer says of it, what is worth another try, and the words for the rest."""
+"""Reads the outcome of each batch from an answer to Produce: what is retried, and the text of errors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kohort.client.config import ProducerConfig
 from kohort.client.core.cluster import Node
 from kohort.client.core.effects import Answer, Failure, FailureKind
 from kohort.client.errors import error_for
+from kohort.client.produce.accumulator import PartitionQueue
 from kohort.client.produce.batch import Batch, BatchMemberFailed
-from kohort.client.produce.partition_queue import PartitionQueue
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import BatchIndexAndErrorMessage, ProduceResponse
@@ -29,7 +29,7 @@ OUTDATED_METADATA = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""The leader may be another by now."""
+"""Errors after which the leader may be another node."""
 
 RETRIABLE = OUTDATED_METADATA | {
     ErrorCode.CORRUPT_MESSAGE,
@@ -52,10 +52,10 @@ FATAL = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""No batch of this producer would fare better."""
+"""Errors that every other batch of this producer would get too."""
 
 _ASKED_IN_VAIN = 4
-"""Attempts, the backoff between them, after which new metadata should have helped."""
+"""The number of attempts after which new metadata should have helped."""
 
 _ADVICE = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this client may not write to the topic: allow it WRITE there",
@@ -74,7 +74,7 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a broker, or the lack of an answer, says of one batch."""
+    """What the answer of a broker, or the lack of one, means for one batch."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str = ""
@@ -86,7 +86,7 @@ class Outcome:
 
 
 def outcome_of(failure: Failure) -> Outcome:
-    """A request without an answer, as Kafka's clients name it."""
+    """Gives a request without an answer the error code that Kafka's clients use."""
     code = {
         FailureKind.DISCONNECTED: ErrorCode.NETWORK_EXCEPTION,
         FailureKind.TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
@@ -99,13 +99,13 @@ def outcome_of(failure: Failure) -> Outcome:
 
 
 Leader = tuple[TopicPartition, int, int, list[Node]]
-"""Who leads a partition now, with which epoch, and the nodes that the answer names (KIP-951)."""
+"""A partition, its new leader and epoch, and the nodes that the answer names (KIP-951)."""
 
 
 def outcomes_of(
     answer: Answer, batches: Sequence[Batch]
 ) -> tuple[dict[PartitionQueue, Outcome], list[Leader]]:
-    """What the answer to a Produce says of each partition in it; and leaders that have changed."""
+    """Reads the outcome of each partition from an answer to Produce, and the leaders that have changed."""
     if answer.failure is not None:
         lost = outcome_of(answer.failure)
         return {batch.queue: lost for batch in batches}, []
@@ -137,7 +137,7 @@ def outcomes_of(
 
 
 def code_of(code: int) -> ErrorCode:
-    """A code that we do not know is an unknown error."""
+    """Returns the error code; UNKNOWN_SERVER_ERROR for a number that this version does not know."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -145,8 +145,10 @@ def code_of(code: int) -> ErrorCode:
 
 
 def is_worth_a_warning(batch: Batch, outcome: Outcome) -> bool:
-    """That a batch is sent again, once for each batch. A leader that has moved, or a topic that was just created, is
-    found by asking for metadata: that is told of only if it does not help."""
+    """Tells whether to log a warning that a batch is sent again: once for each batch.
+
+    If the leader has moved, or the topic was just created, new metadata helps; a warning follows only if it does not.
+    """
     expected = outcome.code in OUTDATED_METADATA and outcome.failure is None
     return batch.attempts == (_ASKED_IN_VAIN if expected else 1)
 
@@ -160,7 +162,7 @@ def words_for_retry(batch: Batch, outcome: Outcome) -> str:
 
 
 def words_for(batch: Batch, outcome: Outcome, config: ProducerConfig) -> str:
-    """What a person wants to know of a batch that was not written."""
+    """Describes to the user why a batch was not written."""
     said = f" (the broker says: {outcome.message})" if outcome.message else ""
     what = f"{batch.count} record{'s' if batch.count > 1 else ''} for {batch.queue}"
     if outcome.code is ErrorCode.MESSAGE_TOO_LARGE:
@@ -175,7 +177,7 @@ def words_for(batch: Batch, outcome: Outcome, config: ProducerConfig) -> str:
 
 
 def record_errors(outcome: Outcome) -> dict[int, Exception] | None:
-    """The errors of single records: theirs for the bad ones; the others are told that they were in bad company."""
+    """Returns the errors of single records: the refused ones have their own, all others BatchMemberFailed."""
     if not outcome.record_errors:
         return None
     bad: dict[int, Exception] = {}
@@ -187,7 +189,7 @@ def record_errors(outcome: Outcome) -> dict[int, Exception] | None:
 
 
 class _Rest(dict[int, Exception]):
-    """The errors of the bad records, and one for all others."""
+    """The errors of the refused records, and BatchMemberFailed for all others."""
 
     def get(self, index: int, default: Exception | None = None) -> Exception:  # type: ignore[override]
         if index in self:

@@ -1,4 +1,4 @@
-"""Asks a broker for the producer's id, again and again until there is one. Sans-IO; a piece of the sender."""
+"""Asks a broker for the producer's id until there is one. Sans-IO; belongs to the sender."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitPro
 
 
 class ProducerId:
-    """One question at a time; its answer goes to the idempotence."""
+    """Has at most one InitProducerId request in flight, and hands its answer to Idempotence."""
 
     def __init__(
         self,
@@ -29,13 +29,13 @@ class ProducerId:
         """`fail` ends all records that wait for an id, when there will be none."""
         self._out, self._config, self._idempotence, self._backoff = out, config, idempotence, backoff
         self._fail = fail
-        self._asking: int | None = None  # the attempt that is under way
+        self._asking: int | None = None  # the attempt that is in flight
         self._attempts = 0
         self._failures = 0
         self._not_before_ms = 0
 
     def tick(self, now_ms: int) -> int | None:
-        """Asks if there is no id; or when to look again."""
+        """Asks if there is no id and it is time; else returns when to look again."""
         if self._idempotence.has_id or self._asking is not None:
             return None
         if now_ms < self._not_before_ms:
@@ -65,7 +65,7 @@ class ProducerId:
             self._fail(error)
 
     def _take(self, answer: Answer, now_ms: int) -> Exception | None:
-        """What ends all records that wait for an id; None if it is there, or is asked for again."""
+        """Returns the error that ends all records that wait for an id; None if it is there, or is asked for again."""
         if answer.failure is None:
             response: InitProducerIdResponse = answer.response
             code = code_of(response.error_code)

@@ -1,4 +1,4 @@
-"""What a producer's front leaves for the engine's thread: topics to ask for, commands, and telling who waits."""
+"""Does on the engine's thread what a producer's front asks for: metadata of topics, commands, delivery callbacks."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ _log = logging.getLogger("kohort.client.producer")
 
 
 class ProducerPart:
-    """A part that sends nothing itself. It comes before the sender in the engine."""
+    """A part that sends nothing itself; it comes before the sender in the engine."""
 
     def __init__(
         self,
         sender: Sender,
         on_change: Callable[[], None],
-        wake: Callable[[], None],
+        waker: Callable[[], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
         self.topics: deque[str] = deque()
         self.commands: deque[Callable[[], None]] = deque()
         self.failure: Exception | None = None
-        """Why metadata cannot be had, for those who wait for a topic."""
+        """Why metadata cannot be had, for callers that wait for a topic."""
         self._sender = sender
         self._on_change = on_change
-        self._ring = wake
+        self._waker = waker
         self._on_error = on_error
         self._asleep = False
         self._telling = 0
 
     def wake(self) -> None:
-        """From any thread, after something was left here or in the accumulator: the engine looks, if it sleeps."""
+        """Wakes the engine if it sleeps; called from any thread after a change here or in the accumulator."""
         if self._asleep:
             self._asleep = False
-            self._ring()
+            self._waker()
 
     def tick(self, now_ms: int) -> None:
         self._asleep = False
@@ -48,7 +48,7 @@ class ProducerPart:
         self._tell()
 
     def tick_failed(self) -> None:
-        """Nobody ticks the parts any more: who waits for the records that were ended is told."""
+        """Calls the callbacks and waiters of all batches that were ended when the engine failed; no tick follows."""
         self._telling = 0
         self._tell()
 
@@ -64,15 +64,15 @@ class ProducerPart:
 
     @property
     def is_quiet(self) -> bool:
-        """No batch is done whose callbacks have not returned."""
+        """Whether the callbacks of all batches that are done have returned."""
         return not self._telling and not self._sender.completed
 
     def next_deadline_ms(self) -> int | None:
-        # First this, then a look: who comes between them either is seen or rings.
+        # The flag is set before the look: a thread that comes between the two is either seen or wakes the engine.
         self._asleep = True
         return 0 if self.topics or self.commands or self._sender.completed else None
 
 
 def log_failed_callback(error: BaseException) -> None:
-    """The thread goes on: a callback cannot end it, nor the program, with what it raises."""
+    """Logs what a delivery callback raised; that ends neither the producer's thread nor the program."""
     _log.error("a delivery callback failed: %s", shown(error), exc_info=error)

@@ -1,7 +1,7 @@
-"""Sends the accumulator's batches to the leaders of their partitions, and again where that helps. Sans-IO.
+"""Sends the accumulator's batches to the leaders of their partitions, and sends them again where that helps. Sans-IO.
 
-At most `max.in.flight.requests.per.connection` requests are under way to a node; each carries at most one batch of a
-partition. A batch ends in `completed`, done or failed: whoever drives the sender tells those who wait for it.
+At most `max.in.flight.requests.per.connection` requests are in flight to a node; each carries at most one batch of a
+partition. A batch that is written or has failed goes to `completed`; `ProducerPart` calls its callbacks and waiters.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from kohort.client.core.cluster import NO_NODE, Cluster
 from kohort.client.core.effects import Answer, FailureKind, Outbox, Send
 from kohort.client.core.metadata import Metadata
 from kohort.client.errors import AuthenticationFailed, ClosedClient, TimedOut, error_for
-from kohort.client.produce.accumulator import Accumulator
-from kohort.client.produce.batch import Batch
-from kohort.client.produce.encoding import encode, renumbered, split
+from kohort.client.produce.accumulator import (
+    REQUEST_OVERHEAD,
+    Accumulator,
+    PartitionQueue,
+    merge_limit,
+)
+from kohort.client.produce.batch import Batch, split, unmerge
+from kohort.client.produce.encoding import encode, renumbered
 from kohort.client.produce.idempotence import Idempotence
-from kohort.client.produce.merging import REQUEST_OVERHEAD, after_refusal, get_off, most_together
-from kohort.client.produce.partition_queue import PartitionQueue
 from kohort.client.produce.produce_errors import (
     FATAL,
     OUTDATED_METADATA,
@@ -50,19 +53,19 @@ _log = logging.getLogger("kohort.client.sender")
 
 LAST_VERSION_WITH_NAMES = 12
 MOST_AT_ONCE = 200
-"""Requests in one millisecond. With acks=0 they are answered at once, and sending would never come to an end."""
+"""The most requests in one millisecond: with acks=0 they are answered at once, and a tick would never end."""
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """What a Produce request carries."""
+    """The batches that a Produce request carries, and the node that it was sent to."""
 
     node_id: int
     batches: list[Batch]
 
 
 class Sender:
-    """A part; see the module's docstring."""
+    """The part of a producer that sends batches; see the module's docstring."""
 
     def __init__(
         self,
@@ -73,9 +76,9 @@ class Sender:
         jitter: Jitter,
     ) -> None:
         self.completed: list[Batch] = []
-        """Batches that ended since someone looked; their callbacks are still to be called."""
+        """Batches that are done and whose callbacks were not called yet."""
         self.fatal: Exception | None = None
-        """Why nothing can be sent any more."""
+        """The error after which nothing can be sent any more."""
         self._out, self._config, self._metadata, self._accumulator = out, config, metadata, accumulator
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._acks = -1 if config.acks == "all" else int(config.acks)
@@ -93,12 +96,12 @@ class Sender:
         self._cluster: Cluster | None = None
         self._due_ms: int | None = None
         self._burst_ms = self._burst = 0
-        self._most_together = most_together(config)
+        self._merge_limit = merge_limit(config)
 
     # --- topics -----------------------------------------------------------------------------------
 
     def want_topic(self, topic: str, now_ms: int) -> None:
-        """Metadata of the topic is asked for, and kept until it has not been used for metadata.max.idle.ms."""
+        """Asks for the metadata of a topic, and keeps it until the topic was not used for metadata.max.idle.ms."""
         new = topic not in self._wanted
         self._wanted[topic] = now_ms
         if new:
@@ -127,10 +130,10 @@ class Sender:
         self._due_ms = None
         if self.fatal is not None:
             self.abort_all(self.fatal)
-            self._accumulator.fresh = False
+            self._accumulator.looked()
             return
         self._accumulator.close_due(now_ms)
-        self._accumulator.fresh = False  # what is closed from now on is looked at the next time
+        self._accumulator.looked()
         self._expire(now_ms)
         if self._idempotence is not None and self._id is not None:
             self._idempotence.tick()
@@ -151,7 +154,7 @@ class Sender:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits and nothing is under way."""
+        """Whether all batches are done."""
         return not self._accumulator.incomplete
 
     def _look_again_at(self, time_ms: int | None) -> None:
@@ -161,7 +164,7 @@ class Sender:
     # --- sending ----------------------------------------------------------------------------------
 
     def _send_ready(self, now_ms: int) -> None:
-        """One request after the other to each node, each with at most one batch of a partition."""
+        """Sends requests to the leaders while there are batches that may be sent and requests that may be in flight."""
         if now_ms != self._burst_ms:
             self._burst_ms, self._burst = now_ms, 0
         while True:
@@ -177,7 +180,7 @@ class Sender:
                 if taken and size + batch.size > self._config.max_request_size - REQUEST_OVERHEAD:
                     continue
                 room = self._config.max_request_size - REQUEST_OVERHEAD - size
-                most_bytes = min(room, self._most_together, queue.topic_queues.most_together)
+                most_bytes = min(room, self._merge_limit, queue.topic_queues.merge_limit)
                 batch = self._accumulator.take_first(queue, most_bytes)
                 taken.append(batch)
                 requests[queue.leader_id] = (taken, size + batch.size)
@@ -188,7 +191,7 @@ class Sender:
                 self._send(node_id, batches, now_ms)
 
     def _next_batch(self, queue: PartitionQueue, now_ms: int) -> Batch | None:
-        """The first batch of a partition, if it may be sent now."""
+        """Returns the first batch of a partition if it may be sent now."""
         node_id = queue.leader_id
         if node_id == NO_NODE:
             self._metadata.request_update(f"{queue} has no known leader")
@@ -224,14 +227,14 @@ class Sender:
         )
 
     def encode_early(self, columns: Any) -> Buffer | None:
-        """Columns as a batch that lacks only its numbers. None if they are not compressed: the rest is soon done."""
+        """Encodes and compresses columns, without the producer's numbers; None without compression: that is quick."""
         if self._compression is Compression.NONE:
             return None
         encoded: Buffer = columns.encode(self._compression, self._level)
         return encoded
 
     def _prepares(self, batch: Batch, node_id: int, now_ms: int) -> bool:
-        """Records that cannot be encoded, in spite of all checks, fail; those of other batches do not."""
+        """Prepares a batch for its request; fails the batch, and returns False, if it cannot be encoded."""
         try:
             self._prepare(batch)
         except Exception as error:
@@ -261,7 +264,7 @@ class Sender:
     def _request(self, version: int, batches: list[Batch]) -> ProduceRequest:
         topics: dict[str, TopicProduceData] = {}
         for batch in batches:
-            if batch.done:  # it expired while the connection was being opened
+            if batch.done:  # it has expired while the connection was opened
                 continue
             topic = topics.get(batch.queue.topic)
             if topic is None:
@@ -291,7 +294,7 @@ class Sender:
         if code in OUTDATED_METADATA:
             self._metadata.request_update(f"{batch.queue}: {code.name}")
         if code is ErrorCode.NONE or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            # A duplicate that the broker does not remember in detail: written, but nobody knows where.
+            # A duplicate that the broker remembers without its offset: it is written, at an unknown offset.
             if self._idempotence is not None:
                 self._idempotence.succeeded(batch, outcome.base_offset)
             if not batch.done:
@@ -299,7 +302,7 @@ class Sender:
                 batch.succeed(offset, outcome.append_time_ms)
                 self._end(batch)
         elif batch.done:
-            return  # it has expired, or the producer is being closed
+            return  # it has expired, or the producer was closed
         elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
             self._split(batch, outcome)
         elif self._may_retry(batch, outcome, now_ms):
@@ -327,14 +330,13 @@ class Sender:
             _log.debug("%s", words_for_retry(batch, outcome))
 
     def _split(self, batch: Batch, outcome: Outcome) -> None:
-        """Smaller batches take the place of one that the broker finds too large."""
+        """Replaces a batch that the broker finds too large by smaller ones."""
         most_bytes = self._config.batch_size
-        larger_than_asked = batch.riders is not None or batch.size > most_bytes
+        larger_than_asked = batch.merged_from is not None or batch.size > most_bytes
         if larger_than_asked:
-            topic = batch.queue.topic_queues
-            topic.most_together = min(topic.most_together, after_refusal(batch.size, most_bytes))
-        if batch.riders is not None:
-            self._put_parts(batch, get_off(batch))
+            self._accumulator.lower_merge_limit(batch.queue.topic_queues, batch.size)
+        if batch.merged_from is not None:
+            self._put_parts(batch, unmerge(batch))
             return
         if batch.is_split or batch.size <= most_bytes:
             most_bytes = batch.size // 2
@@ -346,7 +348,7 @@ class Sender:
             )  # fmt: skip
         self._accumulator.replace(batch, parts)
         self._put_parts(batch, parts)
-        self.completed.append(batch)  # for those who wait: they go on to wait for the parts
+        self.completed.append(batch)  # its waiters are called, and go on to wait for the parts
 
     def _put_parts(self, batch: Batch, parts: list[Batch]) -> None:
         at = batch.queue.in_flight.index(batch)
@@ -362,9 +364,9 @@ class Sender:
             else error_for(code, words_for(batch, outcome, self._config))
         )
         if code in FATAL and self._idempotence is not None:
-            self.fatal = error
+            self.stop(error)
         if self._idempotence is not None:
-            # After so many attempts nobody knows whether one of them was written.
+            # After the last attempt it is unknown whether one of them was written.
             self._idempotence.failed(batch, code, numbers_unused=batch.attempts < self._config.retries)
         self._metadata.warnings.warn(_log, self._metadata.name_of(node_id), now_ms, str(error))
         batch.fail(error, record_errors(outcome))
@@ -376,8 +378,8 @@ class Sender:
         for member in batch.members():
             self._accumulator.release(member)
             self.completed.append(member)
-            member.carrier = None
-        batch.riders = None
+            member.merged_into = None
+        batch.merged_from = None
 
     # --- time and the end -------------------------------------------------------------------------
 
@@ -389,7 +391,7 @@ class Sender:
         oldest = self._accumulator.oldest()
         if oldest is None or not self._is_expired(oldest, now_ms):
             return
-        for batch in [b.carrier or b for b in list(incomplete) if self._is_expired(b, now_ms)]:
+        for batch in [b.merged_into or b for b in list(incomplete) if self._is_expired(b, now_ms)]:
             if batch.done:
                 continue
             was_sent = bool(batch.order)
@@ -415,11 +417,24 @@ class Sender:
             return f"the partition has no known leader ({self._metadata.last_failure or 'none is elected'})"
         if self._idempotence is not None and not self._idempotence.has_id:
             return "no broker has given a producer id"
-        return "others before it are under way"
+        return "other batches before it are in flight"
+
+    def stop(self, error: Exception) -> None:
+        """Refuses all records from now on: nothing can be sent any more because of this error."""
+        self.fatal = error
+        self._accumulator.shut()
+
+    def abandon_all(self, error: Exception) -> None:
+        """Fails the batches that `abort_all` could not end, because they are not in order."""
+        left = [batch for batch in self._accumulator.incomplete if not batch.done]
+        for batch in left:
+            batch.fail(error)
+            self._accumulator.release(batch)
+        self.completed += left
 
     def abort_all(self, error: Exception) -> None:
-        """Ends whatever is not done with this error."""
-        for batch in [b.carrier or b for b in list(self._accumulator.incomplete)]:
+        """Fails all batches that are not done with this error."""
+        for batch in [b.merged_into or b for b in list(self._accumulator.incomplete)]:
             if batch.done:
                 continue
             self._accumulator.drop(batch)
@@ -429,7 +444,7 @@ class Sender:
             self._end(batch)
 
     def close_now(self) -> None:
-        """The producer is closed before all records were written."""
+        """Fails all batches that are not done, because the producer is closed."""
         self.abort_all(ClosedClient("the producer was closed before this record was written"))
 
 

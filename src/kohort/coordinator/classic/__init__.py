@@ -1,1 +1,1 @@
-"""The classic protocol: join, sync, heartbeat, rebalance."""
+"""The classic group protocol: join, sync, heartbeat, rebalance."""

@@ -1,31 +1,31 @@
-"""DescribeGroups and ListGroups: a group that is not yet in the log is not there."""
+"""DescribeGroups and ListGroups: they do not show a group that is not yet in the log."""
 
 from __future__ import annotations
 
 from kohort.coordinator.classic.group import Group
-from kohort.coordinator.classic.state import State
+from kohort.coordinator.classic.state import GroupState
 from kohort.coordinator.effects import DescribedMember, DescribeResponse, ListedGroup, ListResponse
 from kohort.coordinator.events import DescribeGroup, ListGroups
-from kohort.coordinator.turn import Turn
+from kohort.coordinator.step_context import StepContext
 from kohort.wire.errors import ErrorCode
 
 NONE = ErrorCode.NONE
 CLASSIC = "classic"
 
 
-def shown_state(group: Group) -> State:
-    """A group whose tombstone is on its way to the log is not gone yet."""
-    return State.EMPTY if group.state is State.DEAD else group.state
+def shown_state(group: Group) -> GroupState:
+    """Returns the state that users see: a group whose tombstone is on its way to the log is still Empty."""
+    return GroupState.EMPTY if group.state is GroupState.DEAD else group.state
 
 
-def describe_group(turn: Turn, request: DescribeGroup) -> None:
+def describe_group(step: StepContext, request: DescribeGroup) -> None:
     assert request.group_id is not None
-    group = turn.shard.groups.get(request.group_id)
-    if group is None or not turn.shard.durable.knows(request.group_id):
+    group = step.shard.groups.get(request.group_id)
+    if group is None or not step.shard.durable.knows(request.group_id):
         error = ErrorCode.GROUP_ID_NOT_FOUND if request.unknown_is_error else NONE
-        turn.reply(request.request, DescribeResponse(error, request.group_id, State.DEAD.value))
+        step.reply(request.request, DescribeResponse(error, request.group_id, GroupState.DEAD.value))
         return
-    stable = group.state is State.STABLE
+    stable = group.state is GroupState.STABLE
     members = tuple(
         DescribedMember(
             m.member_id,
@@ -45,16 +45,16 @@ def describe_group(turn: Turn, request: DescribeGroup) -> None:
         (group.protocol_name or "") if stable else "",
         members,
     )
-    turn.reply(request.request, response)
+    step.reply(request.request, response)
 
 
-def list_groups(turn: Turn, request: ListGroups) -> None:
+def list_groups(step: StepContext, request: ListGroups) -> None:
     states = {s.strip().lower() for s in request.states}
     types = {t.strip().lower() for t in request.types}
     found = []
     if not types or CLASSIC in types:
-        for group in turn.shard.groups.values():
+        for group in step.shard.groups.values():
             state = shown_state(group).value
-            if (not states or state.lower() in states) and turn.shard.durable.knows(group.group_id):
+            if (not states or state.lower() in states) and step.shard.durable.knows(group.group_id):
                 found.append(ListedGroup(group.group_id, group.protocol_type or "", state))
-    turn.reply(request.request, ListResponse(NONE, tuple(found)))
+    step.reply(request.request, ListResponse(NONE, tuple(found)))

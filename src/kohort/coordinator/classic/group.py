@@ -1,31 +1,31 @@
-"""Group and Member: the state that lives between records. Data and questions about it, no replies."""
+"""Group and Member: the soft state of a group, with its questions and its changes, but no replies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kohort.coordinator.classic.state import EMPTY, TRANSITIONS, State
+from kohort.coordinator.classic.state import EMPTY, TRANSITIONS, GroupState
 from kohort.coordinator.classic.subscription import CONSUMER, subscribed_topics
 from kohort.coordinator.effects import JoinedMember
 from kohort.coordinator.events import Token
-from kohort.coordinator.records import GroupMetadata, MemberMetadata
 from kohort.coordinator.replay import TopicPartition
 from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 
 Protocols = tuple[tuple[str, bytes], ...]
 
 
 @dataclass(slots=True)
-class Session:
-    """When someone is given up. A heartbeat moves `deadline_ms` only; the timer on its way sees that."""
+class MemberSession:
+    """When a member is given up; a heartbeat moves only `deadline_ms`, and the timer that fires looks at it."""
 
     deadline_ms: int = 0
     timer_ms: int | None = None
-    """The deadline of the timer that is on its way, None if there is none."""
+    """The deadline of the timer that is set; None if there is none."""
     heard_ms: int = 0
 
     def moved(self, now_ms: int, timeout_ms: int) -> bool:
-        """Someone was heard of, and no timer has to be set for it; False, and nothing is changed, if one has."""
+        """Moves the deadline, because the member was heard of; False, and nothing changes, if that needs a timer."""
         deadline_ms = now_ms + timeout_ms
         if self.timer_ms is None or deadline_ms < self.timer_ms:
             return False
@@ -44,10 +44,10 @@ class Member:
     protocols: Protocols
     assignment: bytes = b""
     is_new: bool = False
-    """Has not been through a join yet."""
+    """Whether it has not been through a join yet."""
     awaiting_join: Token | None = None
     awaiting_sync: Token | None = None
-    session: Session = field(default_factory=Session)
+    session: MemberSession = field(default_factory=MemberSession)
 
     @property
     def is_static(self) -> bool:
@@ -60,15 +60,15 @@ class Member:
         return b""
 
     def needs_no_heartbeat(self) -> bool:
-        """A parked member cannot send heartbeats; but a new one that waits is given up after a while."""
+        """Whether it is parked and cannot send heartbeats; a new member that waits is still given up after a while."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
 
 @dataclass(slots=True)
 class Group:
     group_id: str
-    state: State = State.EMPTY
-    previous_state: State = State.DEAD
+    state: GroupState = GroupState.EMPTY
+    previous_state: GroupState = GroupState.DEAD
     state_timestamp_ms: int = -1
     generation_id: int = 0
     protocol_type: str | None = None
@@ -76,9 +76,9 @@ class Group:
     leader_id: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    """group.instance.id -> member id"""
-    pending_joins: dict[str, Session] = field(default_factory=dict)
-    """Ids given out with MEMBER_ID_REQUIRED that have not come back; they hold up a running join."""
+    """Group instance id -> member id."""
+    pending_joins: dict[str, MemberSession] = field(default_factory=dict)
+    """Ids that were given out with MEMBER_ID_REQUIRED and have not come back; a running join waits for them."""
     pending_syncs: set[str] = field(default_factory=set)
     pending_commits: list[tuple[TopicPartition, ...]] = field(default_factory=list)
     """The partitions of each commit that is on its way to the log."""
@@ -86,9 +86,9 @@ class Group:
     """Protocol -> how many members support it."""
     awaiting_joins: int = 0
     topics: frozenset[str] | None = None
-    """What the members subscribe to; None if that cannot be known."""
+    """The topics that the members subscribe to; None if they cannot be known."""
     member_added: bool = False
-    """During the initial delay: someone came, so it may be extended."""
+    """Whether a member joined during the initial delay, which may then be extended."""
     delay_ms: int = 0
     delay_left_ms: int = 0
     join_deadline_ms: int | None = None
@@ -132,7 +132,7 @@ class Group:
         return False
 
     def select_protocol(self) -> str:
-        """Among the protocols all support each member votes for its first; most votes win."""
+        """Returns the protocol with most votes; each member votes for its first one that all members support."""
         size = len(self.members)
         counts: dict[str, int] = {}
         for member in self.members.values():
@@ -151,8 +151,8 @@ class Group:
             JoinedMember(m.member_id, m.group_instance_id, m.metadata(name)) for m in self.members.values()
         )
 
-    def as_record(self, assignments: dict[str, bytes]) -> GroupMetadata:
-        return GroupMetadata(
+    def as_record(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
+        return GroupMetadataValue(
             self.protocol_type or "",
             self.generation_id,
             self.protocol_name,
@@ -175,7 +175,7 @@ class Group:
 
     # ---- changes
 
-    def move_to(self, state: State, now_ms: int) -> None:
+    def move_to(self, state: GroupState, now_ms: int) -> None:
         assert (self.state, state) in TRANSITIONS, f"{self.group_id}: {self.state} to {state}"
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = now_ms
@@ -185,10 +185,10 @@ class Group:
         self.pending_syncs.clear()
         if self.members:
             self.protocol_name = self.select_protocol()
-            self.move_to(State.COMPLETING_REBALANCE, now_ms)
+            self.move_to(GroupState.COMPLETING_REBALANCE, now_ms)
         else:
             self.protocol_name = None
-            self.move_to(State.EMPTY, now_ms)
+            self.move_to(GroupState.EMPTY, now_ms)
         self.topics = self.known_topics()
 
     def known_topics(self) -> frozenset[str] | None:
@@ -212,7 +212,7 @@ class Group:
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> Member | None:
-        """Forgets a member or a pending id. Whoever waits must have been answered."""
+        """Forgets a member or a pending id; its parked requests must have been answered."""
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -235,19 +235,19 @@ class Group:
         member.session_timeout_ms = session_ms
 
     def rename(self, member: Member, new_id: str) -> None:
-        """A static member came back under another id; leadership follows the instance."""
+        """Gives another id to a static member that came back; leadership follows the instance."""
         assert member.group_instance_id is not None
         del self.members[member.member_id]
         if self.leader_id == member.member_id:
             self.leader_id = new_id
         self.pending_syncs.discard(member.member_id)
         member.member_id = new_id
-        member.session = Session()
+        member.session = MemberSession()
         self.members[new_id] = member
         self.static_members[member.group_instance_id] = new_id
 
     def elect_joined_leader(self) -> bool:
-        """Keeps a leader that rejoined, else takes another who did; False if nobody did."""
+        """Keeps a leader that rejoined, else takes another member that did; False if none did."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -266,15 +266,15 @@ class Group:
                 self.votes.pop(name, None)
 
 
-def from_record(group_id: str, record: GroupMetadata) -> Group:
-    """A group as it was when its record was written: Stable with members, else Empty."""
+def from_record(group_id: str, record: GroupMetadataValue) -> Group:
+    """Makes a group as it was when its record was written: Stable with members, else Empty."""
     group = Group(
         group_id,
-        state=State.STABLE if record.members else State.EMPTY,
-        state_timestamp_ms=record.state_timestamp_ms,
-        generation_id=record.generation_id,
+        state=GroupState.STABLE if record.members else GroupState.EMPTY,
+        state_timestamp_ms=record.current_state_timestamp_ms,
+        generation_id=record.generation,
         protocol_type=record.protocol_type or None,
-        protocol_name=record.protocol_name,
+        protocol_name=record.protocol,
         leader_id=record.leader,
     )
     for loaded in record.members:
@@ -285,7 +285,7 @@ def from_record(group_id: str, record: GroupMetadata) -> Group:
             loaded.client_host,
             loaded.rebalance_timeout_ms,
             loaded.session_timeout_ms,
-            ((record.protocol_name or "", loaded.subscription),),
+            ((record.protocol or "", loaded.subscription),),
             loaded.assignment,
         )
         group.add(member, record.protocol_type)

@@ -1,22 +1,22 @@
-"""Heartbeat and LeaveGroup."""
+"""Heartbeat and LeaveGroup: a member says that it is there, or that it goes."""
 
 from __future__ import annotations
 
 from kohort.coordinator.classic.group import Group
 from kohort.coordinator.classic.rebalance import Cause, begin, complete_if_all_joined, drop_member
-from kohort.coordinator.classic.state import ANSWERS, CAN_REBALANCE, DEAD, State
-from kohort.coordinator.effects import HeartbeatResponse, LeaveResponse, Left
+from kohort.coordinator.classic.state import ANSWERS, CAN_REBALANCE, DEAD, GroupState
+from kohort.coordinator.effects import HeartbeatResponse, LeaveResponse, LeaveResult
 from kohort.coordinator.events import Heartbeat, LeaveGroup, Leaver
-from kohort.coordinator.turn import Turn
+from kohort.coordinator.step_context import StepContext
 from kohort.wire.errors import ErrorCode
 
 NONE = ErrorCode.NONE
 
 
 def in_time(group: Group, member_id: str, generation_id: int, now_ms: int) -> ErrorCode | None:
-    """The answer to a heartbeat as nearly all are: it moves a deadline and needs no other timer; else None.
+    """Answers a heartbeat of a dynamic member if it only moves a deadline; None, and nothing changes, if it does not.
 
-    Consumers send these all day long, so they are spared an event and its effects (see `Runtime.heartbeat`).
+    Nearly all heartbeats are so. This is the short way of `Shard.heartbeat_in_time`, and the event tries it first.
     """
     member = group.members.get(member_id)
     if member is None or generation_id != group.generation_id or group.state is DEAD:
@@ -26,59 +26,61 @@ def in_time(group: Group, member_id: str, generation_id: int, now_ms: int) -> Er
     return ANSWERS[group.state].heartbeat
 
 
-def heartbeat(turn: Turn, request: Heartbeat) -> None:
-    group = turn.shard.groups.get(request.group_id or "")
+def heartbeat(step: StepContext, request: Heartbeat) -> None:
+    group = step.shard.groups.get(request.group_id or "")
     if group is None:
-        turn.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
+        step.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
         return
     if request.group_instance_id is None:
-        answer = in_time(group, request.member_id, request.generation_id, turn.now_ms)
+        answer = in_time(group, request.member_id, request.generation_id, step.now_ms)
         if answer is not None:
-            turn.reply(request.request, HeartbeatResponse(answer))
+            step.reply(request.request, HeartbeatResponse(answer))
             return
-    in_full(turn, group, request)
+    in_full(step, group, request)
 
 
-def in_full(turn: Turn, group: Group, request: Heartbeat) -> None:
+def in_full(step: StepContext, group: Group, request: Heartbeat) -> None:
+    """Answers any heartbeat."""
     if group.state is not DEAD:
         error = group.check_member(request.member_id, request.group_instance_id)
         if not error and request.generation_id != group.generation_id:
             error = ErrorCode.ILLEGAL_GENERATION
         if error:
-            turn.refuse(request, error)
+            step.refuse(request, error)
             return
-        turn.renew(group, group.members[request.member_id])
-    turn.reply(request.request, HeartbeatResponse(ANSWERS[group.state].heartbeat))
+        step.renew(group, group.members[request.member_id])
+    step.reply(request.request, HeartbeatResponse(ANSWERS[group.state].heartbeat))
 
 
-def leave_group(turn: Turn, request: LeaveGroup) -> None:
-    group = turn.shard.groups.get(request.group_id or "")
+def leave_group(step: StepContext, request: LeaveGroup) -> None:
+    group = step.shard.groups.get(request.group_id or "")
     if group is None:
         unknown = tuple(
-            Left(m.member_id, m.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID) for m in request.members
+            LeaveResult(m.member_id, m.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
+            for m in request.members
         )
-        turn.reply(request.request, LeaveResponse(NONE, unknown))
+        step.reply(request.request, LeaveResponse(NONE, unknown))
         return
-    if group.state is State.DEAD:
-        turn.refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if group.state is GroupState.DEAD:
+        step.refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return
-    before = turn.shard.next_token
+    before = step.shard.next_token
     gone: list[tuple[str, str]] = []
     answers = tuple(
-        Left(leaver.member_id, leaver.group_instance_id, _leave(turn, group, leaver, gone))
+        LeaveResult(leaver.member_id, leaver.group_instance_id, _leave(step, group, leaver, gone))
         for leaver in request.members
     )
-    if gone and group.state in CAN_REBALANCE and group.state is not State.EMPTY:
-        begin(turn, group, Cause(gone[0][0], "; ".join(f"{who} {why}" for who, why in gone)))
+    if gone and group.state in CAN_REBALANCE and group.state is not GroupState.EMPTY:
+        begin(step, group, Cause(gone[0][0], "; ".join(f"{who} {why}" for who, why in gone)))
     else:
-        complete_if_all_joined(turn, group)
-    turn.reply_when_written(request, LeaveResponse(NONE, answers), before=before)
+        complete_if_all_joined(step, group)
+    step.reply_when_written(request, LeaveResponse(NONE, answers), before=before)
 
 
-def _leave(turn: Turn, group: Group, leaver: Leaver, gone: list[tuple[str, str]]) -> ErrorCode:
+def _leave(step: StepContext, group: Group, leaver: Leaver, gone: list[tuple[str, str]]) -> ErrorCode:
     member_id = leaver.member_id
     if not member_id:
-        # An administrator names the instance alone.
+        # An administrator names only the instance.
         member_id = group.static_members.get(leaver.group_instance_id or "", "")
         if not member_id:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -90,6 +92,6 @@ def _leave(turn: Turn, group: Group, leaver: Leaver, gone: list[tuple[str, str]]
         if error:
             return error
     why = f"left: {leaver.reason}" if leaver.reason else "left"
-    drop_member(turn, group, group.members[member_id], why)
+    drop_member(step, group, group.members[member_id], why)
     gone.append((member_id, why))
     return NONE

@@ -1,4 +1,4 @@
-"""The states of a group, how it may move between them, and what each answers. The code runs on these tables.
+"""The states of a group, the transitions between them, and what each state answers, as tables that the code runs on.
 
 `python -m kohort.coordinator.classic.state` draws TRANSITIONS as a Mermaid diagram.
 """
@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from kohort.wire.errors import ErrorCode
 
 
-class State(Enum):
-    """Named as DescribeGroups prints them."""
+class GroupState(Enum):
+    """The states of a group, named as DescribeGroups prints them."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -22,17 +22,17 @@ class State(Enum):
     DEAD = "Dead"
 
 
-class Sync(Enum):
-    """What SyncGroup does where it is not simply an error."""
+class SyncAnswer(Enum):
+    """What SyncGroup does in a state where it is not an error."""
 
     PARK = "park it; the leader's starts the write"
     GIVE = "give the member its assignment"
 
 
-# For code that every request runs: to look up a member of an Enum takes as long as a call.
-EMPTY, PREPARING, COMPLETING, STABLE, DEAD = State
+# For code that every request runs: a member of an Enum takes as long to look up as a call.
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
-TRANSITIONS: Final[dict[tuple[State, State], str]] = {
+TRANSITIONS: Final[dict[tuple[GroupState, GroupState], str]] = {
     (EMPTY, PREPARING): "a member joins",
     (PREPARING, COMPLETING): "all members joined and no id is pending, or the join timer fired",
     (PREPARING, EMPTY): "no member is left",
@@ -47,27 +47,29 @@ TRANSITIONS: Final[dict[tuple[State, State], str]] = {
 }
 
 
-class Answer(NamedTuple):
-    """What a state answers to a member that passed the guards."""
+class StateAnswers(NamedTuple):
+    """What a state answers to the requests of a member that passed the guards."""
 
-    sync: ErrorCode | Sync
+    sync: ErrorCode | SyncAnswer
     heartbeat: ErrorCode
     commit: ErrorCode
 
 
 _E = ErrorCode
-ANSWERS: Final[dict[State, Answer]] = {
+ANSWERS: Final[dict[GroupState, StateAnswers]] = {
     #       state           SyncGroup                      Heartbeat                      OffsetCommit
-    EMPTY: Answer(_E.UNKNOWN_MEMBER_ID, _E.UNKNOWN_MEMBER_ID, _E.NONE),
-    PREPARING: Answer(_E.REBALANCE_IN_PROGRESS, _E.REBALANCE_IN_PROGRESS, _E.NONE),
-    COMPLETING: Answer(Sync.PARK, _E.NONE, _E.REBALANCE_IN_PROGRESS),
-    STABLE: Answer(Sync.GIVE, _E.NONE, _E.NONE),
-    DEAD: Answer(_E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE),
+    EMPTY: StateAnswers(_E.UNKNOWN_MEMBER_ID, _E.UNKNOWN_MEMBER_ID, _E.NONE),
+    PREPARING: StateAnswers(_E.REBALANCE_IN_PROGRESS, _E.REBALANCE_IN_PROGRESS, _E.NONE),
+    COMPLETING: StateAnswers(SyncAnswer.PARK, _E.NONE, _E.REBALANCE_IN_PROGRESS),
+    STABLE: StateAnswers(SyncAnswer.GIVE, _E.NONE, _E.NONE),
+    DEAD: StateAnswers(
+        _E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_NOT_AVAILABLE
+    ),
 }
 
-CAN_REBALANCE: Final = frozenset(a for a, b in TRANSITIONS if b is State.PREPARING_REBALANCE)
+CAN_REBALANCE: Final = frozenset(a for a, b in TRANSITIONS if b is GroupState.PREPARING_REBALANCE)
 
-# How a failed append of groups or offsets is answered, as Kafka 4.3.1 does; other errors go out as they are.
+# How a failed append is answered, as in Kafka 4.3.1; other errors are answered as they are.
 APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
     _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
     _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
@@ -85,7 +87,7 @@ def answer_for_append_error(error: ErrorCode) -> ErrorCode:
 
 
 def diagram() -> str:
-    """TRANSITIONS as a Mermaid state diagram."""
+    """Draws TRANSITIONS as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {EMPTY.value}"]
     lines += [f"    {a.value} --> {b.value}: {why}" for (a, b), why in TRANSITIONS.items()]
     return "\n".join(lines) + "\n"

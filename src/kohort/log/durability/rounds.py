@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from kohort.wire.records.batch import HEADER_SIZE, BatchHeader, read_header
+from kohort.wire.records.batch import HEADER_SIZE, LENGTH_END, BatchHeader, header_fields, read_header
 
 BLOCK = 4096
 PATTERN = "appends-*.journal"
@@ -30,8 +30,7 @@ MAGIC = b"KHJ1"
 CRC = Struct(">I")
 CRC_AT, CRC_FROM = 4, 8  # its position, and that of the first byte that it covers
 
-_PLACE = Struct(">qi")  # of a batch: base offset and length
-_LENGTH_AT = 12  # the bytes of a batch that its length does not count
+_PLACE = header_fields("base_offset", "batch_length")
 
 
 class JournalEntry(NamedTuple):
@@ -99,7 +98,7 @@ def _entries(data: memoryview, count: int) -> list[JournalEntry]:
     for _ in range(count):
         topic_id, partition = KEY.unpack_from(data, position)
         position += KEY.size
-        size = _PLACE.unpack_from(data, position)[1] + _LENGTH_AT
+        size = _PLACE.unpack_from(data, position)[1] + LENGTH_END
         assert size >= HEADER_SIZE, f"a batch of {size} bytes in the journal"
         entries.append(JournalEntry(topic_id, partition, data[position : position + size]))
         position += size

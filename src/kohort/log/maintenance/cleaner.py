@@ -41,7 +41,7 @@ from kohort.wire.records.batch import (
     read_header,
     rebuild,
 )
-from kohort.wire.records.payload import Record
+from kohort.wire.records.payload import BatchRecord
 
 CLEANED = ".cleaned"
 CHUNK_BYTES = 1 << 20
@@ -235,7 +235,7 @@ def _filter_batch(
         return batch, 0
     horizon = header.delete_horizon_ms
     tombstones_stay = horizon is None or job.now_ms < horizon or header.is_transactional
-    kept: list[Record] = []
+    kept: list[BatchRecord] = []
     tombstones = False
     for record in _records(batch, header):
         if record.offset < keys.end_offset and not _stays(record, keys, tombstones_stay):
@@ -252,7 +252,7 @@ def _filter_batch(
     return batch, 0
 
 
-def _stays(record: Record, keys: _Keys, tombstones_stay: bool) -> bool:
+def _stays(record: BatchRecord, keys: _Keys, tombstones_stay: bool) -> bool:
     if record.key is None or (record.value is None and not tombstones_stay):
         return False
     return record.offset >= keys.last_offsets.get(_hash(record.key), -1)
@@ -263,7 +263,7 @@ def _empty(header: BatchHeader) -> bytearray:
     return rebuild(header._replace(attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON)), [])
 
 
-def _records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
+def _records(batch: memoryview, header: BatchHeader) -> Iterator[BatchRecord]:
     try:
         yield from iter_records(batch)
     except BadBatch as bad:

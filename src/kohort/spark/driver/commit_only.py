@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Collection
 
-from kohort.client.embedding import ClusterSession, GroupSession, PendingCommit
+from kohort.client.embedding import ClusterSession, CommitInFlight, GroupSession
 from kohort.client.errors import CommitFailed, FencedInstanceId, RebalanceInProgress
 from kohort.client.types import TopicPartition
 from kohort.spark.offsets import Offsets
@@ -78,7 +78,7 @@ class CommitOnlyGroup(_AllPartitions):
         self.options, self.group_id = options, options.group_id
         settings = {**self._settings(options), **FIXED_SETTINGS}
         self.session = GroupSession(settings, f"kohort-spark-{self.group_id}")
-        self._pending: PendingCommit | None = None
+        self._pending: CommitInFlight | None = None
         self._wanted: Offsets = {}
         self._committed: Offsets = {}
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kohort.client.types import TopicPartition
 from kohort.wire.records.arrow import PartitionColumns, to_arrow
-from kohort.wire.records.buffer_pool import Rooms
+from kohort.wire.records.buffer_pool import BufferPool
 from kohort.wire.records.columns import Column, Columns, loops_for
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -31,7 +31,7 @@ LARGEST_PIECE = 4 << 20
 is one piece. With pieces of 8 MB, larger than the buffers they are gathered in, most of that memory was new each time
 (lz4: up to 13,000 page faults a query). With smaller ones, each switch between Python and the JVM costs 0.2 ms more."""
 _BUFFER = LARGEST_PIECE + (1 << 20)
-_buffers = Rooms(8 * _BUFFER)
+_buffers = BufferPool(8 * _BUFFER)
 """Where keys and values are gathered. Two batches are alive at a time: the one that Spark writes and the one before."""
 
 

@@ -338,7 +338,7 @@ def _has_topic(topic: str, settings: Mapping[str, str]) -> bool:
 
 
 def _lag(spark: SparkSession, commits: DataFrame, settings: Mapping[str, str]) -> DataFrame:
-    """The lag over time. Where a log ended at a time, the cluster says: at the first record that is younger."""
+    """The lag over time. A log ended at a time where its first younger record is, which the cluster looks up."""
     span = commits.selectExpr(
         "unix_millis(min(committed_at)) AS first", "unix_millis(max(committed_at)) AS last"
     ).first()

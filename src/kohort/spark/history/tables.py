@@ -6,7 +6,6 @@ that cannot be read are kept aside with what is wrong with them. The layouts are
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,33 +13,32 @@ from typing import Any
 
 from kohort.client.group.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from kohort.client.types import TopicPartition
-from kohort.wire.errors import BadFrame
+from kohort.wire.compiler.compile import data_codec
+from kohort.wire.errors import BadFrame, BadRecord
+from kohort.wire.group_records import (
+    GROUP_METADATA,
+    RECORD_TYPES,
+    decode_group_metadata,
+    decode_key,
+    decode_offset_commit,
+)
+from kohort.wire.messages.group_metadata_key import GroupMetadataKey
+from kohort.wire.messages.group_metadata_value import MemberMetadata
+from kohort.wire.messages.offset_commit_key import OffsetCommitKey
 
 COMMIT, COMMIT_DELETED = "commit", "commit deleted"
 GENERATION, GROUP_DELETED = "generation", "group deleted"
 UNKNOWN, BAD = "unknown", "bad"
 
-NEWEST_VALUE = 4
-FLEXIBLE_SINCE = 4
-# Key versions that are not decoded here, and what they are.
-OTHER_KINDS = {
-    3: "the epoch of a group (KIP-848)",
-    4: "the topics of a group (KIP-848)",
-    5: "a member (KIP-848)",
-    6: "the target assignment's epoch (KIP-848)",
-    7: "a target assignment (KIP-848)",
-    8: "a current assignment (KIP-848)",
-    16: "a resolved regular expression (KIP-848)",
-    **dict.fromkeys(range(9, 16), "of a share group"),
-    **dict.fromkeys(range(17, 25), "of a streams group"),
+# Other groups whose records are recognized and not decoded, by how Kafka's names of such records begin.
+OTHER_GROUPS = {
+    "ConsumerGroup": "a consumer group of KIP-848",
+    "ShareGroup": "a share group",
+    "StreamsGroup": "a streams group",
 }
 
 
 # --- one record ---------------------------------------------------------------------------------------
-
-
-class BadRecord(ValueError):
-    """Bytes that are not what their version says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,144 +75,66 @@ class Event:
     problem: str | None = None
 
 
-class _Reader:
-    """The classic encoding, and the flexible one of version 4."""
-
-    def __init__(self, data: bytes, flexible: bool = False) -> None:
-        self._data, self._at, self._flexible = data, 2, flexible
-
-    def number(self, layout: str) -> int:
-        value: int = struct.unpack_from(layout, self._data, self._at)[0]
-        self._at += struct.calcsize(layout)
-        return value
-
-    def int32(self) -> int:
-        return self.number(">i")
-
-    def int64(self) -> int:
-        return self.number(">q")
-
-    def nullable_string(self) -> str | None:
-        data = self._sized(">h")
-        return None if data is None else data.decode()
-
-    def string(self) -> str:
-        return self.nullable_string() or ""
-
-    def blob(self) -> bytes:
-        return self._sized(">i") or b""
-
-    def count(self) -> int:
-        return self._varint() - 1 if self._flexible else self.int32()
-
-    def skip_tags(self) -> None:
-        if self._flexible:
-            for _ in range(self._varint()):
-                self._varint()
-                self._take(self._varint())
-
-    def _sized(self, layout: str) -> bytes | None:
-        size = self._varint() - 1 if self._flexible else self.number(layout)
-        return None if size == -1 else self._take(size)
-
-    def _take(self, size: int) -> bytes:
-        end = self._at + size
-        if size < 0 or end > len(self._data):
-            raise BadRecord(f"a field of {size} bytes at {self._at} does not fit into {len(self._data)}")
-        taken, self._at = self._data[self._at : end], end
-        return taken
-
-    def _varint(self) -> int:
-        value = 0
-        for shift in range(0, 35, 7):
-            byte = self._data[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise BadRecord(f"a number at {self._at} that does not end")
-
-
 def decode_event(key: bytes | None, value: bytes | None) -> Event:
-    """What a record says; never raises: what cannot be read is an event of kind BAD, with the reason."""
-    version: int | None = None
+    """What a record says. It never raises: a record that cannot be read is an event of kind BAD, with the reason."""
+    if key is None:
+        return Event(BAD, problem="a record without a key")
+    record_type = int.from_bytes(key[:2], "big", signed=True) if len(key) >= 2 else None
     try:
-        if key is None:
-            raise BadRecord("a record without a key")
-        version = struct.unpack_from(">h", key)[0]
-        return _decoded(version, bytes(key), None if value is None else bytes(value))
-    except (BadRecord, struct.error, IndexError, UnicodeDecodeError, OverflowError) as error:
-        return Event(BAD, key_version=version, problem=str(error))
+        found = decode_key(key)
+        if isinstance(found, OffsetCommitKey):
+            return _commit(record_type, found, value)
+        if isinstance(found, GroupMetadataKey):
+            return _generation(found.group, value)
+        name = RECORD_TYPES.get(found)
+        if name is None:
+            return Event(UNKNOWN, key_version=found, problem=f"key version {found} is not known")
+        group = next(words for start, words in OTHER_GROUPS.items() if name.startswith(start))
+        # The key of every type begins with the group.
+        return Event(UNKNOWN, _group_of(key), key_version=found, problem=f"a record {name} of {group}")
+    except (BadRecord, BadFrame) as error:
+        return Event(BAD, key_version=record_type, problem=str(error))
 
 
-def _decoded(version: int, key: bytes, value: bytes | None) -> Event:
-    read = _Reader(key)
-    if version in (0, 1):
-        group_id, topic, partition = read.string(), read.string(), read.int32()
-        if value is None:
-            return Event(COMMIT_DELETED, group_id, topic, partition, key_version=version)
-        return _commit(version, group_id, topic, partition, value)
-    if version == 2:
-        group_id = read.string()
-        if value is None:
-            return Event(GROUP_DELETED, group_id, members=(), key_version=version)
-        return _generation(group_id, value)
-    what = OTHER_KINDS.get(version)
-    if what is None:
-        return Event(UNKNOWN, key_version=version, problem=f"key version {version} is not known")
-    return Event(UNKNOWN, read.string(), key_version=version, problem=what)
+def _group_of(key: bytes) -> str:
+    found: GroupMetadataKey = data_codec("group_metadata_key", 0).decode(key)
+    return found.group
 
 
-def _value(value: bytes) -> tuple[int, _Reader]:
-    version: int = struct.unpack_from(">h", value)[0]
-    if not 0 <= version <= NEWEST_VALUE:
-        raise BadRecord(f"value version {version} is not known; known are 0 to {NEWEST_VALUE}")
-    return version, _Reader(value, version >= FLEXIBLE_SINCE)
-
-
-def _commit(key_version: int, group_id: str, topic: str, partition: int, value: bytes) -> Event:
-    version, read = _value(value)
-    offset = read.int64()
-    leader_epoch = read.int32() if version >= 3 else -1
-    metadata, committed_ms = read.string(), read.int64()
-    expires_ms = read.int64() if version == 1 else -1
+def _commit(record_type: int | None, key: OffsetCommitKey, value: bytes | None) -> Event:
+    if value is None:
+        return Event(COMMIT_DELETED, *key, key_version=record_type)
+    offset, leader_epoch, metadata, committed_ms, expires_ms, _ = decode_offset_commit(value)
     return Event(
-        COMMIT, group_id, topic, partition, offset, None if leader_epoch < 0 else leader_epoch, metadata,
-        committed_ms, None if expires_ms < 0 else expires_ms, key_version=key_version,
+        COMMIT, *key, offset, None if leader_epoch < 0 else leader_epoch, metadata,
+        committed_ms, None if expires_ms < 0 else expires_ms, key_version=record_type,
     )  # fmt: skip
 
 
-def _generation(group_id: str, value: bytes) -> Event:
-    version, read = _value(value)
-    protocol_type, generation = read.string(), read.int32()
-    protocol, leader = read.nullable_string(), read.nullable_string()
-    state_since_ms = read.int64() if version >= 2 else -1
-    members = tuple([_member(read, version, protocol_type) for _ in range(read.count())])
+def _generation(group_id: str, value: bytes | None) -> Event:
+    if value is None:
+        return Event(GROUP_DELETED, group_id, members=(), key_version=GROUP_METADATA)
+    group = decode_group_metadata(value)
+    state_since_ms = group.current_state_timestamp_ms
     return Event(
-        GENERATION, group_id, protocol_type=protocol_type, generation=generation, protocol=protocol, leader=leader,
-        state_since_ms=None if state_since_ms < 0 else state_since_ms, members=members, key_version=2,
+        GENERATION, group_id, protocol_type=group.protocol_type, generation=group.generation,
+        protocol=group.protocol, leader=group.leader,
+        state_since_ms=None if state_since_ms < 0 else state_since_ms,
+        members=tuple([_member(member, group.protocol_type) for member in group.members]),
+        key_version=GROUP_METADATA,
     )  # fmt: skip
 
 
-def _member(read: _Reader, version: int, protocol_type: str) -> GroupMember:
-    member_id = read.string()
-    instance = read.nullable_string() if version >= 3 else None
-    client_id, client_host = read.string(), read.string()
-    rebalance_timeout_ms = read.int32() if version >= 1 else -1
-    session_timeout_ms = read.int32()
-    read.blob()  # the subscription
-    assignment = read.blob()
-    read.skip_tags()
-    if rebalance_timeout_ms == -1:
-        rebalance_timeout_ms = session_timeout_ms
+def _member(member: MemberMetadata, protocol_type: str) -> GroupMember:
     return GroupMember(
-        member_id, instance, client_id, client_host, rebalance_timeout_ms, session_timeout_ms,
-        _assigned(assignment) if protocol_type == PROTOCOL_TYPE else (),
+        member.member_id, member.group_instance_id, member.client_id, member.client_host,
+        member.rebalance_timeout_ms, member.session_timeout_ms,
+        _assigned(member.assignment) if protocol_type == PROTOCOL_TYPE else (),
     )  # fmt: skip
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Members may speak another protocol than Kafka's consumers: then nobody can say what they own."""
+    """The partitions that a member owns; none if it speaks another protocol than Kafka's consumers."""
     try:
         return decode_assignment(assignment).partitions if assignment else ()
     except (BadFrame, ValueError):

@@ -1,1 +1,1 @@
-"""Turns the texts of `schema/` into codecs."""
+"""The compiler that turns the texts of `schema/` into classes and codecs."""

@@ -1,12 +1,12 @@
 """Compiles the notation of `schema/` into straight-line encode and decode functions, one pair per version.
 
 A codec is made when its version is first used: a client uses one version of a handful of APIs, so a broker
-that starts compiles nothing. What every client needs of the newest versions lies in `codecs/`, made ahead. Runs of
+that starts compiles nothing. What every client needs of the newest versions is made ahead, in `codecs/`. Runs of
 fields of fixed size become one `struct` call; arrays of structs become loops in the same function.
 `python -m kohort.wire.compiler.compile produce 9` prints the source that is run.
 
 Decoding never trusts a length: it is checked against what is left of the frame before anything is allocated.
-Every way in which bytes can be wrong ends in BadFrame.
+All bytes that are wrong in some way raise BadFrame.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from kohort.wire.codecs import READY
+from kohort.wire.codecs import READY, READY_DATA
 from kohort.wire.compiler.decoder import decoder_source
 from kohort.wire.compiler.encoder import encoder_source
-from kohort.wire.compiler.notation import ApiSpec, api
+from kohort.wire.compiler.notation import ApiSpec, DataSpec, Spec, StructSpec, api, data, schema
 from kohort.wire.messages import APIS
 from kohort.wire.struct import Message
 
@@ -47,7 +47,7 @@ class Codec:
 
     @classmethod
     def ready(cls, api_key: int, version: int, module: Any) -> Codec:
-        """One whose client's half was made ahead; the schema is read only if the other half is needed."""
+        """A codec whose client's half was made ahead; the schema is read only if the other half is needed."""
         made = cls.__new__(cls)
         made.api_key, made.version, made.flexible = api_key, version, module.FLEXIBLE
         made.response_header_is_flexible = made.flexible and api_key != API_VERSIONS
@@ -62,10 +62,7 @@ class Codec:
         if action not in ("decode", "encode") or which not in ("request", "response"):
             raise AttributeError(name)
         message = self._api.request if which == "request" else self._api.response
-        make = decoder_source if action == "decode" else encoder_source
-        source, names = make(self._api, self.version, message)
-        exec(compile(source, f"<{action} {message.name} v{self.version}>", "exec"), names)
-        function = names[action]
+        function = _compiled(action, self._api, self.version, message)
         setattr(self, name, function)
         return function
 
@@ -73,6 +70,13 @@ class Codec:
     decode_response: Decode
     encode_request: Encode
     encode_response: Encode
+
+
+def _compiled(action: str, schema: Spec, version: int, message: StructSpec) -> Any:
+    make = decoder_source if action == "decode" else encoder_source
+    source, names = make(schema, version, message)
+    exec(compile(source, f"<{action} {message.name} v{version}>", "exec"), names)
+    return names[action]
 
 
 @cache
@@ -86,8 +90,47 @@ def codec(api_key: int, version: int) -> Codec:
     return Codec(api(row.module), version)
 
 
+class DataCodec:
+    """Encodes and decodes a format of its own in one version, for example the value of a record.
+
+    `decode(buf, pos)` gives a named tuple; `pos` is behind the int16 unless told otherwise. It raises BadFrame.
+    `encode(message)` gives bytes, the int16 included; it raises `struct.error` where a value does not fit its field.
+    """
+
+    def __init__(self, spec: DataSpec, version: int) -> None:
+        self._spec, self._version = spec, version
+
+    @classmethod
+    def ready(cls, module: Any) -> DataCodec:
+        """A codec that was made ahead."""
+        made = cls.__new__(cls)
+        made.encode, made.decode = module.encode, module.decode
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("decode", "encode"):
+            raise AttributeError(name)
+        function = _compiled(name, self._spec, self._version, self._spec.struct)
+        setattr(self, name, function)
+        return function
+
+    decode: Callable[..., Any]
+    encode: Callable[[Any], bytes]
+
+
+@cache
+def data_codec(module: str, version: int) -> DataCodec:
+    """The codec of a format of its own in a version. Raises KeyError for a version that has no layout here."""
+    if (module, version) in READY_DATA:
+        return DataCodec.ready(import_module(f"kohort.wire.codecs.{module}_v{version}"))
+    spec = data(module)
+    if version not in spec.versions:
+        raise KeyError((module, version))
+    return DataCodec(spec, version)
+
+
 if __name__ == "__main__":
-    spec = api(sys.argv[1])
-    for part in (spec.request, spec.response):
+    spec = schema(sys.argv[1])
+    for part in spec.messages:
         for show in (decoder_source, encoder_source):
             sys.stdout.write(show(spec, int(sys.argv[2]), part)[0] + "\n\n")

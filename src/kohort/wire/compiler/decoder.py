@@ -1,40 +1,50 @@
-"""The source of a decode function: straight-line code for one message in one version."""
+"""Writes the source of a decode function: straight-line code for one message in one version."""
 
 from __future__ import annotations
 
 import struct
 from typing import Any
 
-from kohort.wire.compiler.notation import ApiSpec, FieldSpec, StructSpec
-from kohort.wire.compiler.source import BLOBS, FORMAT, Source, default_expression, is_fixed
+from kohort.wire.compiler.notation import DataSpec, FieldSpec, Spec, StructSpec
+from kohort.wire.compiler.source import BLOBS, FORMAT, CodecSource, default_expression, is_fixed
 
 
-def decoder_source(api_spec: ApiSpec, version: int, message: StructSpec) -> tuple[str, dict[str, Any]]:
-    src = Source(api_spec, version, keeps_views=_has_records(api_spec, version, message))
-    src.add(0, "def decode(buf, pos=0, slack=0):")
+def decoder_source(schema: Spec, version: int, message: StructSpec) -> tuple[str, dict[str, Any]]:
+    """The source of `decode`, and the names that it uses.
+
+    A request or response is a whole frame: `slack` says how many bytes may follow it. A format of its own begins
+    behind its int16; whatever follows is ignored, as Kafka does, because later versions may add fields at the end.
+    """
+    src = CodecSource(schema, version, keeps_views=_has_records(schema, version, message))
+    if isinstance(schema, DataSpec):
+        src.add(0, f"def decode(buf, pos={2 if schema.prefix else 0}):")
+    else:
+        src.add(0, "def decode(buf, pos=0, slack=0):")
     if not src.keeps_views:
-        # One copy of the frame, and all that is cut from it costs half: a slice of a view is a view first.
+        # One copy of the frame halves the cost of all that is cut from it: a slice of a view is a view first.
         src.add(1, "buf = bytes(buf)")
     src.add(1, "end = len(buf)", "try:")
     built = _decode_struct(src, message, 2)
     src.add(2, f"message = {built}")
-    src.add(1, "except (IndexError, struct_error): raise bad('the frame ends too early') from None")
+    src.add(1, f"except (IndexError, struct_error): raise bad('{src.whole} ends too early') from None")
     src.add(1, "except UnicodeDecodeError: raise bad('a string is not UTF-8') from None")
-    src.add(1, "if end - pos > slack: raise bad(f'{end - pos} bytes follow the message')", "return message")
+    if not isinstance(schema, DataSpec):
+        src.add(1, "if end - pos > slack: raise bad(f'{end - pos} bytes follow the message')")
+    src.add(1, "return message")
     src.names["struct_error"] = struct.error
     return "\n".join(src.lines), src.names
 
 
-def _has_records(api_spec: ApiSpec, version: int, struct: StructSpec) -> bool:
+def _has_records(schema: Spec, version: int, struct: StructSpec) -> bool:
     return any(
         spec.type == "records"
-        or (spec.type in api_spec.structs and _has_records(api_spec, version, api_spec.structs[spec.type]))
+        or (spec.type in schema.structs and _has_records(schema, version, schema.structs[spec.type]))
         for spec in struct.fields
         if version in spec.versions
     )
 
 
-def _decode_struct(src: Source, struct: StructSpec, depth: int) -> str:
+def _decode_struct(src: CodecSource, struct: StructSpec, depth: int) -> str:
     """Adds lines that read a struct; returns the expression that builds it."""
     plain, tagged = src.fields(struct)
     values: dict[str, str] = {}
@@ -46,11 +56,13 @@ def _decode_struct(src: Source, struct: StructSpec, depth: int) -> str:
     if src.flexible:
         _decode_tags(src, tagged, values, depth)
     src.read_now(depth)
-    arguments = [values.get(spec.name, default_expression(spec)) for spec in struct.fields]
+    arguments = [
+        values.get(spec.name, default_expression(spec, immutable=src.immutable)) for spec in struct.fields
+    ]
     return f"{src.struct_class(struct)}({', '.join(arguments)})"
 
 
-def _decode_tags(src: Source, tagged: list[FieldSpec], values: dict[str, str], depth: int) -> None:
+def _decode_tags(src: CodecSource, tagged: list[FieldSpec], values: dict[str, str], depth: int) -> None:
     count = src.read_later("B", "n")
     src.read_now(depth)
     src.add(depth, f"if {count} > 127: {count}, pos = uvarint(buf, pos - 1)")
@@ -59,7 +71,7 @@ def _decode_tags(src: Source, tagged: list[FieldSpec], values: dict[str, str], d
         return
     for spec in tagged:
         values[spec.name] = src.temporary()
-        src.add(depth, f"{values[spec.name]} = {default_expression(spec)}")
+        src.add(depth, f"{values[spec.name]} = {default_expression(spec, immutable=src.immutable)}")
     tag, size, end = src.temporary("t"), src.temporary("s"), src.temporary("e")
     src.add(depth, f"for _ in range({count}):")
     src.add(
@@ -68,7 +80,7 @@ def _decode_tags(src: Source, tagged: list[FieldSpec], values: dict[str, str], d
         f"{size}, pos = uvarint(buf, pos)",
         f"{end} = pos + {size}",
     )
-    src.add(depth + 1, f"if {end} > end: raise bad('a tagged field is longer than the frame')")
+    src.add(depth + 1, f"if {end} > end: raise bad('a tagged field is longer than {src.whole}')")
     for number, spec in enumerate(tagged):
         src.add(depth + 1, f"{'if' if number == 0 else 'elif'} {tag} == {spec.tag}:")
         if is_fixed(spec):
@@ -81,7 +93,7 @@ def _decode_tags(src: Source, tagged: list[FieldSpec], values: dict[str, str], d
     src.add(depth + 1, f"else: pos = {end}")
 
 
-def _decode_value(src: Source, spec: FieldSpec, depth: int) -> str:
+def _decode_value(src: CodecSource, spec: FieldSpec, depth: int) -> str:
     if spec.is_array:
         return _decode_array(src, spec, depth)
     if spec.type in BLOBS:
@@ -89,7 +101,7 @@ def _decode_value(src: Source, spec: FieldSpec, depth: int) -> str:
         return _decode_blob(src, spec.name, spec.type, nullable, depth)
     src.read_now(depth)
     value = src.temporary()
-    struct = src.api.structs[spec.type]
+    struct = src.schema.structs[spec.type]
     if src.version in spec.nullable:
         src.add(depth, f"{value} = None", "pos += 1", f"if {src.unpack('b')}(buf, pos - 1)[0] >= 0:")
         src.add(depth + 1, f"{value} = {_decode_struct(src, struct, depth + 1)}")
@@ -98,21 +110,21 @@ def _decode_value(src: Source, spec: FieldSpec, depth: int) -> str:
     return value
 
 
-def _decode_length(src: Source, name: str, classic: str, depth: int) -> str:
-    """Reads a length or count, with the fields of fixed size before it; a null is -1."""
+def _decode_length(src: CodecSource, name: str, classic: str, depth: int) -> str:
+    """Adds lines that read a length or count, with the fields of fixed size before it; a null is -1."""
     size = src.read_later("B" if src.flexible else classic, "n")
     src.read_now(depth)
     if src.flexible:
         src.add(depth, f"if {size} > 127:", f"    {size}, pos = uvarint(buf, pos - 1)")
         if classic == "h":
-            # Kafka's own limit, and what keeps a string sendable to a peer that speaks a classic version.
+            # Kafka's own limit. With it, every string can be sent to a peer that speaks a classic version.
             src.add(depth + 1, f"if {size} > 32768: raise bad('{name} is longer than 32767 bytes')")
         src.add(depth, f"{size} -= 1")
     return size
 
 
-def _decode_null(src: Source, name: str, size: str, value: str, nullable: bool, depth: int) -> None:
-    """What a negative length means; lines for any other go behind it."""
+def _decode_null(src: CodecSource, name: str, size: str, value: str, nullable: bool, depth: int) -> None:
+    """Adds lines for a negative length; the lines for any other length go behind them."""
     src.add(depth, f"if {size} < 0:")
     if not src.flexible:
         src.add(depth + 1, f"if {size} < -1: raise bad('{name} has a negative length')")
@@ -120,13 +132,13 @@ def _decode_null(src: Source, name: str, size: str, value: str, nullable: bool, 
     src.add(depth, "else:")
 
 
-def _decode_blob(src: Source, name: str, kind: str, nullable: bool, depth: int) -> str:
+def _decode_blob(src: CodecSource, name: str, kind: str, nullable: bool, depth: int) -> str:
     value = src.temporary()
     size = _decode_length(src, name, "h" if kind == "string" else "i", depth)
     _decode_null(src, name, size, value, nullable, depth)
     stop = src.temporary("e")
     src.add(depth + 1, f"{stop} = pos + {size}")
-    src.add(depth + 1, f"if {stop} > end: raise bad('{name} is longer than the frame')")
+    src.add(depth + 1, f"if {stop} > end: raise bad('{name} is longer than {src.whole}')")
     view = f"buf[pos:{stop}]"
     if kind == "string":
         view = f"str({view}, 'utf-8') if {size} else ''" if src.keeps_views else f"{view}.decode()"
@@ -136,7 +148,7 @@ def _decode_blob(src: Source, name: str, kind: str, nullable: bool, depth: int) 
     return value
 
 
-def _decode_array(src: Source, spec: FieldSpec, depth: int) -> str:
+def _decode_array(src: CodecSource, spec: FieldSpec, depth: int) -> str:
     value, count = src.temporary(), _decode_length(src, spec.name, "i", depth)
     _decode_null(src, spec.name, count, value, src.version in spec.nullable, depth)
     least = src.least_size(spec, element=True)
@@ -145,7 +157,8 @@ def _decode_array(src: Source, spec: FieldSpec, depth: int) -> str:
     )
     if spec.type in FORMAT and spec.type != "uuid":
         src.names["unpack_from"] = struct.unpack_from
-        src.add(depth + 1, f"{value} = list(unpack_from(f'>{{{count}}}{FORMAT[spec.type]}', buf, pos))")
+        numbers = f"unpack_from(f'>{{{count}}}{FORMAT[spec.type]}', buf, pos)"
+        src.add(depth + 1, f"{value} = {numbers if src.immutable else f'list({numbers})'}")
         src.add(depth + 1, f"pos += {count} * {least}")
         return value
     add = src.temporary("a")
@@ -156,5 +169,7 @@ def _decode_array(src: Source, spec: FieldSpec, depth: int) -> str:
     elif spec.type in BLOBS:
         src.add(inner, f"{add}({_decode_blob(src, spec.name, spec.type, False, inner)})")
     else:
-        src.add(inner, f"{add}({_decode_struct(src, src.api.structs[spec.type], inner)})")
+        src.add(inner, f"{add}({_decode_struct(src, src.schema.structs[spec.type], inner)})")
+    if src.immutable:
+        src.add(depth + 1, f"{value} = tuple({value})")
     return value

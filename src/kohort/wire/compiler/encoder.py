@@ -1,45 +1,65 @@
-"""The source of an encode function: straight-line code for one message in one version."""
+"""Writes the source of an encode function: straight-line code for one message in one version."""
 
 from __future__ import annotations
 
 import struct
 from typing import Any
 
-from kohort.wire.compiler.notation import ApiSpec, FieldSpec, StructSpec
-from kohort.wire.compiler.source import BLOBS, FORMAT, ZERO, Source, default_expression, is_fixed
+from kohort.wire.compiler.notation import DataSpec, FieldSpec, Spec, StructSpec
+from kohort.wire.compiler.source import BLOBS, FORMAT, ZERO, CodecSource, default_expression, is_fixed
 
 
-def encoder_source(api_spec: ApiSpec, version: int, message: StructSpec) -> tuple[str, dict[str, Any]]:
-    src = Source(api_spec, version)
+def encoder_source(schema: Spec, version: int, message: StructSpec) -> tuple[str, dict[str, Any]]:
+    """The source of `encode`, and the names that it uses.
+
+    A request or response becomes a list of chunks, a format of its own one `bytes` with its int16 before it.
+    """
+    src = CodecSource(schema, version)
     src.add(0, "def encode(message):")
     src.add(1, "out = []", "add = out.append")
-    _encode_struct(src, message, "message", 1)
-    src.add(1, "return out")
+    if isinstance(schema, DataSpec):
+        prefix = {"version": version, "type": schema.record_type}.get(schema.prefix)
+        _encode_struct(src, message, "message", 1, prefix)
+        src.add(1, "return b''.join(out)")
+    else:
+        _encode_struct(src, message, "message", 1)
+        src.add(1, "return out")
     return "\n".join(src.lines), src.names
 
 
-def _encode_struct(src: Source, struct: StructSpec, obj: str, depth: int) -> None:
+def _encode_struct(
+    src: CodecSource, struct: StructSpec, obj: str, depth: int, prefix: int | None = None
+) -> None:
+    """Adds lines that write a struct, behind an int16 if `prefix` is given."""
+    if src.immutable:
+        # One unpacking of a named tuple takes less time than its attributes one by one.
+        names = {spec.name: src.temporary("f") for spec in struct.fields}
+        src.add(depth, f"{', '.join(names.values())}, = {obj}")
+    else:
+        names = {spec.name: f"{obj}.{spec.name}" for spec in struct.fields}
     plain, tagged = src.fields(struct)
-    run: list[FieldSpec] = []
+    layout, values = ("", []) if prefix is None else ("h", [str(prefix)])
 
     def flush() -> None:
-        if run:
-            layout = "".join(FORMAT[f.type] for f in run)
-            src.add(depth, f"add({src.pack(layout)}({', '.join(f'{obj}.{f.name}' for f in run)}))")
-            run.clear()
+        nonlocal layout
+        if layout:
+            src.add(depth, f"add({src.pack(layout)}({', '.join(values)}))")
+            layout = ""
+            values.clear()
 
     for spec in plain:
         if is_fixed(spec):
-            run.append(spec)
+            layout += FORMAT[spec.type]
+            values.append(names[spec.name])
         else:
             flush()
-            _encode_value(src, spec, f"{obj}.{spec.name}", depth)
+            _encode_value(src, spec, names[spec.name], depth)
     flush()
     if src.flexible:
-        _encode_tags(src, tagged, obj, depth)
+        _encode_tags(src, tagged, names, depth)
 
 
-def _encode_tags(src: Source, tagged: list[FieldSpec], obj: str, depth: int) -> None:
+def _encode_tags(src: CodecSource, tagged: list[FieldSpec], names: dict[str, str], depth: int) -> None:
     if not tagged:
         src.add(depth, "add(b'\\0')")
         return
@@ -47,11 +67,11 @@ def _encode_tags(src: Source, tagged: list[FieldSpec], obj: str, depth: int) -> 
     src.add(depth, f"{tags} = []")
     for spec in tagged:
         value = src.temporary()
-        src.add(depth, f"{value} = {obj}.{spec.name}")
+        src.add(depth, f"{value} = {names[spec.name]}")
         if spec.is_array and spec.default != "null":
             present = value
         elif spec.type[0].isupper():
-            src.struct_class(src.api.structs[spec.type])
+            src.struct_class(src.schema.structs[spec.type])
             present = f"{value} is not None and {value} != {spec.type}()"
         else:
             present = f"{value} != {default_expression(spec)}"
@@ -69,15 +89,15 @@ def _encode_tags(src: Source, tagged: list[FieldSpec], obj: str, depth: int) -> 
     src.add(depth + 1, f"add(uv({tag}))", f"add(uv(len({body})))", f"add({body})")
 
 
-def _encode_length(src: Source, size: str, classic: str, depth: int) -> None:
+def _encode_length(src: CodecSource, size: str, classic: str, depth: int) -> None:
     src.add(depth, f"add(uv({size} + 1))" if src.flexible else f"add({src.pack(classic)}({size}))")
 
 
-def _encode_null(src: Source, classic: str) -> str:
+def _encode_null(src: CodecSource, classic: str) -> str:
     return "add(b'\\0')" if src.flexible else f"add({struct.pack('>' + classic, -1)!r})"
 
 
-def _encode_value(src: Source, spec: FieldSpec, value: str, depth: int) -> None:
+def _encode_value(src: CodecSource, spec: FieldSpec, value: str, depth: int) -> None:
     nullable = src.version in spec.nullable
     name = src.temporary()
     src.add(depth, f"{name} = {value}")
@@ -85,14 +105,14 @@ def _encode_value(src: Source, spec: FieldSpec, value: str, depth: int) -> None:
         if nullable:
             src.add(depth, f"if {name} is None:", "    add(b'\\xff')", "else:", "    add(b'\\1')")
             depth += 1
-        _encode_struct(src, src.api.structs[spec.type], name, depth)
+        _encode_struct(src, src.schema.structs[spec.type], name, depth)
         return
     classic = "h" if spec.type == "string" and not spec.is_array else "i"
     if nullable:
         src.add(depth, f"if {name} is None:", "    " + _encode_null(src, classic), "else:")
         depth += 1
     elif spec.nullable.first <= spec.nullable.last:
-        # Null in a version that cannot say so: empty is the nearest.
+        # This version has no null: an empty value is nearest to it.
         src.add(depth, f"if {name} is None: {name} = {'()' if spec.is_array else ZERO[spec.type]}")
     if spec.is_array:
         _encode_array(src, spec, name, depth)
@@ -100,7 +120,7 @@ def _encode_value(src: Source, spec: FieldSpec, value: str, depth: int) -> None:
         _encode_blob(src, spec.type, name, depth)
 
 
-def _encode_blob(src: Source, kind: str, value: str, depth: int) -> None:
+def _encode_blob(src: CodecSource, kind: str, value: str, depth: int) -> None:
     raw = value
     if kind == "string":
         raw = src.temporary()
@@ -109,7 +129,7 @@ def _encode_blob(src: Source, kind: str, value: str, depth: int) -> None:
     src.add(depth, f"add({raw})")
 
 
-def _encode_array(src: Source, spec: FieldSpec, value: str, depth: int) -> None:
+def _encode_array(src: CodecSource, spec: FieldSpec, value: str, depth: int) -> None:
     _encode_length(src, f"len({value})", "i", depth)
     if spec.type in FORMAT and spec.type != "uuid":
         src.names["pack"] = struct.pack
@@ -122,4 +142,4 @@ def _encode_array(src: Source, spec: FieldSpec, value: str, depth: int) -> None:
     elif spec.type in BLOBS:
         _encode_blob(src, spec.type, item, depth + 1)
     else:
-        _encode_struct(src, src.api.structs[spec.type], item, depth + 1)
+        _encode_struct(src, src.schema.structs[spec.type], item, depth + 1)

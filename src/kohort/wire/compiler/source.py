@@ -1,4 +1,4 @@
-"""The source text that a codec is compiled from, while it grows: lines, temporaries, precompiled structs."""
+"""Collects the source text that a codec is compiled from: lines, names of temporaries, precompiled structs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from importlib import import_module
 from typing import Any
 
-from kohort.wire.compiler.notation import ApiSpec, FieldSpec, StructSpec
+from kohort.wire.compiler.notation import DataSpec, FieldSpec, Spec, StructSpec
 from kohort.wire.errors import BadFrame
 from kohort.wire.struct import ZERO_UUID
 from kohort.wire.varint import read_uvarint, skip_tags, uvarint_bytes
@@ -37,13 +37,15 @@ def size_of(layout: str) -> int:
     return struct.calcsize(">" + layout)
 
 
-class Source:
-    """Lines of one function, with names for temporaries and for precompiled structs."""
+class CodecSource:
+    """The lines of one function, with names for temporaries and for precompiled structs."""
 
-    def __init__(self, api_spec: ApiSpec, version: int, *, keeps_views: bool = False) -> None:
-        self.api, self.version = api_spec, version
+    def __init__(self, schema: Spec, version: int, *, keeps_views: bool = False) -> None:
+        self.schema, self.version = schema, version
         self.keeps_views = keeps_views  # a decoded message holds views of the frame
-        self.flexible = version in api_spec.flexible
+        self.flexible = version in schema.flexible
+        self.immutable = isinstance(schema, DataSpec)  # structs are named tuples, arrays are tuples
+        self.whole = f"the {schema.name}" if isinstance(schema, DataSpec) else "the frame"  # for messages
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "bad": BadFrame,
@@ -63,13 +65,13 @@ class Source:
         self.lines += ["    " * depth + line for line in lines]
 
     def read_later(self, layout: str, prefix: str = "v") -> str:
-        """A temporary for a value of fixed size; it is there after `read_now`."""
+        """Names a temporary for a value of fixed size; `read_now` gives it its value."""
         name = self.temporary(prefix)
         self._to_read.append((name, layout))
         return name
 
     def read_now(self, depth: int) -> None:
-        """Reads all that waits with one `unpack`."""
+        """Reads all values that were announced by `read_later` with one `unpack`."""
         if self._to_read:
             layout = "".join(each for _, each in self._to_read)
             names = ", ".join(name for name, _ in self._to_read)
@@ -88,7 +90,7 @@ class Source:
         return name
 
     def struct_class(self, struct: StructSpec) -> str:
-        module = import_module(f"kohort.wire.messages.{self.api.module}")
+        module = import_module(f"kohort.wire.messages.{self.schema.module}")
         self.names[struct.name] = getattr(module, struct.name)
         return struct.name
 
@@ -101,14 +103,14 @@ class Source:
         )
 
     def least_size(self, spec: FieldSpec, *, element: bool = False) -> int:
-        """How many bytes a field takes at least: bounds what an array's count can make us allocate."""
+        """How many bytes a field takes at least. This bounds what the count of an array can make us allocate."""
         if spec.is_array and not element:
             return 1 if self.flexible else 4
         if spec.type in FORMAT:
             return size_of(FORMAT[spec.type])
         if spec.type in BLOBS:
             return 1 if self.flexible else 2 if spec.type == "string" else 4
-        plain, _ = self.fields(self.api.structs[spec.type])
+        plain, _ = self.fields(self.schema.structs[spec.type])
         return max(1, sum(self.least_size(f) for f in plain) + (1 if self.flexible else 0))
 
 
@@ -116,13 +118,13 @@ def is_fixed(spec: FieldSpec) -> bool:
     return not spec.is_array and spec.type in FORMAT
 
 
-def default_expression(spec: FieldSpec) -> str:
-    """What a field is in a version that does not have it."""
+def default_expression(spec: FieldSpec, *, immutable: bool = False) -> str:
+    """The Python expression of a field's value in a version that does not have the field."""
     if spec.default == "null":
         return "None"
     nullable = spec.nullable.first <= spec.nullable.last
     if spec.is_array:
-        return "None" if nullable else "[]"
+        return "None" if nullable else "()" if immutable else "[]"
     if spec.type[0].isupper():
         return "None"
     if spec.default is not None:

@@ -1,5 +1,4 @@
-"""The classes of all messages, one module per API; and a table of them, so that nobody has to read
-all of schema/ to learn about one.
+"""The classes of all messages and records, one module per schema, and a table of the APIs.
 
 Generated from schema/ by `make messages`; do not edit.
 """

@@ -1,1 +1,1 @@
-"""Record batches: their bytes, as records, as columns, as Arrow."""
+"""Record batches: reads and writes their bytes as records, as columns and as Arrow."""

@@ -1,9 +1,11 @@
-"""Columns of records <-> Arrow. pyarrow is loaded with this module, so whoever calls it imports it then.
+"""Turns columns of records into Arrow batches.
+
+pyarrow is loaded with this module, so a caller imports it only when it is needed.
 
     key: binary   value: binary   topic: dictionary<int32, string>   partition: int32   offset: int64
     timestamp: timestamp[ms]   timestamp_type: int32   headers: list<struct<key: string, value: binary>>
 
-No column but key, value and the values of headers ever holds a null: a record without a timestamp has -1.
+Only key, value and the values of headers can be null: a record without a timestamp has -1.
 With `binary_view`, key and value are of that type: 16 bytes for each, which say where in the fetched bytes it lies.
 Nothing is copied, and the batch keeps all of those bytes as long as it lives.
 """
@@ -39,7 +41,7 @@ LARGEST_COLUMN = (1 << 31) - 1
 
 
 class PartitionColumns(NamedTuple):
-    """Columns and where they were read."""
+    """Columns, and the partition that they were read from."""
 
     topic: str
     partition: int
@@ -56,16 +58,16 @@ def to_arrow(
     topic_as_string: bool = False,
     binary_view: bool = False,
 ) -> pa.RecordBatch:
-    """All parts, in their order, as one batch; of the schema's columns those that are asked for.
+    """All parts, in their order, as one batch with the columns that are asked for.
 
-    OverflowError if keys or values are more than 2 GiB: `to_arrow_batches` divides them.
+    Raises OverflowError if keys or values are more than 2 GiB: `to_arrow_batches` divides them.
     """
     schema = arrow_schema(columns, topic_as_string=topic_as_string, binary_view=binary_view)
     return batch_of(parts, schema, {})
 
 
 def batch_of(parts: Sequence[PartitionColumns], schema: pa.Schema, made: Mapping[str, Any]) -> pa.RecordBatch:
-    """The columns that are `made` already, and the others of the schema."""
+    """A batch of the columns that are `made` already and the others of the schema."""
     arrays = [
         made[field.name] if field.name in made else _BUILDERS[field.name](parts, field.type)
         for field in schema
@@ -82,14 +84,14 @@ def to_arrow_batches(
 ) -> list[pa.RecordBatch]:
     """The same as several batches, if one cannot hold the bytes of all parts."""
     groups: list[list[PartitionColumns]] = []
-    room = 0
+    left = 0
     for part in parts:
         size = extent(part.columns)
-        if not groups or size > room:
+        if not groups or size > left:
             groups.append([])
-            room = max_bytes
+            left = max_bytes
         groups[-1].append(part)
-        room -= size
+        left -= size
     return [to_arrow(group, columns=columns, topic_as_string=topic_as_string) for group in groups]
 
 
@@ -111,7 +113,7 @@ def arrow_schema(
 
 
 def extent(columns: Columns) -> int:
-    """No less than the bytes of keys and values, or of headers."""
+    """An upper bound of the bytes of keys and values, or of headers."""
     if not len(columns):
         return 0
     end = len(columns.data) if columns.has_headers else int(columns.headers_start[-1])
@@ -146,7 +148,7 @@ def _binary(pieces: Sequence[Pieces], kind: Any) -> Any:
         validity, views = loops.views(pieces)
         buffers = [views, *(data for data, _, _ in pieces)]
     else:
-        # Arrow's allocator keeps memory for the next batch, while that of the system takes it back page by page.
+        # Arrow's allocator keeps memory for the next batch; the system's allocator takes it back page by page.
         validity, *buffers = loops.gather(pieces, pa.allocate_buffer)
     return bytes_array(kind, rows, validity, *buffers)
 
@@ -164,7 +166,7 @@ def _numbers(columns: Iterable[Column], rows: int, kind: Any) -> Any:
 
 
 def _repeated(numbers: Iterable[tuple[int, int]], rows: int, kind: Any) -> Any:
-    """Each number as often as is said with it."""
+    """Repeats each number as often as its run is long."""
     buffer = b"".join((array("i", [number]) * times).tobytes() for number, times in numbers)
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(buffer)])
 
@@ -222,7 +224,7 @@ def _headers(parts: Sequence[PartitionColumns], kind: Any) -> Any:
 
 
 def _names(names: Any) -> Any:
-    """Kafka does not look into names; what is no UTF-8 gets replacement characters, or no reader could open it."""
+    """Header names as strings. Kafka does not check them, so bytes that are not UTF-8 become replacement characters."""
     try:
         text = names.view(pa.string())
         text.validate(full=True)

@@ -1,4 +1,4 @@
-"""An Arrow batch -> record batches, for the producer: no object per record where Numba is there.
+"""Turns an Arrow batch into record batches for the producer, without an object per record if Numba is there.
 
     outgoing = outgoing_records(batch, timestamp=now_ms)
     for partition, rows in outgoing.by_partition(partitions).items():
@@ -48,7 +48,7 @@ class OutgoingLists:
 
     @property
     def size(self) -> int:
-        """What they take as one uncompressed batch, at most."""
+        """The most bytes that they take as one uncompressed batch."""
         return HEADER_SIZE + sum(self._sizes())
 
     def key_list(self) -> list[bytes | None]:
@@ -69,7 +69,7 @@ class OutgoingLists:
         return sizes
 
     def take(self, rows: Sequence[int]) -> OutgoingLists:
-        """Those of the given rows, in that order."""
+        """The records of the given rows, in that order."""
         return OutgoingLists(
             None if self.keys is None else [self.keys[row] for row in rows],
             [self.values[row] for row in rows],
@@ -104,15 +104,15 @@ class OutgoingLists:
         )  # fmt: skip
 
 
-def _cuts(sizes: Sequence[int], room: int) -> list[int]:
-    """Where to cut, so that no piece is larger than `room` unless it is of one record."""
+def _cuts(sizes: Sequence[int], max_bytes: int) -> list[int]:
+    """The rows to cut at, so that no piece is larger than `max_bytes` unless it has only one record."""
     ends: list[int] = []
     left = 0
     for row, size in enumerate(sizes):
         if row and size > left:
             ends.append(row)
         if not row or size > left:
-            left = room
+            left = max_bytes
         left -= size
     return [*ends, len(sizes)] if sizes else []
 
@@ -122,9 +122,9 @@ def _size_of_headers(headers: Headers) -> int:
 
 
 def outgoing_records(batch: Any, *, timestamp: int) -> OutgoingLists | OutgoingColumns:
-    """The records of a pyarrow RecordBatch or Table; of `timestamp` where they have none of their own.
+    """The records of a pyarrow RecordBatch or Table; records without a timestamp get `timestamp`.
 
-    TypeError or ValueError say what is wrong with its columns.
+    Raises TypeError or ValueError, which say what is wrong with its columns.
     """
     if isinstance(batch, pa.Table):
         combined = batch.combine_chunks().to_batches()
@@ -186,7 +186,7 @@ def _timestamps(batch: Any, default: int) -> Any:
         raise TypeError(
             f"the column 'timestamp' must be a timestamp or milliseconds, but it is {column.type}"
         )
-    import pyarrow.compute as pc  # who sends no times does not load it
+    import pyarrow.compute as pc  # a caller that sends no timestamps does not load it
 
     column = column.cast(pa.int64())
     least = pc.min(column).as_py()
@@ -198,7 +198,7 @@ def _timestamps(batch: Any, default: int) -> Any:
 
 
 def _header(name: Any, content: Any) -> tuple[str, bytes | None]:
-    """One that a batch can hold; TypeError if not."""
+    """A header that a batch can hold. Raises TypeError if it cannot."""
     if isinstance(content, str):
         content = content.encode()
     if not isinstance(name, str) or not isinstance(content, (bytes, type(None))):

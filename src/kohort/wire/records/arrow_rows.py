@@ -1,8 +1,8 @@
-"""Columns of records -> one Arrow batch, part by part, as they are decoded.
+"""Builds one Arrow batch of columns of records, part by part, as they are decoded.
 
-Where they were compressed, keys and values are copied when a part comes, while the processor still has its bytes at
-hand; and the memory that they were unpacked to is free for the next part. `arrow.to_arrow`, which gets all parts at
-once, makes the same batch.
+If they were compressed, keys and values are copied when a part comes, while its bytes are still in the processor's
+cache, and the memory that they were decompressed to is free for the next part. `arrow.to_arrow`, which gets all parts
+at once, makes the same batch.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from kohort.wire.records.columns import Columns, loops_for
 
 
 class ArrowRows:
-    """`add` parts, in their order, then `finish`. `expected`: about so many bytes of values will come.
+    """An Arrow batch under construction: `add` the parts in their order, then `finish`.
 
-    `early`: they are copied when they come, not in the end.
-
-    ValueError for a column that records do not have.
+    `expected` is about how many bytes of values will come. With `early`, parts are copied when they come and not at the
+    end. Raises ValueError for a column that records do not have.
     """
 
     __slots__ = ("_expected", "_gathered", "_loops", "_parts", "_schema", "count", "size")
@@ -43,7 +42,7 @@ class ArrowRows:
         self.count = 0
         """Rows so far."""
         self.size = 0
-        """Bytes so far; never less than those of keys and values."""
+        """An upper bound of the bytes of keys and values so far."""
 
     def add(self, topic: str, partition: int, columns: Columns) -> None:
         if not len(columns):
@@ -78,7 +77,7 @@ class ArrowRows:
         gathered["key"].add(columns.data, columns.key_start, columns.key_size, True)
 
     def finish(self) -> pa.RecordBatch | None:
-        """All of them; None if there are none. This object is of no use afterwards."""
+        """The batch of all parts; None if they have no rows. This object cannot be used afterwards."""
         if not self._parts:
             return None
         made = {

@@ -1,37 +1,24 @@
-"""Record batches, format v2: header, CRC32C, patching in place, reading and building.
+"""Record batches, format v2: the layout of the header, CRC32C, patching in place, reading and building.
 
-A produced batch is looked at once, by `check_batch`: the header and the CRC, never the records.
-Positions in the header (61 bytes, big endian):
-
-    0 base_offset   8 batch_length   12 partition_leader_epoch   16 magic   17 crc   21 attributes
-    23 last_offset_delta   27 base_timestamp   35 max_timestamp   43 producer_id   51 producer_epoch
-    53 base_sequence   57 record_count   61 records (compressed as one block if a codec is set)
-
-The CRC covers everything from the attributes on, so offsets and leader epoch can be assigned without it.
+A produced batch is checked once, by `check_batch`: the header and the CRC, never the records.
+The header has 61 bytes, big endian; `BatchHeader` names its fields, and all positions are computed from it. The records
+follow, compressed as one block if a codec is set. The CRC covers everything from the attributes on, so offsets and
+leader epoch can be assigned without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from struct import Struct
+from struct import Struct, calcsize
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from kohort.wire.errors import BadBatch, ErrorCode
 from kohort.wire.records.compression import MAX_DECOMPRESSED, Buffer, Compression, compress, decompress
-from kohort.wire.records.payload import Record as Record  # part of the interface
+from kohort.wire.records.payload import BatchRecord as BatchRecord  # part of the interface
 from kohort.wire.records.payload import damaged, decode_records, encode_pairs, encode_records, wrap64
-
-HEADER_SIZE = 61
-LENGTH_END = 12  # batch_length counts what follows itself
-MAGIC_AT = 16
-CRC_AT = 17
-FLAGS_AT = 22  # the second byte of the attributes: the first has no meaning yet
-CRC_START = 21  # the first byte that the CRC covers
-MAX_TIMESTAMP_AT = 35
-SMALLEST_LEGACY_LENGTH = 14  # an empty message of magic 0; anything shorter is no batch of any format
 
 COMPRESSION_MASK = 0x07
 APPEND_TIME = 0x08
@@ -39,18 +26,8 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
-# For crc32c: the CRC of a batch takes microseconds; a lock once given away can be gone for milliseconds.
+# For crc32c: the CRC of a batch takes microseconds, but a lock that was released can be gone for milliseconds.
 KEEP_LOCK = -1
-
-_header = Struct(">qiibIhiqqqhii")
-_unpack_header = _header.unpack_from
-_int16 = Struct(">h")
-_int32 = Struct(">i")
-_uint32 = Struct(">I")
-_int64 = Struct(">q")
-_pair = Struct(">hh")
-_marker = Struct(">hi")
-_new_tuple = tuple.__new__
 
 
 class BatchHeader(NamedTuple):
@@ -109,18 +86,69 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
+# --- the layout of the header -----------------------------------------------------------------------
+
+_FORMATS = dict(zip(BatchHeader._fields, "qiibIhiqqqhii", strict=True))
+
+
+def header_fields(*names: str) -> Struct:
+    """Some fields, in the order of the header, as one `Struct` that begins at the first of them.
+
+    Reading skips the fields between them. Writing is only for fields that follow one another.
+    """
+    layout, behind = ">", position_of(names[0])
+    for name in names:
+        at = position_of(name)
+        layout += (f"{at - behind}x" if at > behind else "") + _FORMATS[name]
+        behind = at + calcsize(">" + _FORMATS[name])
+    return Struct(layout)
+
+
+def position_of(name: str) -> int:
+    """Where a field of the header begins."""
+    return calcsize(">" + "".join(_FORMATS.values())[: BatchHeader._fields.index(name)])
+
+
+HEADER = header_fields(*BatchHeader._fields)
+HEADER_SIZE = HEADER.size
+LENGTH_AT = position_of("batch_length")
+LENGTH_END = LEADER_EPOCH_AT = position_of(
+    "partition_leader_epoch"
+)  # batch_length counts what follows itself
+MAGIC_AT = position_of("magic")
+CRC_AT = position_of("crc")
+CRC_START = position_of("attributes")  # the first byte that the CRC covers
+FLAGS_AT = CRC_START + 1  # the second byte of the attributes: the first has no meaning yet
+LAST_OFFSET_DELTA_AT = position_of("last_offset_delta")
+BASE_TIMESTAMP_AT = position_of("base_timestamp")
+MAX_TIMESTAMP_AT = position_of("max_timestamp")
+PRODUCER_ID_AT = position_of("producer_id")
+RECORD_COUNT_AT = position_of("record_count")
+MAGIC = 2
+SMALLEST_LEGACY_LENGTH = 14  # an empty message of magic 0; anything shorter is no batch of any format
+
+_unpack_header = HEADER.unpack_from
+_int16 = Struct(">h")
+_int32 = Struct(">i")
+_int64 = Struct(">q")
+_crc = header_fields("crc")
+_pair = Struct(">hh")
+_marker = Struct(">hi")
+_new_tuple = tuple.__new__
+
+
 # --- whole batches --------------------------------------------------------------------------------
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at `pos`; says nothing about whether the rest of the batch is there or good.
+    """The header at `pos`. It does not check that the rest of the batch is there or intact.
 
     Raises BadBatch if there are fewer than 61 bytes, or if they cannot be a header of format v2.
     """
     if len(buf) - pos < HEADER_SIZE:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{len(buf) - pos} bytes are too few for a batch header")
     header = _new_tuple(BatchHeader, _unpack_header(buf, pos))
-    if header.magic != 2:
+    if header.magic != MAGIC:
         raise _wrong_magic(header.magic)
     if header.batch_length < HEADER_SIZE - LENGTH_END:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"a batch length of {header.batch_length} is too small")
@@ -139,10 +167,10 @@ def iter_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_is_good(buf: Buffer, pos: int, size: int) -> bool:
-    """Whether the batch of `size` bytes at `pos` is what was written; False too if it is not all there."""
+    """Whether the batch of `size` bytes at `pos` is complete and its CRC matches."""
     if size < HEADER_SIZE or pos + size > len(buf):
         return False
-    stored: int = _uint32.unpack_from(buf, pos + CRC_AT)[0]
+    stored: int = _crc.unpack_from(buf, pos + CRC_AT)[0]
     return crc32c(memoryview(buf)[pos + CRC_START : pos + size], 0, KEEP_LOCK) == stored
 
 
@@ -156,7 +184,7 @@ def check_batch(buf: Buffer) -> BatchHeader:
         raise _why_not_one_batch(buf)
     header = _new_tuple(BatchHeader, _unpack_header(buf, 0))
     offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, epoch, sequence, count = header
-    if magic != 2 or length != size - LENGTH_END or offset != 0:
+    if magic != MAGIC or length != size - LENGTH_END or offset != 0:
         raise _why_not_one_batch(buf)
     if crc32c(memoryview(buf)[CRC_START:], 0, KEEP_LOCK) != crc:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match its bytes")
@@ -181,12 +209,12 @@ def _wrong_magic(magic: int) -> BadBatch:
 
 
 def _why_not_one_batch(buf: Buffer) -> BadBatch:
-    """In the order in which Kafka finds out, so that the codes are Kafka's."""
+    """The reason of a refusal; checked in Kafka's order, so that the codes are Kafka's."""
     size = len(buf)
-    length: int = _int32.unpack_from(buf, 8)[0] if size >= LENGTH_END else 0
+    length: int = _int32.unpack_from(buf, LENGTH_AT)[0] if size >= LENGTH_END else 0
     if size >= LENGTH_END and length < SMALLEST_LEGACY_LENGTH:
         return BadBatch(ErrorCode.CORRUPT_MESSAGE, f"a batch length of {length} is too small")
-    if size > MAGIC_AT and buf[MAGIC_AT] != 2:
+    if size > MAGIC_AT and buf[MAGIC_AT] != MAGIC:
         return _wrong_magic(buf[MAGIC_AT])
     if size <= MAGIC_AT or LENGTH_END + length > size:
         return BadBatch(ErrorCode.INVALID_RECORD, "a partition must get one whole record batch")
@@ -227,7 +255,7 @@ def check_keys(batch: Buffer, max_size: int = MAX_DECOMPRESSED) -> list[int]:
 def assign(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
     """Gives the batch at `pos` its place in the log. The CRC does not cover these fields."""
     _int64.pack_into(buf, pos, base_offset)
-    _int32.pack_into(buf, pos + LENGTH_END, leader_epoch)
+    _int32.pack_into(buf, pos + LEADER_EPOCH_AT, leader_epoch)
 
 
 def stamp_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> None:
@@ -237,11 +265,11 @@ def stamp_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> Non
     _int16.pack_into(buf, pos + CRC_START, header.attributes | APPEND_TIME)
     _int64.pack_into(buf, pos + MAX_TIMESTAMP_AT, now_ms)
     crc = crc32c(memoryview(buf)[pos + CRC_START : pos + header.size], 0, KEEP_LOCK)
-    _uint32.pack_into(buf, pos + CRC_AT, crc)
+    _crc.pack_into(buf, pos + CRC_AT, crc)
 
 
 def with_append_time(batch: bytearray | memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
-    """Stamps the one batch that fills `batch`; its new header. For topics with message.timestamp.type=LogAppendTime."""
+    """Stamps the one batch that fills `batch`, for topics with LogAppendTime, and returns its new header."""
     stamp_append_time(batch, 0, now_ms)
     return header._replace(attributes=header.attributes | APPEND_TIME, max_timestamp=now_ms)
 
@@ -261,7 +289,7 @@ def recompress(
 # --- records --------------------------------------------------------------------------------------
 
 
-def iter_records(batch: Buffer, max_size: int = MAX_DECOMPRESSED) -> Iterator[Record]:
+def iter_records(batch: Buffer, max_size: int = MAX_DECOMPRESSED) -> Iterator[BatchRecord]:
     """The records of one batch, with absolute offsets.
 
     Raises BadBatch where the batch is damaged, or decompresses to more than `max_size` bytes.
@@ -288,7 +316,7 @@ def _payload(batch: Buffer, header: BatchHeader, max_size: int) -> bytes:
 
 
 def encode_batch(
-    records: Iterable[Record],
+    records: Iterable[BatchRecord],
     *,
     base_offset: int = 0,
     compression: int = Compression.NONE,
@@ -303,7 +331,7 @@ def encode_batch(
     """One batch of at least one record, in the order of their offsets; none may lie before `base_offset`."""
     attributes = compression | (CONTROL if control else 0) | (TRANSACTIONAL if transactional else 0)
     header = BatchHeader(
-        base_offset, 0, partition_leader_epoch, 2, 0, attributes, 0, -1, -1,
+        base_offset, 0, partition_leader_epoch, MAGIC, 0, attributes, 0, -1, -1,
         producer_id, producer_epoch, base_sequence, 0,
     )  # fmt: skip
     records = list(records)
@@ -323,24 +351,24 @@ def encode_pairs_batch(
     count = len(pairs)
     attributes = TRANSACTIONAL if producer_id >= 0 else 0
     header = BatchHeader(
-        0, HEADER_SIZE - LENGTH_END + len(payload), -1, 2, 0, attributes, count - 1, timestamp, timestamp,
+        0, HEADER_SIZE - LENGTH_END + len(payload), -1, MAGIC, 0, attributes, count - 1, timestamp, timestamp,
         producer_id, producer_epoch, -1, count,
     )  # fmt: skip
-    batch = bytearray(_header.pack(*header)) + payload
-    _uint32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:], 0, KEEP_LOCK))
+    batch = bytearray(HEADER.pack(*header)) + payload
+    _crc.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:], 0, KEEP_LOCK))
     return batch, header
 
 
 def rebuild(
     header: BatchHeader,
-    records: list[Record],
+    records: list[BatchRecord],
     *,
     delete_horizon_ms: int | None = None,
     level: int | None = None,
 ) -> bytearray:
-    """The batch of `header` with `records` in it: what compaction leaves of a batch.
+    """The batch of `header` with only `records` in it, as compaction leaves it.
 
-    Offsets, codec, flags and the producer's fields stay; `last_offset_delta` too, even if that record is
+    Offsets, codec, flags and the producer's fields stay the same. So does `last_offset_delta`, even if that record is
     gone, so that offsets and sequence numbers go on as before. `records` may be empty. A delete horizon that
     is given, or that the batch already has, is stored.
     """
@@ -368,10 +396,10 @@ def rebuild(
 
 
 def _assemble(header: BatchHeader, payload: bytes, level: int | None) -> bytearray:
-    """`header` with length and CRC made right, and the payload compressed as it says."""
+    """A batch of `header`, with the right length and CRC, and the payload, compressed as the header says."""
     batch = bytearray(HEADER_SIZE) + compress(header.compression, payload, level)
-    _header.pack_into(batch, 0, *header._replace(batch_length=len(batch) - LENGTH_END))
-    _uint32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:], 0, KEEP_LOCK))
+    HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - LENGTH_END))
+    _crc.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:], 0, KEEP_LOCK))
     return batch
 
 
@@ -379,7 +407,7 @@ def _assemble(header: BatchHeader, payload: bytes, level: int | None) -> bytearr
 
 
 class ControlKind(IntEnum):
-    """How a transaction ended, as the key of its marker says it."""
+    """How a transaction ended, according to the key of its marker."""
 
     ABORT = 0
     COMMIT = 1
@@ -396,7 +424,7 @@ def encode_control_batch(
     partition_leader_epoch: int = -1,
 ) -> bytearray:
     """The marker that ends a producer's transaction in one partition."""
-    marker = Record(base_offset, timestamp, _pair.pack(0, kind), _marker.pack(0, coordinator_epoch), [])
+    marker = BatchRecord(base_offset, timestamp, _pair.pack(0, kind), _marker.pack(0, coordinator_epoch), [])
     return encode_batch(
         [marker],
         base_offset=base_offset,
@@ -409,7 +437,7 @@ def encode_control_batch(
 
 
 def control_kind(key: bytes | None) -> ControlKind | None:
-    """What the key of a record in a control batch says; None for kinds that are not about transactions."""
+    """The kind of a record in a control batch, from its key; None for kinds that are not about transactions."""
     if key is None or len(key) < _pair.size:
         raise damaged("the key of a control record is too short")
     version, kind = _pair.unpack_from(key)

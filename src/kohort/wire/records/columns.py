@@ -2,8 +2,8 @@
 
 `decode_columns` walks the batches of a fetched partition (CRC, transactions, decompression) and hands the
 uncompressed ones, as spans of one buffer, to one loop: `kernels` (Numba) or `columns_python`. Both give the
-same answers. Numba is loaded when enough bytes went by to make its start worth while; `prefer("python")`
-keeps it out, `prefer("numba")` loads it at once. This room reads no environment: the fronts of the client
+same answers. Numba is loaded once enough bytes were decoded to make its start worthwhile; `prefer("python")`
+keeps it out, `prefer("numba")` loads it at once. This package reads no environment: the fronts of the client
 call `prefer` with what KOHORT_KERNEL says.
 """
 
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat
 from operator import add
-from struct import Struct
 from typing import Any, Protocol, TypeVar
 
 from crc32c import crc32c
@@ -22,11 +21,14 @@ from kohort.wire.errors import BadBatch
 from kohort.wire.records.batch import (
     CRC_AT,
     CRC_START,
+    HEADER,
     HEADER_SIZE,
     KEEP_LOCK,
     LENGTH_END,
+    MAGIC,
     TRANSACTIONAL,
     BatchHeader,
+    header_fields,
     iter_records,
     read_header,
 )
@@ -37,10 +39,10 @@ from kohort.wire.records.walk import Walk, at_offset
 Headers = tuple[tuple[str, bytes | None], ...]
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 Run = tuple[int, int, int]
-"""Up to which row, which leader epoch (-1: unknown), which timestamp type (0 create, 1 append)."""
+"""The row after its last, the leader epoch (-1: unknown), and the timestamp type (0 create, 1 append)."""
 
 MAX_BYTES = 256 * 1024 * 1024
-"""How much one call decodes unless told otherwise: the compressed bytes of a fetch can hold any amount."""
+"""How many bytes one call decodes unless told otherwise: the compressed bytes of a fetch can hold any amount."""
 _LARGEST_MAX_BYTES = 1 << 30  # with one more batch, positions still fit 32 bits
 
 
@@ -53,7 +55,7 @@ class Column(Protocol):
 
 
 Pieces = tuple[Buffer, Column, Column]
-"""One buffer, where in it each piece starts, how long each is (-1: null)."""
+"""Pieces of one buffer: where each starts, and how long each is (-1: null)."""
 Made = TypeVar("Made")
 
 
@@ -62,8 +64,8 @@ class Columns:
 
     `data` is the buffer that was decoded, as long as nothing in it is compressed: it must not change while
     the columns, or records that are still to be made of them, are in use.
-    `headers_start` is where the number of headers stands. `has_keys`, `has_null_values` and `has_headers`
-    may say yes of a slice that has none any more, never no of one that has some.
+    `headers_start` is where the number of headers stands. `has_keys`, `has_null_values` and `has_headers` may be true
+    for a slice that no longer has any; they are never false for one that has some.
     """
 
     __slots__ = (
@@ -119,7 +121,7 @@ class Columns:
         return next(run for run in self.runs if row < run[0])
 
     def cut(self) -> tuple[Iterable[bytes | None], Iterable[bytes | None]]:
-        """Keys and values as bytes; for some hundred rows at a time, because it copies what they span."""
+        """Keys and values as bytes. It copies what they span, so it is meant for some hundred rows at a time."""
         if not len(self):
             return (), ()
         values = _pieces(self.data, self.value_start, self.value_size, self.has_null_values)
@@ -128,7 +130,7 @@ class Columns:
         return _pieces(self.data, self.key_start, self.key_size, True), values
 
     def headers(self, row: int) -> Headers:
-        """The headers of one record; bytes of a name that are no UTF-8 come as surrogate escapes."""
+        """The headers of one record; bytes of a name that are not UTF-8 become surrogate escapes."""
         view: Any = memoryview(self.data)
         count, pos = read_varint(view, int(self.headers_start[row]))
         found: list[tuple[str, bytes | None]] = []
@@ -141,7 +143,7 @@ class Columns:
         return tuple(found)
 
     def header_list(self) -> list[Headers]:
-        """The headers of all records; as `cut`, for some hundred at a time."""
+        """The headers of all records; like `cut`, it is meant for some hundred rows at a time."""
         if not len(self):
             return []
         starts, counts = self.headers_start.tolist(), self.header_count.tolist()
@@ -181,7 +183,7 @@ def _pieces(buffer: Buffer, start_column: Column, sizes: Column, with_nulls: boo
             return _of_one_size(buffer, start_column, size)
     if isinstance(buffer, bytes):
         base, data = 0, buffer
-    else:  # whose slices are not bytes at once
+    else:  # its slices are views, not bytes
         base = int(start_column[0])
         data = bytes(buffer[base : int(start_column[-1]) + max(0, int(sizes[-1]))])
     if isinstance(start_column, memoryview):
@@ -196,7 +198,7 @@ def _pieces(buffer: Buffer, start_column: Column, sizes: Column, with_nulls: boo
 
 
 def _of_one_size(buffer: Buffer, starts: Column, size: int) -> list[bytes]:
-    """Pieces of one size at three times the speed: items of a type of that size, one at every byte."""
+    """Cuts pieces of one size three times as fast, as items of a numpy type of that size."""
     import numpy as np  # loaded already: the columns are numpy's
 
     items: Any = np.ndarray((len(buffer) - size + 1,), f"V{size}", buffer, strides=(1,))
@@ -216,10 +218,10 @@ class Decoded:
 
     `next_offset` is the position after the last whole batch that was read: past control batches, aborted ones
     and records that compaction took. `error` says what is wrong with the batch that stopped it there.
-    `bytes_used` of the input are done with; the rest begins with the batch that was damaged, was not all
-    there, or was left by `max_bytes`. To go on after `max_bytes`, pass the rest, `next_offset` and `aborted`.
-    If there is `more`, these are the first records only, and `next_offset` is the one after the last of them; `more()`
-    decodes the next ones, and the last call says the rest.
+    `bytes_used` is how many bytes of the input were read; the rest begins with the batch that was damaged, was
+    incomplete, or was left because of `max_bytes`. To go on after `max_bytes`, pass the rest, `next_offset` and
+    `aborted`. If there is `more`, these are only the first records, and `next_offset` is the offset after the last of
+    them; `more()` decodes the next ones, and its last result describes the rest.
     """
 
     columns: Columns
@@ -238,7 +240,7 @@ _WORTH_NUMBA = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class _Way:
-    """Which loop is used; `bytes_without` counts what was decoded before the decision."""
+    """The choice of the loops; `bytes_without` counts the bytes that were decoded before it was made."""
 
     wanted: str = ""
     bytes_without: int = 0
@@ -256,7 +258,7 @@ class _Way:
         return self.decide()
 
     def decide(self) -> Any:
-        """Loads Numba now if it is there and wanted."""
+        """Loads Numba now if it is installed and wanted."""
         if self.loops is None:
             from kohort.wire.records import columns_python
 
@@ -277,7 +279,7 @@ _way = _Way()
 
 
 def prefer(way: str) -> None:
-    """Which loops to use from now on: "python", "numba" (an ImportError if it is not there), or "": what is best."""
+    """Sets the loops to use from now on: "python", "numba" (ImportError if it is not installed), or "": the best."""
     if way not in ("", "numba", "python"):
         raise ValueError(f"KOHORT_KERNEL is {way!r}; it can be numba or python, or not be set")
     _way.wanted, _way.loops, _way.bytes_without = way, None, 0
@@ -309,8 +311,8 @@ def decode_columns(
 
     `aborted`, if given, makes it read_committed: producer id and first offset of each aborted transaction, as
     Fetch answers them. Nothing is raised: damage ends the columns and is in `error`. At least one batch is
-    read if there is one; after `max_bytes`, decompressed, no further one is begun. `first_part`: where decoding
-    is slow, so many records are decoded at first, and the others by `Decoded.more`.
+    read if there is one; after `max_bytes`, decompressed, no further one is begun. Where decoding is slow, only about
+    `first_part` records are decoded at first, and the others by `Decoded.more`.
     """
     assert len(records) < 1 << 31, "positions have 32 bits, as the length of an answer has"
     loops = _way.choose(len(records))
@@ -321,7 +323,7 @@ def decode_columns(
         return _in_parts(walk, loops.Decoding(data, spans, start_offset), start_offset, first_part)
     columns: Columns | int = no_columns()
     if spans:
-        columns = loops.decode(data, spans, start_offset, walk.room, walk.batches)
+        columns = loops.decode(data, spans, start_offset, walk.most_records, walk.batches)
     if isinstance(columns, int):
         damaged_at = walk.origin(columns)
         before = decode_columns(
@@ -338,7 +340,7 @@ def _decoded(walk: Walk, columns: Columns) -> Decoded:
 
 
 def _in_parts(walk: Walk, decoding: Any, next_offset: int, most: int) -> Decoded:
-    """What is damaged is found when it is reached: the records before it in its batch are handed out, as by Kafka's."""
+    """Decodes in parts. The records before a damaged one in its batch are handed out, as Kafka's consumer does."""
     columns = decoding.go_on(most)
     if isinstance(columns, int):
         damaged_at = walk.origin(columns)
@@ -368,10 +370,9 @@ def _why_damaged(batch: memoryview) -> BadBatch:
 # Below this many records, the call into compiled code costs more than it saves.
 _WORTH_A_KERNEL = 24
 _RECORD_WORTH = 100  # in bytes of `_WORTH_NUMBA`
-_WORTH_A_ROOM = 1 << 16
+_WORTH_A_BUFFER = 1 << 16
 
-_header = Struct(">qiibIhiqqqhii")
-_crc = Struct(">I")
+_crc = header_fields("crc")
 
 
 def encode_columns(
@@ -382,7 +383,7 @@ def encode_columns(
 ) -> bytes:
     """The records of a batch, uncompressed: offsets from 0 on, times relative to the first record's.
 
-    One timestamp may do for all; no keys at all and no headers at all are None.
+    `timestamps` may be one number for all; `keys` and `headers` are None if no record has any.
     """
     return _encode(keys, values, timestamps, headers, 0, bytes)
 
@@ -400,14 +401,14 @@ def encode_batch_columns(
     base_sequence: int = -1,
     transactional: bool = False,
 ) -> Buffer:
-    """A whole batch, as Produce takes it, of at least one record; the columns as for `encode_columns`."""
+    """A whole batch of at least one record, as Produce takes it, from the same columns as `encode_columns`."""
     assert values, "a batch holds at least one record"
     if isinstance(timestamps, int):
         base_timestamp = max_timestamp = timestamps
     else:
         base_timestamp, max_timestamp = timestamps[0], max(timestamps)
     header = BatchHeader(
-        0, 0, -1, 2, 0, compression | (TRANSACTIONAL if transactional else 0), len(values) - 1,
+        0, 0, -1, MAGIC, 0, compression | (TRANSACTIONAL if transactional else 0), len(values) - 1,
         base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(values),
     )  # fmt: skip
     return _encode(
@@ -416,14 +417,14 @@ def encode_batch_columns(
 
 
 def finish_batch(header: BatchHeader, batch: Any, level: int | None = None) -> Buffer:
-    """`batch` is room for a header and then records: compresses these as the header says, and fills it in."""
+    """Compresses the records behind the space for a header in `batch` as `header` says, and writes the header."""
     whole = memoryview(batch)
     if header.compression:
         whole = memoryview(compress_behind(HEADER_SIZE, header.compression, whole[HEADER_SIZE:], level))
-    _header.pack_into(whole, 0, *header._replace(batch_length=len(whole) - LENGTH_END))
+    HEADER.pack_into(whole, 0, *header._replace(batch_length=len(whole) - LENGTH_END))
     _crc.pack_into(whole, CRC_AT, crc32c(whole[CRC_START:], 0, KEEP_LOCK))
     # A small batch need not keep the memory that it was made in.
-    return bytes(whole) if len(whole) < _WORTH_A_ROOM else whole
+    return bytes(whole) if len(whole) < _WORTH_A_BUFFER else whole
 
 
 def _encode(

@@ -1,4 +1,4 @@
-"""The loops over records in plain Python: what `kernels` does, where Numba is not installed or not worth it."""
+"""The loops over records in plain Python, for use where Numba is not installed or not worth loading."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ from struct import Struct
 from typing import Any
 
 from kohort.wire.errors import BadBatch
-from kohort.wire.records.batch import APPEND_TIME, CONTROL, HEADER_SIZE, LENGTH_END
+from kohort.wire.records.batch import APPEND_TIME, CONTROL, HEADER_SIZE, LENGTH_END, header_fields
 from kohort.wire.records.columns import Columns, Made, Pieces, Run
 from kohort.wire.records.compression import Buffer
 from kohort.wire.records.payload import damaged, read_varint, wrap64
 from kohort.wire.varint import write_uvarint
 
-# Offset, length, epoch, attributes, both timestamps, count.
-_unpack_header = Struct(">qii5xh4xqq14xi").unpack_from
+_unpack_header = header_fields(
+    "base_offset", "batch_length", "partition_leader_epoch", "attributes", "base_timestamp", "max_timestamp",
+    "record_count",
+).unpack_from  # fmt: skip
 COMPILED = False
 _TOO_LATE = 1 << 63
 LARGEST_INT32 = (1 << 31) - 1
-LARGEST_INLINE = 12  # bytes that a view of Arrow's holds itself
+LARGEST_INLINE = 12  # bytes that a view of Arrow holds itself
 _ONE_BYTE = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
 
 Rows = tuple[list[int], list[int], list[int], list[int], list[int], list[int], list[int], list[int]]
 
 
 def decode(
-    data: Buffer, spans: Sequence[tuple[int, int]], start_offset: int, room: int, batches: int
+    data: Buffer, spans: Sequence[tuple[int, int]], start_offset: int, most_records: int, batches: int
 ) -> Columns | int:
-    """The records of the whole, uncompressed batches in `spans`; or where the first damaged one stands."""
+    """The records of the whole, uncompressed batches in `spans`; or the position of the first damaged one."""
     return Decoding(data, spans, start_offset).go_on()
 
 
 class Decoding:
-    """The same, as much at a time as is wanted: here the records of one answer take as long as joining a group."""
+    """Decodes as much at a time as is wanted: in Python, the records of one answer take as long as joining a group."""
 
     __slots__ = ("is_done", "_data", "_spans", "_start_offset", "_begun")
 
@@ -47,7 +49,7 @@ class Decoding:
         self.is_done = not self._spans
 
     def go_on(self, most: int | None = None) -> Columns | int:
-        """The next records, after about `most` no more; or where a damaged batch stands, once all before it is read."""
+        """The next records, about `most`; or the position of a damaged batch, once all before it is read."""
         rows: Rows = ([], [], [], [], [], [], [], [])
         runs: list[Run] = []
         while self._spans and (most is None or len(rows[0]) < most):
@@ -73,12 +75,12 @@ class Decoding:
         return _columns(self._data, rows, runs)
 
     def _read(self, pos: int, attributes: int, rows: Rows, most: int | None) -> tuple[int, int]:
-        """How far the batch at `pos` is read now: (0, 0) if it is done with, (-1, 0) if it is damaged."""
+        """How far the batch at `pos` is read now: (0, 0) if all of it is, (-1, 0) if it is damaged."""
         if attributes & CONTROL:
             return 0, 0
-        room = None if most is None else most - len(rows[0])
+        left = None if most is None else most - len(rows[0])
         try:
-            return _decode_batch(self._data, pos, self._start_offset, rows, self._begun, room)
+            return _decode_batch(self._data, pos, self._start_offset, rows, self._begun, left)
         except (IndexError, BadBatch):
             return -1, 0
 
@@ -96,7 +98,7 @@ def _columns(data: bytes, rows: Rows, runs: list[Run]) -> Columns:
 
 
 def scanner(*_: Any) -> None:
-    """There is nothing faster than the walk itself."""
+    """Gives no scanner: in Python nothing is faster than the walk itself."""
 
 
 def _column(code: str, numbers: list[int]) -> memoryview:
@@ -106,8 +108,11 @@ def _column(code: str, numbers: list[int]) -> memoryview:
 def _decode_batch(
     data: bytes, pos: int, start_offset: int, rows: Rows, begun: tuple[int, int], most: int | None
 ) -> tuple[int, int]:
-    """Appends the records of one batch, from where it was begun and at most so many; IndexError or BadBatch where it is
-    damaged. Returns how many are read now and where the next one stands, or (0, 0) after the last."""
+    """Appends at most `most` records of one batch, from where it was begun.
+
+    Returns how many are read now and the position of the next one, or (0, 0) after the last. Raises IndexError or
+    BadBatch if the batch is damaged.
+    """
     # A number that is read beyond the end of its record leaves the position beyond it too, so one comparison
     # at the end of each record finds that.
     base_offset, length, _, attributes, base_timestamp, max_timestamp, count = _unpack_header(data, pos)
@@ -219,7 +224,7 @@ def gather(
 ) -> tuple[Buffer | None, Buffer, Any]:
     """The pieces in one buffer, as Arrow has its binary columns: validity bits (None: no nulls), ends, bytes.
 
-    `new` gives memory for so many bytes, if they are copied by compiled code.
+    `new` allocates memory of a given size; only compiled code uses it.
     """
     blobs: list[bytes | memoryview] = []
     bits: list[bool] = []
@@ -238,7 +243,8 @@ def gather(
 def views(pieces: Sequence[Pieces]) -> tuple[Buffer | None, Buffer]:
     """The pieces where they are, as Arrow's binary_view has them: validity bits (None: no nulls), 16 bytes for each.
 
-    Those are its size and, if it is short, itself; else how it begins, the number of its buffer and where it starts.
+    The 16 bytes are its size and, if it is short, the piece itself; else its first bytes, the number of its buffer and
+    where it starts.
     """
     found: list[bytes] = []
     bits: list[bool] = []
@@ -303,10 +309,10 @@ def encode(
     before: int,
     finish: Callable[[Any], Made],
 ) -> Made:
-    """`before` free bytes, then a record per value: offsets from 0 on, times relative to the first.
+    """Writes a record per value behind `before` free bytes: offsets from 0 on, times relative to the first.
 
-    `headers` are encoded already, each with their number. What `finish` makes of it is returned: the memory
-    itself may be used again.
+    `headers` are encoded already, each with their number. The result is what `finish` makes of it: the memory itself
+    may be used again.
     """
     short = _short_varints()
     known = len(short)

@@ -1,7 +1,7 @@
-"""The compiled loops over records (Numba): the same answers as `columns_python`, a hundred times as fast.
+"""The loops over records compiled by Numba: the same results as `columns_python`, a hundred times as fast.
 
 `columns` loads this module on first use. Compiled code has no bounds checks of its own: every read below is
-preceded by a comparison with the end of the batch, and a batch is only looked at once it is all there.
+preceded by a comparison with the end of the batch, and only complete batches are read.
 """
 
 from __future__ import annotations
@@ -15,6 +15,18 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from kohort.wire.records.batch import (
+    APPEND_TIME,
+    BASE_TIMESTAMP_AT,
+    CONTROL,
+    FLAGS_AT,
+    HEADER_SIZE,
+    LEADER_EPOCH_AT,
+    LENGTH_AT,
+    LENGTH_END,
+    MAX_TIMESTAMP_AT,
+    RECORD_COUNT_AT,
+)
 from kohort.wire.records.columns import Columns, Pieces
 from kohort.wire.records.compression import Buffer
 
@@ -32,7 +44,7 @@ INT64 = types.int64
 
 
 def kernel(signature: Any) -> Callable[[F], F]:
-    """Compiled for one signature when the module loads, or taken from the cache on disk.
+    """Compiles a function for one signature when the module loads, or takes it from the cache on disk.
 
     Numba keeps its cache next to this file, or in the user's cache directory where that is read-only, or in
     NUMBA_CACHE_DIR; where it can write nowhere, it compiles in every process.
@@ -51,12 +63,12 @@ def kernel(signature: Any) -> Callable[[F], F]:
 
 
 def part(function: F) -> F:
-    """Compiled into the kernels that call it."""
+    """Compiles a function into the kernels that call it."""
     return cast(F, numba.njit(nogil=True)(function))
 
 
 def read_only(column: Any) -> Any:
-    """The array itself, of the type that the kernels take."""
+    """Makes the array itself read-only, as the kernels expect it."""
     column.flags.writeable = False
     return column
 
@@ -64,8 +76,8 @@ def read_only(column: Any) -> Any:
 # --- reading --------------------------------------------------------------------------------------
 
 COMPILED = True
-FAILED = -1  # as a position: the bytes are not what they should be
-RECORDS, RUNS, KEYS, NULL_VALUES, HEADERS = range(5)  # what a decode counts in its `state`
+FAILED = -1  # a position that says: the bytes are damaged
+RECORDS, RUNS, KEYS, NULL_VALUES, HEADERS = range(5)  # indexes of the counters in the `state` of a decode
 
 
 @part
@@ -110,7 +122,7 @@ def read_varint(data: Any, pos: int, end: int, bits: int) -> tuple[int, int]:
 
 @part
 def read_blob(data: Any, pos: int, end: int) -> tuple[int, int, int]:
-    """Where a blob with its length before it starts, its size (-1: null), the position after it."""
+    """Where a blob starts that has its length before it, its size (-1: null), and the position after it."""
     size, pos = read_varint(data, pos, end, 32)
     if pos < 0:
         return 0, 0, FAILED
@@ -138,15 +150,15 @@ def _decode_batch(
     data: Any, pos: int, end: int, start_offset: int, at: int, offsets: Any, timestamps: Any, key_start: Any,
     key_size: Any, value_start: Any, value_size: Any, headers_start: Any, header_count: Any, state: Any,
 ) -> int:  # fmt: skip
-    """The records of the batch from `pos` to `end` into the columns from row `at`; the next row, or FAILED."""
+    """Decodes the batch from `pos` to `end` into the columns from row `at` on; the next row, or FAILED."""
     base_offset = int64_at(data, pos)
-    append_time = data[pos + 22] & 0x08 != 0
-    base_timestamp = int64_at(data, pos + 27)
-    max_timestamp = int64_at(data, pos + 35)
-    count = int32_at(data, pos + 57)
+    append_time = data[pos + FLAGS_AT] & APPEND_TIME != 0
+    base_timestamp = int64_at(data, pos + BASE_TIMESTAMP_AT)
+    max_timestamp = int64_at(data, pos + MAX_TIMESTAMP_AT)
+    count = int32_at(data, pos + RECORD_COUNT_AT)
     if count < 0:
         return FAILED
-    pos += 61
+    pos += HEADER_SIZE
     for _ in range(count):
         length, pos = read_varint(data, pos, end, 32)
         if pos < 0 or length < 0 or length > end - pos:
@@ -206,9 +218,9 @@ def decode_span(
     """
     at, run = state[RECORDS], state[RUNS]
     while pos < stop:
-        end = pos + 12 + int32_at(data, pos + 8)
-        attributes = data[pos + 22]
-        if attributes & 0x20 == 0:
+        end = pos + LENGTH_END + int32_at(data, pos + LENGTH_AT)
+        attributes = data[pos + FLAGS_AT]
+        if attributes & CONTROL == 0:
             first = at
             at = _decode_batch(
                 data, pos, end, start_offset, at, offsets, timestamps, key_start, key_size, value_start,
@@ -216,8 +228,8 @@ def decode_span(
             )  # fmt: skip
             if at < 0:
                 return pos
-            leader_epoch = int32_at(data, pos + 12)
-            kind = 1 if attributes & 0x08 else 0
+            leader_epoch = int32_at(data, pos + LEADER_EPOCH_AT)
+            kind = 1 if attributes & APPEND_TIME else 0
             if at > first:
                 if run == 0 or runs[run - 1, 1] != leader_epoch or runs[run - 1, 2] != kind:
                     if run >= len(runs):
@@ -232,14 +244,15 @@ def decode_span(
 
 
 def decode(
-    data: Buffer, spans: Sequence[tuple[int, int]], start_offset: int, room: int, batches: int
+    data: Buffer, spans: Sequence[tuple[int, int]], start_offset: int, most_records: int, batches: int
 ) -> Columns | int:
-    """The records of the whole, uncompressed batches in `spans`; or where the first damaged one stands."""
+    """The records of the whole, uncompressed batches in `spans`; or the position of the first damaged one."""
     source = read_only(np.frombuffer(data, np.uint8))
     new = np.empty
     columns: Eight = (
-        new(room, np.int64), new(room, np.int64), new(room, np.int32), new(room, np.int32),
-        new(room, np.int32), new(room, np.int32), new(room, np.int32), new(room, np.int32),
+        new(most_records, np.int64), new(most_records, np.int64),
+        new(most_records, np.int32), new(most_records, np.int32), new(most_records, np.int32),
+        new(most_records, np.int32), new(most_records, np.int32), new(most_records, np.int32),
     )  # fmt: skip
     runs = np.empty((batches, 3), np.int64)
     state = np.zeros(5, np.int64)
@@ -248,7 +261,7 @@ def decode(
         if damaged_at >= 0:
             return damaged_at
     count, run_count, keys, nulls, headers = state.tolist()
-    if count < room:
+    if count < most_records:
         columns = cast(Eight, tuple(column[:count] for column in columns))
     return Columns(
         data, *columns, runs=[(end, epoch, kind) for end, epoch, kind in runs[:run_count].tolist()],
@@ -280,7 +293,7 @@ copy: Any = intrinsic(_copy_bytes)
 
 
 def scanner(data: memoryview, start_offset: int, not_flags: int, last_offset: int, check_crcs: bool) -> Any:
-    """As `walk.Walk` uses it: (pos, stop) -> how far the batches are plain, their next offset, room and number."""
+    """A function for `walk.Walk`: (pos, stop) -> how far batches are plain, their next offset, most records, number."""
     from kohort.wire.records.kernels_scan import scan_rows
 
     source = read_only(np.frombuffer(data, np.uint8))
@@ -289,42 +302,42 @@ def scanner(data: memoryview, start_offset: int, not_flags: int, last_offset: in
     def scan(pos: int, stop: int) -> tuple[int, int, int, int]:
         state[:] = 0
         to = scan_rows(source, pos, stop, start_offset, not_flags, last_offset, check_crcs, state)
-        next_offset, room, batches = state.tolist()
-        return to, next_offset, room, batches
+        next_offset, most_records, batches = state.tolist()
+        return to, next_offset, most_records, batches
 
     return scan
 
 
 def encode(*columns: Any) -> Any:
-    """As `columns_python.encode`; loaded when something is produced."""
+    """Does what `columns_python.encode` does; loaded when something is produced."""
     from kohort.wire.records import kernels_encode
 
     return kernels_encode.encode(*columns)
 
 
 def gather(pieces: Sequence[Pieces], new: Callable[[int], Any] | None = None) -> tuple[Any, Any, Any]:
-    """As `columns_python.gather`; loaded when something becomes Arrow."""
+    """Does what `columns_python.gather` does; loaded when something becomes Arrow."""
     from kohort.wire.records import kernels_arrow
 
     return kernels_arrow.gather(pieces, new)
 
 
 def gathering(expected: int) -> Any:
-    """Gathers part by part; for `expected` bytes, or more."""
+    """Gathers part by part, for about `expected` bytes."""
     from kohort.wire.records import kernels_arrow
 
     return kernels_arrow.Gathering(expected)
 
 
 def views(pieces: Sequence[Pieces]) -> tuple[Any, Any]:
-    """As `columns_python.views`."""
+    """Does what `columns_python.views` does."""
     from kohort.wire.records import kernels_arrow
 
     return kernels_arrow.views(pieces)
 
 
 def header_pieces(columns: Columns) -> tuple[Pieces, Pieces]:
-    """As `columns_python.header_pieces`."""
+    """Does what `columns_python.header_pieces` does."""
     from kohort.wire.records import kernels_arrow
 
     return kernels_arrow.header_pieces(columns)

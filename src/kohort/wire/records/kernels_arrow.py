@@ -1,4 +1,4 @@
-"""The compiled loops that gather bytes into Arrow's buffers (Numba)."""
+"""The loops that gather bytes into Arrow's buffers, compiled by Numba."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kohort.wire.records.buffer_pool import Rooms
+from kohort.wire.records.buffer_pool import BufferPool
 from kohort.wire.records.columns import Column, Columns, Pieces
 from kohort.wire.records.compression import Buffer
 from kohort.wire.records.kernels import (
@@ -32,7 +32,7 @@ LARGEST_INLINE = 12  # bytes that a view holds itself
 def gather_rows(data: Any, starts: Any, sizes: Any, ends: Any, row: int, out: Any) -> int:
     """Copies pieces of `data` one after the other to `out`, from where `ends[row]` says on.
 
-    `ends[row + 1]` and so on become the ends of the pieces. FAILED if a piece is not there or `out` is full.
+    `ends[row + 1]` and so on become the ends of the pieces. FAILED if a piece is outside `data` or `out` is full.
     """
     at = np.int64(ends[row])
     for piece in range(len(starts)):
@@ -97,48 +97,48 @@ def view_rows(data: Any, starts: Any, sizes: Any, views: Any, row: int, buffer: 
 
 
 def gather(pieces: Sequence[Pieces], new: Callable[[int], Any] | None = None) -> tuple[Any, Any, Any]:
-    """As `columns_python.gather`."""
+    """Does what `columns_python.gather` does."""
     columns, all_sizes, validity = _columns(pieces)
     total = int((all_sizes if validity is None else np.maximum(all_sizes, 0)).sum(dtype=np.int64))
     if total > LARGEST_INT32:
         raise OverflowError(f"{total} bytes are too many for one column of Arrow's binary type")
-    room = np.empty(total, np.uint8) if new is None else new(total)
-    ends, out = np.empty(len(all_sizes) + 1, np.int32), np.frombuffer(room, np.uint8)
+    content = np.empty(total, np.uint8) if new is None else new(total)
+    ends, out = np.empty(len(all_sizes) + 1, np.int32), np.frombuffer(content, np.uint8)
     ends[0] = row = 0
     for data, starts, sizes in columns:
         at = gather_rows(data, starts, sizes, ends, row, out)
         assert at >= 0, "a piece lies outside its buffer"
         row += len(starts)
-    return validity, ends, room
+    return validity, ends, content
 
 
 class Gathering:
-    """The same, part by part: each is copied while the processor still has its bytes at hand.
+    """Gathers part by part: each part is copied while its bytes are still in the processor's cache.
 
-    The memory is used again when nobody looks into it any more: that of Arrow's allocator is given back to the system
-    and cleared again, which took three quarters of all time where lines of 100 bytes came compressed.
+    The memory comes from a buffer pool. That of Arrow's allocator is given back to the system and cleared again, which
+    took three quarters of all time where lines of 100 bytes came compressed.
     """
 
-    __slots__ = ("_ends", "_room", "_size", "_there")
+    __slots__ = ("_buffer", "_ends", "_size", "_there")
 
     def __init__(self, expected: int) -> None:
-        self._room = _rooms.take(expected)
+        self._buffer = _pool.take(expected)
         self._size = 0
         self._ends = [np.zeros(1, np.int32)]
         self._there: list[Any] = []  # of each part, which pieces are not null
 
     def add(self, data: Buffer, start_column: Column, size_column: Column, nulls: bool) -> None:
-        """`nulls`: there may be some."""
+        """Adds a part; `nulls` says that some pieces may be null."""
         starts, sizes = _int32s(start_column), _int32s(size_column)
         there = sizes >= 0 if nulls else np.ones(len(sizes), np.bool_)
         size = self._size + int((np.maximum(sizes, 0) if nulls else sizes).sum(dtype=np.int64))
         if size > LARGEST_INT32:
             raise OverflowError(f"{size} bytes are too many for one column of Arrow's binary type")
-        if size > len(self._room):
+        if size > len(self._buffer):
             self._grow(size)
         ends = np.empty(len(sizes) + 1, np.int32)
         ends[0] = self._size
-        out = np.frombuffer(self._room, np.uint8)
+        out = np.frombuffer(self._buffer, np.uint8)
         at = gather_rows(read_only(np.frombuffer(data, np.uint8)), starts, sizes, ends, 0, out)
         assert at == size, "a piece lies outside its buffer"
         self._ends.append(ends[1:])
@@ -150,27 +150,27 @@ class Gathering:
         self._there.append(np.zeros(count, np.bool_))
 
     def _grow(self, size: int) -> None:
-        larger = _rooms.take(max(size, 2 * len(self._room)))
-        larger[: self._size] = self._room[: self._size]
-        self._room = larger
+        larger = _pool.take(max(size, 2 * len(self._buffer)))
+        larger[: self._size] = self._buffer[: self._size]
+        self._buffer = larger
 
     def finish(self) -> tuple[Any, Any, Any]:
-        """As `gather`; this object is of no use afterwards."""
+        """The result as `gather` gives it. This object cannot be used afterwards."""
         there = np.concatenate(self._there)
         validity = None if there.all() else np.packbits(there, bitorder="little")
-        room = self._room[: self._size]
-        if 2 * self._size < len(self._room):  # few bytes should not keep a large room
-            room = _rooms.take(self._size)
-            room[:] = self._room[: self._size]
-        return validity, np.concatenate(self._ends), room
+        content = self._buffer[: self._size]
+        if 2 * self._size < len(self._buffer):  # few bytes should not keep a large buffer
+            content = _pool.take(self._size)
+            content[:] = self._buffer[: self._size]
+        return validity, np.concatenate(self._ends), content
 
 
 _MOST_KEPT = 64 << 20
-_rooms = Rooms(_MOST_KEPT, fitting=True)
+_pool = BufferPool(_MOST_KEPT, fitting=True)
 
 
 def views(pieces: Sequence[Pieces]) -> tuple[Any, Any]:
-    """As `columns_python.views`."""
+    """Does what `columns_python.views` does."""
     columns, all_sizes, validity = _columns(pieces)
     found, row = np.empty(4 * len(all_sizes), np.int32), 0
     for number, (data, starts, sizes) in enumerate(columns):
@@ -180,7 +180,7 @@ def views(pieces: Sequence[Pieces]) -> tuple[Any, Any]:
 
 
 def _columns(pieces: Sequence[Pieces]) -> tuple[list[tuple[Any, Any, Any]], Any, Any]:
-    """As the kernels take them; the sizes of all pieces; their validity bits (None: no nulls)."""
+    """The pieces as the kernels take them, the sizes of all pieces, and their validity bits (None: no nulls)."""
     columns = [
         (read_only(np.frombuffer(data, np.uint8)), _int32s(starts), _int32s(sizes))
         for data, starts, sizes in pieces
@@ -191,7 +191,7 @@ def _columns(pieces: Sequence[Pieces]) -> tuple[list[tuple[Any, Any, Any]], Any,
 
 
 def header_pieces(columns: Columns) -> tuple[Pieces, Pieces]:
-    """As `columns_python.header_pieces`."""
+    """Does what `columns_python.header_pieces` does."""
     count = int(np.asarray(columns.header_count).sum())
     new = np.empty
     found = new(count, np.int32), new(count, np.int32), new(count, np.int32), new(count, np.int32)
@@ -202,5 +202,5 @@ def header_pieces(columns: Columns) -> tuple[Pieces, Pieces]:
 
 
 def _int32s(column: Any) -> Any:
-    """A column of either way, as the kernels take it."""
+    """A column, from numpy or from plain Python, as the kernels take it."""
     return read_only(np.frombuffer(column, np.int32) if isinstance(column, memoryview) else column[:])

@@ -1,4 +1,4 @@
-"""The compiled loops that write records (Numba): the producer's half of `kernels`."""
+"""The loops that write records, compiled by Numba: the producer's half of `kernels`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kohort.wire.records.batch import HEADER_SIZE, BatchHeader
-from kohort.wire.records.buffer_pool import room
+from kohort.wire.records.buffer_pool import shared_buffer
 from kohort.wire.records.columns import Made, finish_batch
 from kohort.wire.records.compression import Buffer
 from kohort.wire.records.kernels import (
@@ -57,12 +57,13 @@ def encode_rows(
     keys: Any, key_starts: Any, key_sizes: Any, values: Any, value_starts: Any, value_sizes: Any, headers: Any,
     headers_starts: Any, headers_sizes: Any, timestamps: Any, base_timestamp: int, count: int, out: Any, at: int,
 ) -> int:  # fmt: skip
-    """Writes `count` records to `out` from `at` on; the position after them, or FAILED if something is not there.
+    """Writes `count` records to `out` from `at` on; the position after them, or FAILED if bytes are missing.
 
-    Columns of keys, headers and timestamps may be empty: null, none, the base timestamp. Without starts, pieces
-    follow one another. `headers` holds the encoded headers of each record with their number.
+    Columns of keys, headers and timestamps may be empty: then all records have a null key, no headers, or the base
+    timestamp. Without starts, pieces follow one another. `headers` holds the encoded headers of each record with their
+    number.
     """
-    # Spelled out: functions that take arrays are not inlined, and calling them took six sevenths of the time.
+    # Written out at length: functions that take arrays are not inlined, and calling them took six sevenths of the time.
     with_keys, with_headers, with_times = len(key_sizes) > 0, len(headers_sizes) > 0, len(timestamps) > 0
     none: Any = np.int64(0)
     key_at = value_at = headers_at = delta = none
@@ -126,7 +127,7 @@ _NO_SIZES: Any = read_only(np.empty(0, np.int32))
 MOST_OVERHEAD = 36  # of a record, besides key, value and headers: six numbers and the attributes
 
 Blobs = tuple[Any, Any, Any]
-"""One buffer, where in it each piece starts (empty: one after the other), how long each is (-1: null)."""
+"""Pieces of one buffer: where each starts (empty: one after the other), and how long each is (-1: null)."""
 _NO_BLOBS: Blobs = (read_only(np.empty(0, np.uint8)), _NO_LONGS, _NO_SIZES)
 
 
@@ -137,7 +138,7 @@ def _in_one(blobs: Sequence[Buffer | None] | None) -> Blobs:
     try:
         data = b"".join(blobs)  # type: ignore[arg-type]
         sizes = np.fromiter(map(len, blobs), np.int32, count)  # type: ignore[arg-type]
-    except TypeError:  # not all of them are there; sooner seen like this than by looking
+    except TypeError:  # some are None; the exception costs less than a check of each
         data = b"".join([blob for blob in blobs if blob is not None])
         sizes = np.fromiter([-1 if blob is None else len(blob) for blob in blobs], np.int32, count)
     return np.frombuffer(data, np.uint8), _NO_LONGS, read_only(sizes)
@@ -148,7 +149,7 @@ def encode_blobs(
     total: int, finish: Callable[[Any], Made],
 ) -> Made:  # fmt: skip
     """What `finish` makes of `before` free bytes and the encoded records, whose blobs have `total` bytes."""
-    out = room(before + total + MOST_OVERHEAD * count)
+    out = shared_buffer(before + total + MOST_OVERHEAD * count)
     end = encode_rows(
         keys[0], keys[1], keys[2], values[0], values[1], values[2], headers[0], headers[1], headers[2],
         timestamps, base_timestamp, count, np.frombuffer(out, np.uint8), before,
@@ -165,7 +166,7 @@ def encode(
     before: int,
     finish: Callable[[Any], Made],
 ) -> Made:
-    """As `columns_python.encode`."""
+    """Does what `columns_python.encode` does."""
     times = _NO_LONGS
     if isinstance(timestamps, int):
         base_timestamp = timestamps
@@ -181,7 +182,7 @@ def encode(
 
 @kernel(INT64(BYTES_IN, INT64S_IN, INT32S_IN, INT64S))
 def murmur2_rows(data: Any, starts: Any, sizes: Any, hashes: Any) -> int:
-    """The hash of Kafka's Java client of each piece, as an unsigned number; -1 of null. FAILED as ever."""
+    """Writes the hash of each piece by Kafka's Java client, unsigned; -1 for null. FAILED if bytes are missing."""
     for row in range(len(sizes)):
         size: Any = np.int64(sizes[row])
         at: Any = starts[row]
@@ -209,7 +210,7 @@ def murmur2_rows(data: Any, starts: Any, sizes: Any, hashes: Any) -> int:
 
 
 class OutgoingColumns:
-    """As `arrow_encode.OutgoingLists`, over arrays. `total`: the bytes of all keys, values and headers."""
+    """What `arrow_encode.OutgoingLists` is, over arrays; `total` is the bytes of all keys, values and headers."""
 
     __slots__ = ("keys", "values", "timestamps", "headers", "total")
 
@@ -310,7 +311,7 @@ def _rows_of(blobs: Blobs, rows: Any) -> Blobs:
 
 
 def outgoing(keys: Any, values: Any, timestamps: Any, headers: Sequence[bytes] | None) -> OutgoingColumns:
-    """Arrow's binary arrays, an array of int64 or one timestamp for all, and encoded headers."""
+    """Records of Arrow's binary arrays, an array of int64 or one timestamp for all, and encoded headers."""
     if not isinstance(timestamps, int):
         timestamps = read_only(timestamps.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)[:])
     encoded = _NO_BLOBS

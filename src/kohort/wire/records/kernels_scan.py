@@ -1,6 +1,6 @@
-"""The compiled walk over small batches (Numba): where a batch holds a record or ten, the walk is what costs.
+"""The walk over small batches, compiled by Numba: for batches of a few records, the walk takes most of the time.
 
-Only what is plain is taken: anything that needs a decision is left to `walk`, which finds it where this stops.
+It stops at the first batch that is not plain and leaves it to `walk`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,23 @@ from typing import Any
 
 import numpy as np
 
+from kohort.wire.records.batch import (
+    CRC_AT,
+    CRC_START,
+    FLAGS_AT,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA_AT,
+    LENGTH_AT,
+    LENGTH_END,
+    MAGIC,
+    MAGIC_AT,
+    RECORD_COUNT_AT,
+)
 from kohort.wire.records.kernels import BYTES_IN, INT64, INT64S, int32_at, int64_at, kernel, part
+from kohort.wire.records.payload import SMALLEST_RECORD
 
 SMALL = 1024
-"""Batches up to this size are checked here; for larger ones the CRC instruction of the processor wins."""
+"""Bytes; larger batches are not checked here, because for them the CRC instruction of the processor is faster."""
 
 _POLYNOMIAL = 0x82F63B78  # of CRC32C, reflected
 
@@ -57,7 +70,7 @@ def _crc32c(data: Any, pos: int, end: int) -> int:
     return int(crc ^ 0xFFFFFFFF)
 
 
-NEXT_OFFSET, ROOM, BATCHES = range(3)  # of `state`
+NEXT_OFFSET, MOST_RECORDS, BATCHES = range(3)  # indexes in `state`
 
 
 @kernel(INT64(BYTES_IN, INT64, INT64, INT64, INT64, INT64, INT64, INT64S))
@@ -65,22 +78,22 @@ def scan_rows(
     data: Any, pos: int, stop: int, start_offset: int, not_flags: int, last_possible_offset: int,
     check_crcs: int, state: Any,
 ) -> int:  # fmt: skip
-    """How far from `pos` on, and not far beyond `stop`, there are small, whole and good batches.
+    """How far from `pos` on, and not far beyond `stop`, all batches are small, complete and intact.
 
-    None of them has any of `not_flags` among its attributes. `state` follows what they hold.
+    None of them has any of `not_flags` among its attributes. `state` counts what they hold.
     """
     end = len(data)
-    while pos < stop and end - pos >= 61:
-        size = 12 + int32_at(data, pos + 8)
+    while pos < stop and end - pos >= HEADER_SIZE:
+        size = LENGTH_END + int32_at(data, pos + LENGTH_AT)
         base_offset = int64_at(data, pos)
-        last_delta = int32_at(data, pos + 23)
-        count = int32_at(data, pos + 57)
+        last_delta = int32_at(data, pos + LAST_OFFSET_DELTA_AT)
+        count = int32_at(data, pos + RECORD_COUNT_AT)
         if (
-            data[pos + 16] != 2
-            or size < 61
+            data[pos + MAGIC_AT] != MAGIC
+            or size < HEADER_SIZE
             or size > SMALL
             or size > end - pos
-            or data[pos + 22] & not_flags != 0
+            or data[pos + FLAGS_AT] & not_flags != 0
             or base_offset < 0
             or base_offset > last_possible_offset
             or last_delta < 0
@@ -88,11 +101,11 @@ def scan_rows(
             or base_offset + last_delta < start_offset
         ):
             break
-        stored = int32_at(data, pos + 17) & 0xFFFFFFFF
-        if check_crcs != 0 and _crc32c(data, pos + 21, pos + size) != stored:
+        stored = int32_at(data, pos + CRC_AT) & 0xFFFFFFFF
+        if check_crcs != 0 and _crc32c(data, pos + CRC_START, pos + size) != stored:
             break
         state[NEXT_OFFSET] = max(state[NEXT_OFFSET], base_offset + last_delta + 1)
-        state[ROOM] += min(count, (size - 61) // 7)
+        state[MOST_RECORDS] += min(count, (size - HEADER_SIZE) // SMALLEST_RECORD)
         state[BATCHES] += 1
         pos += size
     return pos

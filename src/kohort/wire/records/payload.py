@@ -1,4 +1,4 @@
-"""The records inside a batch: decompressed bytes <-> `Record`. `records` is the module to call."""
+"""Decodes and encodes the records inside a batch, whose bytes are decompressed; `batch` is the module to call."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from kohort.wire.errors import BadBatch, ErrorCode
 
+SMALLEST_RECORD = 7  # bytes: without key, value and headers
+
 _new_tuple = tuple.__new__
 
 
-class Record(NamedTuple):
+class BatchRecord(NamedTuple):
     """One record with its absolute offset. A `timestamp` of -1 means none."""
 
     offset: int
@@ -21,7 +23,7 @@ class Record(NamedTuple):
 
 
 def damaged(why: str) -> BadBatch:
-    """A batch whose records are not what its header or their own lengths say."""
+    """The error for a batch whose records are not what its header or their own lengths say."""
     return BadBatch(ErrorCode.INVALID_RECORD, f"damaged batch: {why}")
 
 
@@ -51,14 +53,14 @@ _ONE_BYTE = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
 
 def decode_records(
     data: bytes, count: int, *, base_offset: int, base_timestamp: int, append_time: int | None
-) -> Iterator[Record]:
+) -> Iterator[BatchRecord]:
     """The `count` records that `data` consists of, each with the `append_time` if there is one.
 
-    Raises BadBatch where they do not. Long, because calls are what costs here.
+    Raises BadBatch if `data` is something else. The function is long because calls take most of the time here.
     """
     # Reading past the end shows as an IndexError, or as a position that is not the end of the record: a slice
     # is never longer than what is there, whatever length was promised.
-    one_byte, new_tuple, record_type = _ONE_BYTE, _new_tuple, Record
+    one_byte, new_tuple, record_type = _ONE_BYTE, _new_tuple, BatchRecord
     pos = 0
     try:
         for _ in range(count):
@@ -178,8 +180,8 @@ def _varint(number: int) -> bytes:
 _SHORT_VARINTS = tuple(map(_varint, range(1024)))
 
 
-def encode_records(records: list[Record], base_offset: int, base_timestamp: int) -> bytes:
-    """The other way round: what `decode_records` reads."""
+def encode_records(records: list[BatchRecord], base_offset: int, base_timestamp: int) -> bytes:
+    """The bytes that `decode_records` reads."""
     short = _SHORT_VARINTS
     parts: list[bytes] = []
 
@@ -189,7 +191,7 @@ def encode_records(records: list[Record], base_offset: int, base_timestamp: int)
     for offset, timestamp, key, value, headers in records:
         assert offset >= base_offset, "a record cannot lie before its batch"
         if timestamp == base_timestamp and key is not None and value is not None and not headers:
-            # What the coordinator writes, and what many producers do: no list per record, no sum.
+            # Records of the coordinator and of many producers: they need no list per record and no sum.
             at, key_size, value_size = varint(offset - base_offset), varint(len(key)), varint(len(value))
             size = 3 + len(at) + len(key_size) + len(key) + len(value_size) + len(value)
             parts += (varint(size), b"\0\0", at, key_size, key, value_size, value, b"\0")
@@ -208,10 +210,10 @@ def encode_records(records: list[Record], base_offset: int, base_timestamp: int)
 
 
 def encode_pairs(pairs: Sequence[tuple[bytes, bytes | None]]) -> bytes:
-    """Records with keys and values alone, all of the batch's timestamp, at offsets that follow one another."""
+    """Encodes records of keys and values alone, with the batch's timestamp and consecutive offsets."""
     short = _SHORT_VARINTS
     parts: list[bytes] = []
-    same_key, same_value = -1, -1  # lengths of the pair before, while one byte says the offset
+    same_key, same_value = -1, -1  # lengths of the pair before, while the offset takes one byte
     size_bytes = key_size = value_size = b""
     for delta, (key, value) in enumerate(pairs):
         at = short[delta] if delta < 1024 else _varint(delta)

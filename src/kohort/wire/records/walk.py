@@ -1,12 +1,11 @@
-"""One walk over the batches of a fetched partition: what of it to decode, and where it ends why.
+"""Walks over the batches of a fetched partition and finds what of it to decode, and where and why it ends.
 
-CRC, transactions (read_committed) and decompression happen here, per batch; the records are left alone.
+CRC, transactions (read_committed) and decompression are handled here, per batch; the records are not read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from struct import Struct
 
 from crc32c import crc32c
 
@@ -16,31 +15,35 @@ from kohort.wire.records.batch import (
     CONTROL,
     CRC_START,
     FLAGS_AT,
+    HEADER,
     HEADER_SIZE,
     KEEP_LOCK,
+    LENGTH_AT,
     LENGTH_END,
+    MAGIC,
     TRANSACTIONAL,
     ControlKind,
     control_kind,
+    header_fields,
     iter_records,
     read_header,
 )
-from kohort.wire.records.buffer_pool import LEAST, Rooms
+from kohort.wire.records.buffer_pool import LEAST, BufferPool
 from kohort.wire.records.compression import MAX_DECOMPRESSED, Buffer, decompress_into
+from kohort.wire.records.payload import SMALLEST_RECORD
 
-_SMALLEST_RECORD = 7
-_SMALL = 1024 - LENGTH_END  # a batch length; above it, the CRC takes longer than all else
-_SMALL_IN_A_ROW = 8  # so many small batches make the scan worth its call
+_SMALL = 1024 - LENGTH_END  # a batch length; above it, the CRC takes most of the time
+_SMALL_IN_A_ROW = 8  # small batches that make the scan worth its call
 
 Scan = Callable[[int, int], tuple[int, int, int, int]]
 _LAST_POSSIBLE_OFFSET = 1 << 62
 
-_unpack_header = Struct(">qiibIhiqqqhii").unpack_from
-_length = Struct(">i")
+_unpack_header = HEADER.unpack_from
+_length = header_fields("batch_length")
 
 
 class Transactions:
-    """Which producers' transactional batches are to be skipped, as the walk goes on (read_committed)."""
+    """Tells, as the walk goes on, which producers' transactional batches are to be skipped (read_committed)."""
 
     __slots__ = ("active", "pending")
 
@@ -74,7 +77,7 @@ def at_offset(offset: int, error: BadBatch) -> BadBatch:
 
 
 class Walk:
-    """One walk over the batches: what to decode from where, and where it ended why."""
+    """One walk over the batches: what to decode, from where, and where and why the walk ended."""
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class Walk:
         self.max_bytes = 0
         self.base_offset = -1  # of the batch at `pos`
         self.error: BadBatch | None = None
-        self.room = 0  # how many records there can be
+        self.most_records = 0  # how many records there can be
         self.batches = 0
         self.plain: list[tuple[int, int]] = []  # spans of `records`
         self.unpacked: Unpacked | None = None  # all of them, as soon as one is compressed
@@ -115,7 +118,7 @@ class Walk:
                 base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, _, count,
             ) = _unpack_header(records, pos)  # fmt: skip
             self.base_offset = base_offset
-            if magic != 2 or length < HEADER_SIZE - LENGTH_END:
+            if magic != MAGIC or length < HEADER_SIZE - LENGTH_END:
                 read_header(records, pos)
             stop = pos + LENGTH_END + length
             if stop > end:
@@ -145,7 +148,7 @@ class Walk:
                 else:
                     self._add_plain(pos, stop)
                 used += size
-                self.room += max(0, min(count, (size - HEADER_SIZE) // _SMALLEST_RECORD))
+                self.most_records += max(0, min(count, (size - HEADER_SIZE) // SMALLEST_RECORD))
                 self.batches += 1
             if last_offset >= self.next_offset:
                 self.next_offset = last_offset + 1
@@ -157,13 +160,13 @@ class Walk:
         return flags | TRANSACTIONAL if aborts else flags
 
     def _scan(self, scan: Scan, most: int) -> int:
-        """Takes the plain small batches from here on; how many bytes they were."""
+        """Takes the plain small batches from here on; returns how many bytes they have."""
         pos = self.pos
-        self.pos, next_offset, room, batches = scan(pos, pos + most)
+        self.pos, next_offset, most_records, batches = scan(pos, pos + most)
         if batches:
             self._add_plain(pos, self.pos)
             self.next_offset = max(self.next_offset, next_offset)
-            self.room += room
+            self.most_records += most_records
             self.batches += batches
         return self.pos - pos
 
@@ -174,7 +177,7 @@ class Walk:
             self.plain.append((pos, stop))
 
     def _unpack(self, pos: int, stop: int, attributes: int) -> int:
-        """Takes a batch into the buffer of all, as if it had never been compressed; its size there."""
+        """Copies a batch decompressed into the common buffer; returns its size there."""
         if self.unpacked is None:
             rest = _USUAL_RATIO * (len(self.records) - pos)
             self.unpacked = Unpacked(min(rest, 2 * self.max_bytes))
@@ -194,24 +197,24 @@ class Walk:
             pos += read_header(self.records, pos).size
 
     def spans(self) -> tuple[Buffer, list[tuple[int, int]]]:
-        """One buffer and where in it the batches lie that are to be decoded."""
+        """One buffer, and the spans of it that hold the batches to decode."""
         if self.unpacked is not None:
             data = self.unpacked.finish()
             return data, [(0, len(data))]
         return self.records, self.plain
 
     def origin(self, pos: int) -> int:
-        """Where in `records` the batch stands that `spans` has at `pos`."""
+        """The position in `records` of the batch that is at `pos` in the buffer of `spans`."""
         return dict(self.moved).get(pos, pos)
 
 
 class Unpacked:
-    """Batches one after the other, decompressed, in memory that is used again when nobody looks at it any more."""
+    """Decompressed batches one after the other, in a buffer of the pool."""
 
     __slots__ = ("view", "size")
 
     def __init__(self, expected: int) -> None:
-        self.view = _rooms.take(max(expected, LEAST))
+        self.view = _pool.take(max(expected, LEAST))
         self.size = 0
 
     def append(self, data: memoryview) -> None:
@@ -221,7 +224,10 @@ class Unpacked:
         self.size += len(data)
 
     def append_batch(self, batch: memoryview, attributes: int, intact: bool) -> None:
-        """`intact`: the CRC was checked. BadBatch, and nothing appended, if it is damaged or too large."""
+        """Appends a batch; `intact` says that its CRC was checked.
+
+        Raises BadBatch, and appends nothing, if it is damaged or too large.
+        """
         at = self.size + HEADER_SIZE
         codec, payload = attributes & COMPRESSION_MASK, batch[HEADER_SIZE:]
         while True:
@@ -233,28 +239,28 @@ class Unpacked:
                     ErrorCode.MESSAGE_TOO_LARGE, f"it decompresses to more than {MAX_DECOMPRESSED} bytes"
                 )
             self._grow()
-        if len(self.view) < at:  # an empty batch needs room for its header all the same
+        if len(self.view) < at:  # an empty batch still needs space for its header
             self._grow()
         self.view[self.size : at] = batch[:HEADER_SIZE]
         self.view[self.size + FLAGS_AT] = attributes & 0xFF & ~COMPRESSION_MASK
-        _length.pack_into(self.view, self.size + LENGTH_END - 4, HEADER_SIZE - LENGTH_END + written)
+        _length.pack_into(self.view, self.size + LENGTH_AT, HEADER_SIZE - LENGTH_END + written)
         self.size = at + written
 
     def _grow(self) -> None:
-        larger = _rooms.take(4 * len(self.view))
+        larger = _pool.take(4 * len(self.view))
         larger[: self.size] = self.view[: self.size]
         self.view = larger
 
     def finish(self) -> memoryview:
-        """All of it; this object is of no use afterwards."""
+        """All batches. This object cannot be used afterwards."""
         if 2 * self.size >= len(self.view):
             return self.view[: self.size]
-        # Whoever keeps a few records should not keep a large room with them.
-        fitting = _rooms.take(self.size)
+        # A few records that a user keeps should not keep a large buffer in memory.
+        fitting = _pool.take(self.size)
         fitting[:] = self.view[: self.size]
         return fitting
 
 
 _MOST_KEPT = 64 << 20
-_rooms = Rooms(_MOST_KEPT, fitting=True)
+_pool = BufferPool(_MOST_KEPT, fitting=True)
 _USUAL_RATIO = 4  # of decompressed to compressed; where it is less than half of that, one more copy is made

@@ -1,4 +1,4 @@
-"""How the leader of a group divides partitions among its members; with the same results as Kafka's assignors.
+"""The assignors, which divide partitions among the members of a group with the same results as Kafka's.
 
 assignor.py      what an assignor is; subclass it for one of your own      loading.py  assignors by name
 range.py         `range`            roundrobin.py   `roundrobin`

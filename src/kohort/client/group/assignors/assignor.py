@@ -1,4 +1,4 @@
-"""What an assignor is: a leader's way to divide partitions among members. Users subclass `Assignor`."""
+"""Assignor: the base class of what divides partitions among the members of a group; users subclass it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from kohort.client.types import TopicPartition
 
 
 class RebalanceProtocol(Enum):
-    """EAGER: a member gives up all it owns before it joins. COOPERATIVE: only what moves, and after the sync."""
+    """How members give partitions up.
+
+    EAGER: a member gives up all it owns before it joins. COOPERATIVE: only what moves, and after the sync.
+    """
 
     EAGER = 0
     COOPERATIVE = 1
@@ -49,7 +52,7 @@ class Assignor:
         return None
 
     def assign(self, cluster: TopicPartitions, members: Mapping[str, Subscription]) -> dict[str, Assignment]:
-        """Called in the leader: what each member gets, by member id, for every member."""
+        """Returns what each member gets, by member id, for every member. Called in the leader."""
         raise NotImplementedError(f"{type(self).__name__} must define assign(cluster, members)")
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
@@ -73,12 +76,12 @@ def in_static_order(members: Mapping[str, Subscription]) -> list[str]:
 
 
 def racks_matter(member_racks: set[str], partition_racks: Iterable[frozenset[str]]) -> bool:
-    """Whether members are to be matched to replicas by rack: not if each partition has replicas in the same racks."""
+    """Whether members are matched to replicas by rack. They are not if all partitions are in the same racks."""
     each = set(partition_racks)
     everywhere: frozenset[str] = frozenset().union(*each)
     return not member_racks.isdisjoint(everywhere) and each != {everywhere}
 
 
 def assignments(given: Mapping[str, Iterable[TopicPartition]]) -> dict[str, Assignment]:
-    """Sorted, so that the same division is the same bytes."""
+    """A division as assignments, sorted so that the same division gives the same bytes."""
     return {member_id: Assignment(tuple(sorted(partitions))) for member_id, partitions in given.items()}

@@ -1,4 +1,4 @@
-"""Who owned what before, as far as members can be believed: each claims partitions of a generation."""
+"""Settles which member owned which partition before, from what each member claims."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Claim(NamedTuple):
 
 @dataclass(slots=True)
 class Settled:
-    """Claims of all members, compared."""
+    """What remains of the claims of all members when they are compared."""
 
     owned: dict[str, set[TopicPartition]] = field(default_factory=dict)  # a partition is in one set at most
-    # Claimed by two members in the same generation. Neither can be believed, and both may be reading it.
+    # Claimed by two members in the same generation: neither claim can be trusted, and both may be reading it.
     disputed: set[TopicPartition] = field(default_factory=set)
-    # Who had a partition in a generation before the newest one.
+    # The member that had a partition in a generation before the newest one.
     earlier: dict[TopicPartition, str] = field(default_factory=dict)
 
 

@@ -23,9 +23,8 @@ class ConstrainedDivision:
         self._racks = racks
         self._settled = settled
         members = len(settled.owned)
-        self._share, self._larger_shares = divmod(
-            sum(counts.values()), members
-        )  # larger ones still to be given
+        # How many larger shares are still to be given.
+        self._share, self._larger_shares = divmod(sum(counts.values()), members)
         self._largest = self._share + (self._larger_shares > 0)
         self._below: list[str] = []  # members that have less than a share
         self._at_share: list[str] = []  # members that may still get one more
@@ -43,7 +42,7 @@ class ConstrainedDivision:
         self._below.sort()
         self._at_share.sort()
         if self._racks:
-            rest.sort(key=self._racks.members_near)  # those with the smallest choice first
+            rest.sort(key=self._racks.members_near)  # those that the fewest members are near to come first
             rest = [partition for partition in rest if not self._give_near(partition)]
         self._deal(rest)
 
@@ -74,7 +73,7 @@ class ConstrainedDivision:
             self._at_share.clear()
 
     def _give_near(self, partition: TopicPartition) -> bool:
-        """Gives a partition to a member in the rack of one of its replicas, if one has room."""
+        """Gives a partition to a member in the rack of one of its replicas, if such a member may get more."""
         place = self._racks.next_near(partition, self._below, self._turn)
         if place is not None:
             member_id = self._below[place]
@@ -103,7 +102,7 @@ class ConstrainedDivision:
                 assert member_id is not None, f"every member has its share, but {partition} is left"
                 self._give(partition, member_id)
                 continue
-            turn %= len(self._below)  # it shrinks: the turn may be past its end
+            turn %= len(self._below)  # the list shrinks, so the turn may be past its end
             member_id = self._below[turn]
             self._give(partition, member_id)
             if len(self.given[member_id]) == self._share:

@@ -1,4 +1,4 @@
-"""The sticky division in steps: what moves is first taken from one member, and given to the other a round later."""
+"""The `cooperative-sticky` assignor: a partition that moves is revoked first and given away a rebalance later."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CooperativeStickyAssignor(Assignor):
 
 
 def owned_partitions(subscription: Subscription) -> Claim:
-    """What a member says that it owns; the generation is in the user data if the subscription is too old for it."""
+    """What a member claims. The generation is in the user data if the subscription is too old to have it."""
     generation_id = subscription.generation_id
     if generation_id < 0 and subscription.user_data is not None and len(subscription.user_data) >= 4:
         (generation_id,) = struct.unpack_from(">i", subscription.user_data)
@@ -58,7 +58,7 @@ def owned_partitions(subscription: Subscription) -> Claim:
 def changing_hands(
     members: Mapping[str, Subscription], given: Mapping[str, list[TopicPartition]]
 ) -> dict[TopicPartition, str]:
-    """Partitions that one member gets and another one has to give up first."""
+    """Partitions that one member gets and another has to give up first."""
     added: dict[TopicPartition, str] = {}
     revoked: set[TopicPartition] = set()
     for member_id, partitions in given.items():

@@ -3,7 +3,7 @@
 1. Each member keeps what it owns and still subscribes to; with racks, only what is near.
 2. Each other partition goes to the member with the fewest that subscribes to its topic; with racks, first to near ones.
 3. Partitions move from members to others with at least two fewer, until none can; first only those that were
-   given in step 2, if that may be enough. If this made nothing better it is undone.
+   given in step 2, if that may be enough. If this did not make the division more even, it is undone.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from kohort.client.group.assignors.racks import Racks
 from kohort.client.group.consumer_protocol import Subscription
 from kohort.client.types import TopicPartition
 
-# Rounds end by themselves after a few. A partition that moves instead of another one may leave the division less
-# even than before, so nothing proves that they always do.
+# The rounds end by themselves after a few. A partition that moves instead of another one may leave the division less
+# even than before, so nothing proves that they always end.
 MOST_ROUNDS = 1000
 
 
 class GeneralDivision:
+    """`given` is the result of `divide`."""
+
     def __init__(
         self,
         counts: Mapping[str, int],
@@ -66,7 +68,7 @@ class GeneralDivision:
             self._owner = owner
 
     def _keep_owned(self) -> bool:
-        """True if someone had to give up a partition that exists."""
+        """Returns whether a member had to give up a partition that exists."""
         gave_up = False
         for member_id, partitions in self._settled.owned.items():
             for partition in partitions:
@@ -112,7 +114,7 @@ class GeneralDivision:
         self._sizes[member_id] = size + change
 
     def _even_out(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Moves what makes the division more even; True if anything moved."""
+        """Moves what makes the division more even. Returns whether anything moved."""
         shared = [partition for partition in partitions if self._subscribers[partition.topic] > 1]
         for finished_rounds in range(MOST_ROUNDS):
             if not self._one_round(shared):
@@ -141,7 +143,7 @@ class GeneralDivision:
         return moved
 
     def _unevenness(self) -> int:
-        """The differences in size between any two members that share a topic with another one, summed up."""
+        """The sum of the differences in size between any two members that share a topic with another."""
         sizes = sorted(
             self._sizes[member_id]
             for member_id, topics in self._topics_of.items()

@@ -1,11 +1,11 @@
-"""The order in which a Java program walks its hash maps.
+"""Orders members and partitions as Java's hash maps do, so that ties are decided as in Kafka's assignors.
 
 Kafka's sticky assignors look at members in the order of a HashMap and pick the first of a HashSet. Where several
 divisions are equally good, that order decides. With the same order a leader of ours and a Java leader of the same
 group decide alike, and leadership may pass between them without moving a partition.
 
-Members that share a bucket stand in Java in the order in which they came from the coordinator; here they are
-sorted, so that the result does not depend on it.
+In Java, members that share a bucket are in the order in which they came from the coordinator; here they are sorted,
+so that the result does not depend on it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def partition_hash(partition: TopicPartition) -> int:
 
 
 def table_size(entries: int) -> int:
-    """Buckets of a map that grew to so many entries: it doubles when it is three quarters full."""
+    """The buckets of a map that grew to this many entries: it doubles when it is three quarters full."""
     size = SMALLEST_TABLE
     while 4 * entries > 3 * size:
         size *= 2
@@ -47,14 +47,14 @@ def bucket(hashed: int, table: int) -> int:
 
 
 def in_hash_order(names: Iterable[str]) -> list[str]:
-    """Names as the keys of a HashMap with just these keys."""
+    """The names in the order of a HashMap that has exactly these keys."""
     ordered = sorted(names)
     table = table_size(len(ordered))
     return sorted(ordered, key=lambda name: bucket(string_hash(name), table))
 
 
 class HashedPartitions:
-    """A HashSet of partitions: only what `first` needs. Its table grows and never shrinks."""
+    """A HashSet of partitions with what `first` needs. Its table grows and never shrinks."""
 
     __slots__ = ("_largest", "_partitions")
 

@@ -1,4 +1,4 @@
-"""Assignors by name: those of the setting `partition.assignment.strategy`."""
+"""Loads the assignors that the setting `partition.assignment.strategy` names."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BY_JAVA_CLASS = {JAVA_PACKAGE + kind.__name__: kind for kind in OURS.values()}
 
 
 def load_assignors(spec: Iterable[str | type[Assignor] | Assignor]) -> list[Assignor]:
-    """One assignor for each: an instance, a class, or the name of one.
+    """Returns one assignor for each instance, class or name.
 
-    A name is ours ("range"), that of Java's class ("org.apache.kafka.clients.consumer.RangeAssignor"), of a class of
-    yours ("package.module:Class"), or of an entry point in the group "kohort.assignors". A plain string is a list
-    with commas, as in Kafka's configuration files.
+    A name is one of ours ("range"), that of a Java class ("org.apache.kafka.clients.consumer.RangeAssignor"), that of
+    a class of yours ("package.module:Class"), or that of an entry point in the group "kohort.assignors". A plain
+    string is a list with commas, as in Kafka's configuration files.
     """
     if isinstance(spec, str):
         spec = [name.strip() for name in spec.split(",") if name.strip()]
@@ -42,7 +42,7 @@ def load_assignors(spec: Iterable[str | type[Assignor] | Assignor]) -> list[Assi
 
 
 def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
-    """The highest rebalance protocol that all of them support: the group may agree on any of them."""
+    """The highest rebalance protocol that all assignors support: the group may agree on any of these assignors."""
     common = set(RebalanceProtocol).intersection(*(assignor.protocols for assignor in assignors))
     if not common:
         each = "; ".join(
@@ -89,7 +89,7 @@ def _checked(one: object) -> Assignor:
         one = one()
     if not isinstance(one, Assignor):
         raise SettingError(
-            f"{SETTING}: {one!r} is no assignor; subclass kohort.client.group.assignors.Assignor"
+            f"{SETTING}: {one!r} is not an assignor; subclass kohort.client.group.assignors.Assignor"
         )
     if not isinstance(one.name, str) or not one.name:
         raise SettingError(f"{SETTING}: {type(one).__name__} has no name; give the class a `name`")

@@ -1,15 +1,15 @@
-"""Partitions that moved while a division is being made, so that none moves there while a like one moves back."""
+"""Remembers what moved during a division, so that two members do not exchange partitions of the same topic."""
 
 from __future__ import annotations
 
 from kohort.client.group.assignors.hash_order import HashedPartitions
 from kohort.client.types import TopicPartition
 
-Pair = tuple[str, str]  # from whom, to whom
+Pair = tuple[str, str]  # the old and the new member
 
 
 class Movements:
-    """By topic and pair of members. A partition that moved twice counts as moved once, from its first member."""
+    """Moves by topic and pair of members. A partition that moved twice counts as moved once, from its first member."""
 
     __slots__ = ("_moved", "_pair_of")
 
@@ -31,7 +31,7 @@ class Movements:
         self._moved.setdefault((partition.topic, (old, new)), HashedPartitions()).add(partition)
 
     def instead_of(self, partition: TopicPartition, old: str, new: str) -> TopicPartition:
-        """What should move rather than `partition` from `old` to `new`: one of the topic that went the other way."""
+        """What should move instead of `partition` from `old` to `new`: one of its topic that moved the other way."""
         pair = self._pair_of.get(partition)
         source = old if pair is None else pair[0]
         went_the_other_way = self._moved.get((partition.topic, (new, source)))

@@ -1,4 +1,4 @@
-"""Which members are near to which partitions, for the sticky assignors."""
+"""Which members are in the rack of a replica of which partitions, for the sticky assignors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOWHERE: frozenset[str] = frozenset()
 
 
 class Racks:
-    """Empty (false), with nobody far from anything, where racks make no difference."""
+    """The racks of members and partitions. False, and nobody is apart, where racks make no difference."""
 
     __slots__ = ("_members_in", "_of_member", "_of_partition")
 
@@ -33,7 +33,7 @@ class Racks:
         return bool(self._of_member)
 
     def apart(self, member_id: str, partition: TopicPartition) -> bool:
-        """No replica is in the member's rack; a member without rack is near to everything."""
+        """Whether no replica is in the member's rack. A member without a rack is near to everything."""
         rack = self._of_member.get(member_id)
         return rack is not None and rack not in self._of_partition.get(partition, NOWHERE)
 
@@ -41,7 +41,7 @@ class Racks:
         return sum(self._members_in[rack] for rack in self._of_partition.get(partition, NOWHERE))
 
     def next_near(self, partition: TopicPartition, members: Sequence[str], start: int) -> int | None:
-        """The place of the first member in the rack of a replica, from `start` on and around."""
+        """The index of the first member in the rack of a replica, from `start` on and around."""
         near = self._of_partition[partition]
         if not near:
             return None

@@ -1,7 +1,7 @@
-"""Each topic by itself: its partitions in order, cut into as many ranges as it has members.
+"""The `range` assignor: cuts the partitions of each topic into as many ranges as it has members.
 
 Members come in the same order for every topic, so that topics with the same number of partitions and the same
-members are divided the same way: who joins two such topics by key finds both sides in one member.
+members are divided the same way: a program that joins two such topics by key finds both sides in one member.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ class _Topic:
             given[member_id].append(TopicPartition(self.name, partition))
 
     def assign_ranges(self, given: dict[str, list[TopicPartition]]) -> None:
-        """Everything that is still free."""
+        """Gives away everything that is still free."""
         free = self._free_in(None)
         for member_id in self.subscribers:
             self._give_next(member_id, free, given)
 
     def assign_ranges_by_rack(self, given: dict[str, list[TopicPartition]]) -> None:
-        """What is free and has a replica in the member's rack; a member without rack takes any."""
-        # One walk per rack: what one member of a rack passed over was taken, or is not in the rack.
+        """Gives away what is free and has a replica in the member's rack; a member without a rack takes any."""
+        # One iterator per rack: what one member of a rack passed over was taken, or is not in the rack.
         walks = {rack: self._free_in(rack) for rack in set(self.subscribers.values())}
         for member_id, rack in self.subscribers.items():
             self._give_next(member_id, walks[rack], given)
@@ -116,8 +116,8 @@ def _assign_by_rack(topics: list[_Topic], given: dict[str, list[TopicPartition]]
 
 
 def _assign_together_by_rack(group: list[_Topic], given: dict[str, list[TopicPartition]]) -> None:
-    """Partition n of all these topics to one member that is near to each of them, or to nobody yet."""
-    first = group[0]  # the others are at every moment as far as it is
+    """Gives partition n of all these topics to one member that is near to each of them, or to nobody yet."""
+    first = group[0]  # all topics of the group progress in step with it
     place = {member_id: place for place, member_id in enumerate(first.subscribers)}
     waiting: dict[str | None, deque[str]] = {}
     for member_id, rack in first.subscribers.items():

@@ -1,4 +1,4 @@
-"""All partitions of all topics in order, dealt one by one to the members in turn."""
+"""The `roundrobin` assignor: deals all partitions of all topics to the members in turn."""
 
 from __future__ import annotations
 

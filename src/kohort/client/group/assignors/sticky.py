@@ -1,36 +1,34 @@
-"""Even, and moving as little as possible from one generation to the next."""
+"""The `sticky` assignor: an even division that moves as little as possible from one generation to the next."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kohort.client.group.assignors.assignor import Assignor, TopicPartitions, assignments, partition_counts
-from kohort.client.group.assignors.claims import NO_GENERATION, Claim, settle
+from kohort.client.group.assignors.claims import Claim, settle
 from kohort.client.group.assignors.constrained import ConstrainedDivision
 from kohort.client.group.assignors.general import GeneralDivision
 from kohort.client.group.assignors.racks import Racks
-from kohort.client.group.consumer_protocol import (
-    Assignment,
-    BadConsumerProtocol,
-    Reader,
-    Subscription,
-    encode_partitions,
-)
+from kohort.client.group.consumer_protocol import Assignment, Subscription, by_topic, partitions_of
 from kohort.client.types import TopicPartition
+from kohort.wire.compiler.compile import data_codec
+from kohort.wire.errors import BadFrame
+from kohort.wire.messages.sticky_assignor_user_data import StickyAssignorUserData, TopicAssignment
 
 
 class Division(NamedTuple):
-    """Who gets what; `moving`: which partitions pass to whom from another member, if that is known."""
+    """Which member gets what. `moving` tells which partitions a member gets from another one, if that is known."""
 
     given: dict[str, list[TopicPartition]]
     moving: dict[TopicPartition, str] | None
 
 
 class StickyAssignor(Assignor):
-    """`sticky`: for eager groups. A member gives up all it owns before it joins, so it tells the leader in user data
-    what it had."""
+    """`sticky`: for eager groups.
+
+    A member gives up all it owns before it joins, so it tells the leader in user data what it had.
+    """
 
     name = "sticky"
 
@@ -67,20 +65,21 @@ def divide(
 
 
 def encode_claim(claim: Claim) -> bytes:
-    """User data of Kafka's StickyAssignor, version 1: partitions and generation."""
-    return encode_partitions(claim.partitions) + struct.pack(">i", claim.generation_id)
+    """The user data of Kafka's StickyAssignor, version 1: partitions and generation."""
+    user_data = StickyAssignorUserData(by_topic(claim.partitions, TopicAssignment), claim.generation_id)
+    return data_codec("sticky_assignor_user_data", 1).encode(user_data)
 
 
 def claim_in_user_data(subscription: Subscription) -> Claim:
-    """Version 1 or 0 (no generation). Nothing or something unreadable is no claim: the member counts as new."""
+    """Reads version 1 or 0 (no generation). A member without readable user data claims nothing and counts as new."""
     if not subscription.user_data:
         return Claim(())
-    read = Reader(subscription.user_data, "a previous assignment")
-    try:
-        partitions = read.partitions()
-    except BadConsumerProtocol:
-        return Claim(())
-    try:
-        return Claim(partitions, read.int32())
-    except BadConsumerProtocol:
-        return Claim(partitions, NO_GENERATION)
+    for version in (1, 0):  # the bytes do not say which it is
+        try:
+            found: StickyAssignorUserData = data_codec("sticky_assignor_user_data", version).decode(
+                subscription.user_data
+            )
+        except BadFrame:
+            continue
+        return Claim(partitions_of(found.previous_assignment), found.generation)
+    return Claim(())

@@ -1,4 +1,4 @@
-"""One step in the making: what the request files use to reply, to write and to set timers."""
+"""The context of one step: what the handlers use to reply, to write, to set timers and to keep the history."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kohort.coordinator.classic.group import Group, Member, Session
+from kohort.coordinator.classic.group import Group, Member, MemberSession
 from kohort.coordinator.effects import (
     Append,
     Effect,
@@ -19,7 +19,7 @@ from kohort.coordinator.effects import (
     SyncResponse,
     refusal,
 )
-from kohort.coordinator.events import LogRecord, Request, TimerKind, Token
+from kohort.coordinator.events import LogRecord, ShardRequest, TimerKind, Token
 from kohort.coordinator.history import GroupHistory
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
@@ -31,26 +31,28 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Write:
-    """Records on their way to the log, and who is answered once they are durable."""
+    """Records on their way to the log, and the requests that are answered once they are durable."""
 
     records: Sequence[RecordToWrite]
-    answers: list[tuple[Request, Response]]
+    answers: list[tuple[ShardRequest, Response]]
 
     def replay(self, durable: Durable, base_offset: int, producer_id: int) -> None:
-        """The records are durable: now they count."""
+        """Applies the records, which are durable now."""
         for number, record in enumerate(self.records):
             durable.apply(LogRecord(base_offset + number, record.key, record.value, producer_id))
 
-    def settled(self, turn: Turn, error: ErrorCode) -> None:
-        """The records are durable and replayed (NONE), or were not written."""
+    def settled(self, step: StepContext, error: ErrorCode) -> None:
+        """Does what must follow: the records are durable and replayed (NONE), or were not written."""
 
-    def release(self, turn: Turn, error: ErrorCode) -> None:
-        self.settled(turn, error)
+    def release(self, step: StepContext, error: ErrorCode) -> None:
+        self.settled(step, error)
         for request, response in self.answers:
-            turn.reply(request.request, response if not error else refusal(request, error))
+            step.reply(request.request, response if not error else refusal(request, error))
 
 
-class Turn:
+class StepContext:
+    """The shard, the time and the effects of one step."""
+
     __slots__ = ("effects", "now_ms", "shard")
 
     def __init__(self, shard: Shard, now_ms: int) -> None:
@@ -65,15 +67,15 @@ class Turn:
     def reply(self, request: Token, response: Response) -> None:
         self.effects.append(Reply(request, response))
 
-    def refuse(self, request: Request, error: ErrorCode) -> None:
+    def refuse(self, request: ShardRequest, error: ErrorCode) -> None:
         self.effects.append(Reply(request.request, refusal(request, error)))
 
     def append(self, write: Write, producer_id: int = -1, producer_epoch: int = -1) -> None:
         token = self.shard.begin_write(write, producer_id)
         self.effects.append(Append(token, write.records, producer_id, producer_epoch))
 
-    def reply_when_written(self, request: Request, response: Response, *, before: int) -> None:
-        """Answers with the last write of this turn if there was one since token `before`, else at once."""
+    def reply_when_written(self, request: ShardRequest, response: Response, *, before: int) -> None:
+        """Answers when the last write of this step is durable; at once if there was none since token `before`."""
         if self.shard.next_token > before:
             self.shard.writes[self.shard.next_token - 1][0].answers.append((request, response))
         else:
@@ -90,22 +92,22 @@ class Turn:
         self.effects.append(SetTimer(TimerKind.SYNC, group.group_id, "", group.sync_deadline_ms))
 
     def renew(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
-        """The member was heard of: its session starts anew."""
+        """Starts the session of a member anew, because the member was heard of."""
         self.renew_session(group, member.member_id, member.session, timeout_ms or member.session_timeout_ms)
 
-    def renew_session(self, group: Group, member_id: str, session: Session, timeout_ms: int) -> None:
+    def renew_session(self, group: Group, member_id: str, session: MemberSession, timeout_ms: int) -> None:
         if not session.moved(self.now_ms, timeout_ms):
             session.heard_ms, session.deadline_ms = self.now_ms, self.now_ms + timeout_ms
             self.set_session_timer(group, member_id, session)
 
-    def set_session_timer(self, group: Group, member_id: str, session: Session) -> None:
+    def set_session_timer(self, group: Group, member_id: str, session: MemberSession) -> None:
         session.timer_ms = session.deadline_ms
         self.effects.append(SetTimer(TimerKind.SESSION, group.group_id, member_id, session.deadline_ms))
 
-    # ---- who waits
+    # ---- parked requests
 
     def park_join(self, group: Group, member: Member, request: Token) -> None:
-        """A second join of the same member takes the place of the first, which is told to come again."""
+        """Parks a join; an earlier one of the same member is told to come again."""
         if member.awaiting_join is not None:
             self.answer_join(group, member, JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.awaiting_join = request
@@ -136,7 +138,7 @@ class Turn:
         return found
 
     def tell(self, group: Group) -> None:
-        """Passes the newest version of the group's current rebalance on."""
+        """Passes on the newest version of the group's current rebalance."""
         rebalance = self.history(group).latest
         if rebalance is not None:
             self.effects.append(HistoryChanged(group.group_id, rebalance))

@@ -1,4 +1,4 @@
-"""The user's rebalance callbacks."""
+"""The functions of the user that are called when partitions are assigned, revoked or lost."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ RebalanceCallback = Callable[[list[TopicPartition]], Any]
 
 
 @dataclass(slots=True)
-class Listener:
-    """Without `on_lost`, lost partitions go to `on_revoked` as in Kafka."""
+class RebalanceListener:
+    """The user's callbacks. Without `on_lost`, lost partitions go to `on_revoked` as in Kafka."""
 
     on_assigned: RebalanceCallback | None = None
     on_revoked: RebalanceCallback | None = None

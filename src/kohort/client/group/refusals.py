@@ -1,4 +1,4 @@
-"""Why a member cannot be in its group, in words that say what to do about it."""
+"""The errors that say why a consumer cannot be in its group, and what to do about it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from kohort.client.core.effects import Failure, FailureKind
 from kohort.client.errors import AuthenticationFailed, error_for
 from kohort.wire.errors import ErrorCode, KohortError
 
-MAX_REASON = 255
-"""Kafka's brokers are told at most so many characters of a reason."""
-
 
 def refusal(code: int, request: str, config: ConsumerConfig, assignors: Iterable[str]) -> KohortError:
-    """For an error code that trying again does not help with."""
+    """The error for a code that trying again does not cure."""
     group = f"group {config.group_id}"
     match code:
         case ErrorCode.FENCED_INSTANCE_ID:
@@ -52,7 +49,7 @@ def refusal(code: int, request: str, config: ConsumerConfig, assignors: Iterable
 
 
 def no_answer(failure: Failure, request: str, config: ConsumerConfig) -> KohortError:
-    """For a failure that trying again does not help with."""
+    """The error for a failure that trying again does not cure."""
     if failure.kind is FailureKind.AUTHENTICATION:
         return AuthenticationFailed(failure.message)
     if failure.kind is FailureKind.UNSUPPORTED_VERSION:
@@ -64,10 +61,10 @@ def no_answer(failure: Failure, request: str, config: ConsumerConfig) -> KohortE
 
 
 def code_name(code: int) -> str:
-    """A broker may be newer than this list of errors."""
+    """The name of an error code. A broker may be newer than our list of errors: then it is "error 999"."""
     return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"
 
 
 def seconds(ms: int) -> str:
-    """ "312 s", "0.5 s"."""
+    """Milliseconds for people, as in "312 s" or "0.5 s"."""
     return f"{ms // 1000} s" if ms >= 10_000 or ms % 1000 == 0 else f"{ms / 1000:.1f} s"

@@ -1,7 +1,7 @@
-"""How often a client complains: about a node once a second, about what lasts every few seconds. Sans-IO.
+"""Limits how often a client warns: about a node once a second, about what lasts every few seconds. Sans-IO.
 
-A broker that goes away fails every batch, commit and connection at once, and says nothing new with the second of
-them. What is left out is counted in the next line, and is all there at DEBUG.
+A broker that goes away fails every batch, commit and connection at once, and the second
+of these warnings says nothing new. What is left out is counted in the next warning, and is logged at DEBUG.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import logging
 
 SECOND_MS = 1_000
 AWAY_EVERY_MS = 5_000
-"""How often a broker that stays away is told of."""
+"""How often there is a warning about a broker that stays away."""
 
 
 class NodeWarnings:
-    """At most one warning a second and node, whichever part of the client it comes from."""
+    """Logs at most one warning per second and node, whichever part of the client it comes from."""
 
     def __init__(self) -> None:
         self._last_ms: dict[str, int] = {}
@@ -32,8 +32,8 @@ class NodeWarnings:
         log.warning("%s%s", text, before)
 
 
-class Lasting:
-    """Something that goes on: told of once it has lasted for `after_ms`, and then every `every_ms`."""
+class LastingCondition:
+    """A condition that is worth a warning once it has lasted for `after_ms`, and then every `every_ms`."""
 
     __slots__ = ("_after_ms", "_every_ms", "_next_ms")
 
@@ -41,8 +41,8 @@ class Lasting:
         self._after_ms, self._every_ms = after_ms, every_ms
         self._next_ms: int | None = None
 
-    def is_to_be_told(self, now_ms: int) -> bool:
-        """To be asked each time it shows."""
+    def is_worth_a_warning(self, now_ms: int) -> bool:
+        """Whether to warn now. To be called each time the condition is seen."""
         if self._next_ms is None:
             self._next_ms = now_ms + self._after_ms
         if now_ms < self._next_ms:

@@ -1,4 +1,4 @@
-"""The four requests of a member, in the version that the coordinator speaks."""
+"""Builds the four requests of a group member, in the version that the coordinator speaks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from kohort.client.config import ConsumerConfig
 from kohort.client.core import arguments
 from kohort.client.group.assignors import Assignor
 from kohort.client.group.consumer_protocol import PROTOCOL_TYPE, Subscription, encode_subscription
-from kohort.client.group.membership_words import MAX_REASON
 from kohort.client.types import GroupMetadata, TopicPartition
 from kohort.wire.messages.heartbeat import HeartbeatRequest
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -18,6 +17,9 @@ from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAs
 STATIC_SINCE = 5
 """The version of JoinGroup that has group.instance.id."""
 
+MAX_REASON = 255
+"""Kafka's brokers are told at most this many characters of a reason."""
+
 
 def protocols(
     assignors: Sequence[Assignor],
@@ -26,7 +28,7 @@ def protocols(
     generation_id: int,
     rack: str | None,
 ) -> list[JoinGroupRequestProtocol]:
-    """What this member tells the leader, once for each assignor; the most preferred one first."""
+    """What this member tells the leader, once for each assignor, the preferred assignor first."""
     wanted, has = tuple(sorted(topics)), tuple(sorted(owned))
     return [
         JoinGroupRequestProtocol(
