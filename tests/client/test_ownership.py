@@ -9,7 +9,7 @@ from pathlib import Path
 import kohort.client
 
 CLIENT = Path(next(iter(kohort.client.__path__)))
-PACKAGES = ("administer", "consume", "io", "offsets")
+PACKAGES = ("administer", "consume", "group", "io", "offsets")
 # The standard library's object has no method for it; the reader's limit and the metadata's lane are set while wiring.
 ALLOWED = {"check_hostname", "limit", "lane_of_look_ups"}
 
