@@ -52,7 +52,7 @@ def work_until(
             return count
         if not consumer.poll(PATIENCE_S):
             rebalances += (
-                1  # one began while nothing was buffered: the poll returns, so that the next one takes part
+                1  # one began while nothing was buffered yet: the poll returns, and the next takes part
             )
             assert rebalances <= 5
         work()

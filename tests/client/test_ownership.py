@@ -9,7 +9,7 @@ from pathlib import Path
 import kohort.client
 
 CLIENT = Path(next(iter(kohort.client.__path__)))
-PACKAGES = ("administer", "consume", "io", "offsets")
+PACKAGES = ("administer", "consume", "group", "io", "offsets")
 # The standard library's object has no method for it; the reader's limit and the metadata's lane are set while wiring.
 ALLOWED = {"check_hostname", "limit", "lane_of_look_ups"}
 
@@ -39,8 +39,9 @@ def foreign_writes(source: str) -> Iterator[str]:
     tree = ast.parse(source)
     own = fields(tree)
     for node in ast.walk(tree):
-        is_write = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-        if is_write and not is_self(node) and node.attr not in own | ALLOWED:
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store) or is_self(node):
+            continue
+        if node.attr not in own | ALLOWED:
             yield f"line {node.lineno}: {ast.unparse(node)}"
 
 

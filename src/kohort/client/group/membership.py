@@ -323,12 +323,11 @@ class Membership:
         is_lost = self.status.generation is None or self.rebalance_in_progress
         was_joining = self.status.state in (MemberState.JOINING, MemberState.SYNCING)
         self._callbacks.drop()
-        owned = {p: state for p, state in self.subscription.partitions.items() if not state.assigning}
-        self.subscription.partitions = owned
+        owned = self.subscription.drop_unannounced()
         if not owned:
             self._go(reason, operation, was_joining)
             return operation
-        self._give_up(CallbackKind.LOST if is_lost else CallbackKind.REVOKED, frozenset(owned))
+        self._give_up(CallbackKind.LOST if is_lost else CallbackKind.REVOKED, owned)
         self.become(
             replace(self.status, attempt=self.status.attempt + 1)
         )  # no join's answer is awaited any more
@@ -411,8 +410,7 @@ class Membership:
             self.become(replace(self.status, metadata_after=None))
         if self.status.generation is not None:
             if self.protocol is RebalanceProtocol.EAGER:
-                for state in self.subscription.partitions.values():
-                    state.revoking = True
+                self.subscription.revoke(self.subscription.partitions)
             if not self._before_join(now_ms):
                 return False
         self._tell_before_join()
@@ -537,7 +535,7 @@ class Membership:
         elif is_leader:
             self._lead(assignor, response, now_ms)
         else:
-            self.subscription.group_topics = self.subscription.topics
+            self.subscription.watch(self.subscription.topics)
             self.want_topics(now_ms)
             self._send_sync([], now_ms)
 
@@ -568,7 +566,7 @@ class Membership:
 
     def _watch(self, election: Election, now_ms: int) -> None:
         """From now on this member keeps an eye on the topics of all members."""
-        self.subscription.group_topics = election.topics
+        self.subscription.watch(election.topics)
         self.want_topics(now_ms)
         election = replace(election, known_version=self._metadata.cluster.version)
         self.become(replace(self.status, election=election))
@@ -738,7 +736,7 @@ class Membership:
         assert joined_topics is not None
         new = frozenset(p.topic for p in assigned) - joined_topics
         if new and self.subscription.mode is Mode.PATTERN:
-            self.subscription.topics |= new
+            self.subscription.add_matched(new)
             self.become(replace(self.status, joined_topics=joined_topics | new))
             self._metadata.request_update("the leader assigned topics that are new here")
 
@@ -1103,8 +1101,7 @@ class Membership:
             kept = [p for p in self.subscription.partitions if p not in partitions]
             self.subscription.assign_from_group(kept)
 
-        for partition in partitions:
-            self.subscription.partitions[partition].revoking = True
+        self.subscription.revoke(partitions)
         _log.info("group %s: %s: %s", self._config.group_id, kind.value, names(partitions))
         self._callbacks.add(kind, partitions, after=after)
 

@@ -141,10 +141,6 @@ class PartitionState:
     def resume(self) -> None:
         self.paused = False
 
-    def revoke(self) -> None:
-        """Nothing more is fetched or returned: the group takes the partition away."""
-        self.revoking = True
-
     def stop(self, error: Exception) -> None:
         """Nothing more is fetched or returned until a seek; every poll raises the error."""
         self.error = error
@@ -265,6 +261,24 @@ class SubscriptionState:
             if partition not in before:
                 state.assigning = True
         return changed
+
+    def revoke(self, partitions: Iterable[TopicPartition]) -> None:
+        """Has nothing more of these fetched or returned: the group takes them away, after the callback."""
+        for partition in partitions:
+            self.partitions[partition].revoking = True
+
+    def drop_unannounced(self) -> frozenset[TopicPartition]:
+        """Drops what was assigned and whose callback has not run; returns the partitions that the user knows of."""
+        self.partitions = {p: state for p, state in self.partitions.items() if not state.assigning}
+        return frozenset(self.partitions)
+
+    def watch(self, topics: frozenset[str]) -> None:
+        """Takes the topics of all members (for a member that does not lead: its own) as those to be watched."""
+        self.group_topics = topics
+
+    def add_matched(self, topics: frozenset[str]) -> None:
+        """Adds topics that the leader has assigned by the pattern and that this member has not seen yet."""
+        self.topics |= topics
 
     def assigned_callback_ran(self) -> None:
         for state in self.partitions.values():
