@@ -596,7 +596,7 @@ async def test_an_asyncio_producer_that_fails_fails_all_who_wait(servers: str) -
         await producer.partitions_for("t")
         delivery = await producer.send("t", b"v")
         producer._calls.sender.tick = bug  # type: ignore[method-assign]
-        producer._turn_soon()
+        producer._iterate_soon()
         with pytest.raises(ClosedClient, match="a bug of our own"):
             await asyncio.wait_for(delivery, PATIENCE_S)
         with pytest.raises(ClosedClient, match="a bug of our own"):

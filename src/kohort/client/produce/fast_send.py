@@ -97,7 +97,7 @@ def fast_send(
             at = partition
         elif key is None and null_keys_stick:
             at = queues.sticky
-        elif added > largest:  # it is refused, so a partitioner that counts must not be called
+        elif added > largest or accumulator.closed:  # it is refused, perhaps before a partition is chosen
             return ordinarily(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         else:
             at = partitioner(topic, key, len(queues.queues))
