@@ -50,6 +50,6 @@ class Row:
 
 
 def unsupported_version(api_versions: Row) -> ApiVersionsResponse:
-    """Return the answer, always in version 0, to an ApiVersions newer than this broker: the versions it may use."""
+    """Returns the answer, always in version 0, to an ApiVersions newer than this broker: the versions it may use."""
     own = ApiVersion(api_versions.key, api_versions.first, api_versions.last)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])

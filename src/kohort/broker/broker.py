@@ -61,22 +61,22 @@ class Broker:
         return self.clock.now_ms()
 
     def address_for(self, call: Call) -> tuple[str, int]:
-        """Return the address of this node for a caller: what the listener that the caller came by advertises."""
+        """Returns the address of this node for a caller: what the listener that the caller came by advertises."""
         told = getattr(call.connection, "told", None)  # a caller within this process came by none
         return (self.host, self.port) if told is None else (told.host, told.port)
 
     def tell_missing(self, call: Call, feature: str, what: str) -> None:
-        """Log that a call is refused because Kohort lacks the feature."""
+        """Logs that a call is refused because Kohort lacks the feature."""
         peer = getattr(call.connection, "peer", "?")
         self.missing.tell(feature, what, call.client_id, peer, self.clock.steady_ms())
 
     def partition(self, topic: str, index: int) -> Partition | ErrorCode:
-        """Return a partition by topic name, or why there is none."""
+        """Returns a partition by topic name, or why there is none."""
         found = self.store.topics.get(topic)
         return self._partition_of(found, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def partition_by_id(self, topic_id: bytes, index: int) -> Partition | ErrorCode:
-        """Return a partition by topic id, or why there is none."""
+        """Returns a partition by topic id, or why there is none."""
         found = self.store.topics_by_id.get(topic_id)
         return self._partition_of(found, index, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -89,7 +89,7 @@ class Broker:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     async def commit(self, entries: Sequence[RegistryEntry]) -> KafkaError | None:
-        """Make changes durable with one write, then apply them; return what went wrong, if it did. Hold `changes`."""
+        """Makes changes durable with one write and applies them; returns what went wrong, if it did; hold `changes`."""
         if not entries:
             return None
         try:
@@ -105,5 +105,5 @@ class Broker:
         return None
 
     async def off_loop(self, work: Callable[[], T]) -> T:
-        """Run what blocks (a durable write) on a worker thread."""
+        """Runs what blocks (a durable write) on a worker thread."""
         return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -90,7 +90,7 @@ class Call:
     def park(
         self, on_close: Callable[[], None] | None = None, on_stop: Callable[[], None] | None = None
     ) -> None:
-        """Read nothing more from this connection until the answer is there, as Kafka does.
+        """Reads nothing more from this connection until the answer is there, as Kafka does.
 
         `on_close` is called if the client goes away first: then no answer is wanted any more. `on_stop` is called when
         the broker stops; it answers.
@@ -100,23 +100,23 @@ class Call:
         self.on_stop = on_stop
 
     def reply(self, message: Message | Encoded) -> None:
-        """Answer later than the handler returned, in the connection's order."""
+        """Answers later than the handler returned, in the connection's order."""
         self.answer(message)
         self.connection.answered(self)
 
     def reply_encoded(self, body: bytes) -> None:
-        """Answer as `reply` does, with a body that is already encoded."""
+        """Answers as `reply` does, with a body that is already encoded."""
         assert self.chunks is None, "a call is answered once"
         self.chunks = [response_frame(self.codec, self.correlation_id, body)]
         self.connection.answered(self)
 
     def reply_nothing(self) -> None:
-        """End a call that gets no answer (acks=0)."""
+        """Ends a call that gets no answer (acks=0)."""
         self.chunks = []
         self.connection.answered(self)
 
     def answer(self, message: Message | Encoded) -> None:
-        """Answer with what the handler returned; the connection goes on by itself."""
+        """Answers with what the handler returned; the connection goes on by itself."""
         assert self.chunks is None, "a call is answered once"
         if isinstance(message, Encoded):
             self.chunks = message.chunks
@@ -126,7 +126,7 @@ class Call:
 
 
 def release(chunks: Iterable[Chunk]) -> None:
-    """Unpin the files behind an answer that is not going to be sent."""
+    """Unpins the files behind an answer that is not going to be sent."""
     for chunk in chunks:
         if chunk.__class__ is Slice:
             chunk.file.unpin()

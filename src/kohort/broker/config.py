@@ -40,7 +40,7 @@ def _default(topic_name: str, broker_name: str) -> Any:
 
 
 def _fixed(name: str, kind: Kind, default: Value, check: Any, doc: str) -> Any:
-    """Define a setting that only a restart changes, as most are in Kafka."""
+    """Defines a setting that only a restart changes, as most are in Kafka."""
     return setting(name, kind, default, check, doc, read_only=True)
 
 
@@ -237,7 +237,7 @@ class BrokerConfig:
         dynamic: Mapping[str, str] | None = None,
         dynamic_defaults: Mapping[str, str] | None = None,
     ) -> BrokerConfig:
-        """Parse the settings of a broker; SettingError says what is wrong and what is allowed.
+        """Parses the settings of a broker; SettingError says what is wrong and what is allowed.
 
         `dynamic` (this broker) overrides `dynamic_defaults` (all brokers), which override `static` (the command line).
         """
@@ -270,7 +270,7 @@ class BrokerConfig:
         *,
         for_all_brokers: bool = False,
     ) -> BrokerConfig:
-        """Return the settings with these dynamic ones set, or unset where the value is None."""
+        """Returns the settings with these dynamic ones set, or unset where the value is None."""
         # A setting that has a row can be set and is described, as clients' tests expect; the next start checks it.
         others = {
             n: text for n, text in changes.items() if text is not None and n not in BROKER_SETTINGS.settings
@@ -296,7 +296,7 @@ class BrokerConfig:
         return max(1, min(fit, 250_000))
 
     def describe(self) -> list[Described]:
-        """Return all settings of this broker, as DescribeConfigs answers them."""
+        """Returns all settings of this broker, as DescribeConfigs answers them."""
         rows = []
         for row in BROKER_SETTINGS:
             found = self._explained_by(row.name, _chain(row.name))
@@ -304,7 +304,7 @@ class BrokerConfig:
         return rows
 
     def describe_defaults(self) -> list[Described]:
-        """Return the settings for all brokers (resource name empty): only those that were set."""
+        """Returns the settings for all brokers (resource name empty): only those that were set."""
         rows = []
         for name, text in sorted(self._of_all_brokers().items()):
             row = BROKER_SETTINGS[name]
@@ -313,7 +313,7 @@ class BrokerConfig:
         return rows
 
     def describe_topic(self, overrides: Mapping[str, str]) -> list[Described]:
-        """Return all settings of a topic with these overrides, as DescribeConfigs answers them."""
+        """Returns all settings of a topic with these overrides, as DescribeConfigs answers them."""
         config = TopicConfig.parse(overrides, self.topic_defaults)
         rows = []
         for row in TOPIC_SETTINGS:
@@ -326,13 +326,13 @@ class BrokerConfig:
         return rows
 
     def _of_all_brokers(self) -> dict[str, str]:
-        """Return the settings for all brokers; a new Kafka 4 has min.insync.replicas there, and clients check it."""
+        """Returns the settings for all brokers; a new Kafka 4 has min.insync.replicas there, and clients check it."""
         name = "min.insync.replicas"
         text = self.static_values.get(name, as_text(BROKER_SETTINGS[name].default) or "")
         return {name: text, **self.dynamic_defaults}
 
     def _explained_by(self, name: str, names: tuple[str, ...]) -> list[DescribedSynonym]:
-        """Return the synonyms from `name` itself on, as Kafka: retention.ms does not show log.retention.hours."""
+        """Returns the synonyms from `name` itself on, as Kafka: retention.ms does not show log.retention.hours."""
         return list(dropwhile(lambda synonym: synonym.name != name, self._synonyms(names)))
 
     def _synonyms(self, names: tuple[str, ...]) -> Iterator[DescribedSynonym]:
@@ -364,13 +364,13 @@ BROKER_SETTINGS: Table[BrokerConfig] = Table(BrokerConfig, "broker")
 
 
 def _is_inert(name: str) -> bool:
-    """Tell whether Kafka knows the setting and Kohort does not even list it."""
+    """Tells whether Kafka knows the setting and Kohort does not even list it."""
     known = kafka_settings.is_inert(name) or kafka_settings.is_refused(name)
     return known and name not in BROKER_SETTINGS.settings
 
 
 def _with_one_id(static: Mapping[str, str]) -> dict[str, str]:
-    """Make node.id and broker.id the same: they are one setting with two names."""
+    """Makes node.id and broker.id the same: they are one setting with two names."""
     values = dict(static)
     given = {values[name].strip() for name in ("node.id", "broker.id") if name in values}
     if len(given) > 1:
@@ -381,7 +381,7 @@ def _with_one_id(static: Mapping[str, str]) -> dict[str, str]:
 
 
 def _chain(name: str) -> tuple[str, ...]:
-    """Return the broker settings that are alternatives of each other (log.retention.ms, .minutes, .hours)."""
+    """Returns the broker settings that are alternatives of each other (log.retention.ms, .minutes, .hours)."""
     for row in TOPIC_SETTINGS.settings.values():
         names = tuple(synonym.name for synonym in row.synonyms)
         if name in names:

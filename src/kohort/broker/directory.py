@@ -9,7 +9,7 @@ from kohort.settings import SettingError
 
 
 def data_directory(settings: Mapping[str, str], given: Path | None = None) -> Path | None:
-    """Return the data directory; None if none is given, SettingError if several or contradicting ones are."""
+    """Returns the data directory; None if none is given, SettingError if several or contradicting ones are."""
     name = next((name for name in ("log.dirs", "log.dir") if settings.get(name, "").strip()), None)
     if name is None:
         return given

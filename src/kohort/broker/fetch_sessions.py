@@ -89,7 +89,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def partitions_of(self, session_id: int) -> list[Key]:
-        """Return what a session reads; nothing if there is none of this id."""
+        """Returns what a session reads; nothing if there is none of this id."""
         session = self._sessions.get(session_id)
         return list(session.partitions) if session is not None else []
 
@@ -158,7 +158,7 @@ class FetchSessions:
 
     @staticmethod
     def served(session: FetchSession, with_data: Iterable[Key]) -> None:
-        """Move partitions that had records to the end, so that the others come first in the next fetch."""
+        """Moves partitions that had records to the end, so that the others come first in the next fetch."""
         for key in with_data:
             wanted = session.partitions.pop(key, None)
             if wanted is not None:

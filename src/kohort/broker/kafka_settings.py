@@ -109,7 +109,7 @@ def is_inert(name: str) -> bool:
 
 
 def why_inert(name: str) -> str:
-    """Return the warning about a setting that has no effect."""
+    """Returns the warning about a setting that has no effect."""
     for beginnings, why in _WHY_INERT:
         if name.startswith(beginnings):
             return f"{name} has no effect here: {why}"
@@ -117,12 +117,12 @@ def why_inert(name: str) -> str:
 
 
 def is_refused(name: str) -> bool:
-    """Tell whether a setting is refused unless its value is harmless."""
+    """Tells whether a setting is refused unless its value is harmless."""
     return _refusal(name) is not None
 
 
 def check_all(settings: Mapping[str, str]) -> None:
-    """Raise SettingError for the first setting that matters and is not supported; it says what to do."""
+    """Raises SettingError for the first setting that matters and is not supported; it says what to do."""
     for name, text in settings.items():
         value = text.strip()
         refusal = _refusal(name)
@@ -153,5 +153,5 @@ def _items(value: str) -> list[str]:
 
 
 def _shown(name: str, value: str) -> str:
-    """Return the value as logs may show it: what may be a secret stays out of them."""
+    """Returns the value as logs may show it: what may be a secret stays out of them."""
     return "…" if name.startswith(("sasl.", "ssl.", "delegation.", "listener.name.")) else value

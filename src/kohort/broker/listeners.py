@@ -33,7 +33,7 @@ class Address:
 
     @staticmethod
     def parse(text: str, what: str) -> Address:
-        """Parse `HOST:PORT`, `[::1]:PORT` or `:PORT`; SettingError shows an example."""
+        """Parses `HOST:PORT`, `[::1]:PORT` or `:PORT`; SettingError shows an example."""
         host, colon, port = text.rpartition(":")
         if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
             raise SettingError(f"{what} {text!r} is not HOST:PORT, for example 127.0.0.1:9092 or [::1]:9092")
@@ -61,7 +61,7 @@ class Listener:
     """The address that its clients are told. Port 0: the one that it listens on."""
 
     def at(self, port: int) -> Listener:
-        """Return the listener with the port that it was given."""
+        """Returns the listener with the port that it was given."""
         told = self.told if self.told.port else replace(self.told, port=port)
         return Listener(self.name, replace(self.where, port=port), told)
 
@@ -69,7 +69,7 @@ class Listener:
 def parse(
     settings: Mapping[str, str], listen: str | None = None, advertise: str | None = None
 ) -> tuple[list[Listener], list[str]]:
-    """Return the listeners, at least one, and warnings. `listen` and `advertise` override the settings."""
+    """Returns the listeners, at least one, and warnings. `listen` and `advertise` override the settings."""
     protocols = _protocols(settings)
     controllers = [name.upper() for name in _items(settings.get("controller.listener.names", ""))]
     found = {_PLAINTEXT: Address("127.0.0.1", 9092)}
@@ -104,7 +104,7 @@ def parse(
 
 
 def as_settings(listeners: Sequence[Listener]) -> dict[str, str]:
-    """Return the two settings as they are in force, for DescribeConfigs."""
+    """Returns the two settings as they are in force, for DescribeConfigs."""
     return {
         "listeners": ",".join(f"{each.name}://{each.where}" for each in listeners),
         "advertised.listeners": ",".join(f"{each.name}://{each.told}" for each in listeners),
@@ -112,7 +112,7 @@ def as_settings(listeners: Sequence[Listener]) -> dict[str, str]:
 
 
 def _endpoints(listed: str, what: str, unnamed: str) -> dict[str, Address]:
-    """Return the addresses by name. Kafka requires the name; an address alone belongs to the listener `unnamed`."""
+    """Returns the addresses by name. Kafka requires the name; an address alone belongs to the listener `unnamed`."""
     found: dict[str, Address] = {}
     for text in _items(listed):
         named = _NAMED.fullmatch(text)
@@ -182,7 +182,7 @@ def _items(text: str) -> list[str]:
 
 
 def listening_socket(address: Address, *, send_buffer: int = -1, receive_buffer: int = -1) -> socket.socket:
-    """Return a bound and listening socket; SettingError says what to do. -1: the system's buffer sizes."""
+    """Returns a bound and listening socket; SettingError says what to do. -1: the system's buffer sizes."""
     sock: socket.socket | None = None
     try:
         family, where = bind_address(address)
@@ -212,7 +212,7 @@ def listening_socket(address: Address, *, send_buffer: int = -1, receive_buffer:
 
 
 def bind_address(address: Address) -> tuple[int, Any]:
-    """Return the address family and the address as `bind` takes it; OSError if the name is not known.
+    """Returns the address family and the address as `bind` takes it; OSError if the name is not known.
 
     IPv4 is preferred where a name has both, as `localhost` mostly does.
     """

@@ -16,7 +16,7 @@ from kohort.exposition import Family
 
 
 def families(server: Server) -> list[Family]:
-    """Return all metrics of this moment. Call it on the event loop."""
+    """Returns all metrics of this moment. Call it on the event loop."""
     return [*_node(server), *_topics(server), *_groups(server)]
 
 

@@ -71,7 +71,7 @@ _LONGEST_ID = 100
 
 
 def api_of(key: int) -> tuple[str, str] | None:
-    """Return name and feature of an API that Kafka has and Kohort has not; None if Kafka has no API of this key."""
+    """Returns name and feature of an API that Kafka has and Kohort has not; None if Kafka has no API of this key."""
     return _APIS.get(key)
 
 
@@ -84,7 +84,7 @@ class Missing:
     _in_this_minute: int = 0
 
     def tell(self, feature: str, what: str, client_id: str | None, peer: str, now_ms: int) -> None:
-        """Log that a client was refused `what`, because the feature is not there."""
+        """Logs that a client was refused `what`, because the feature is not there."""
         if self._is_news(client_id, feature, now_ms):
             log.warning(
                 "%s at %s asked for %s (%s): Kohort does not have that yet and refused it; "
@@ -96,7 +96,7 @@ class Missing:
             )
 
     def tell_lost(self, group_id: str, told: str, client_id: str | None, peer: str, now_ms: int) -> None:
-        """Log that a client looks for the coordinator of a group again and again, and never joins."""
+        """Logs that a client looks for the coordinator of a group again and again, and never joins."""
         if self._is_news(client_id, _CONSUMER_GROUPS, now_ms):
             log.warning(
                 "%s at %s looks for the coordinator of group %r again and again and never joins: either its "
@@ -109,7 +109,7 @@ class Missing:
             )
 
     def _is_news(self, client_id: str | None, feature: str, now_ms: int) -> bool:
-        """Tell whether to log: once per client id and feature, again after an hour, and only a few per minute."""
+        """Tells whether to log: once per client id and feature, again after an hour, and only a few per minute."""
         who = (None if client_id is None else client_id[:_LONGEST_ID], feature)
         last_ms = self._told_ms.get(who)
         if last_ms is not None and now_ms - last_ms < _AGAIN_AFTER_MS:

@@ -19,7 +19,7 @@ _ALLOWED = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def what_is_wrong(name: str) -> str | None:
-    """Return why this cannot be a topic's name, in Kafka's words; None if it can."""
+    """Returns why this cannot be a topic's name, in Kafka's words; None if it can."""
     reason = _reason(name)
     return None if reason is None else f"Topic name is invalid: {reason}"
 

@@ -34,7 +34,7 @@ async def start(
     clock: Clock | None = None,
     table: dict[int, Row] | None = None,
 ) -> Server:
-    """Start a broker; it serves when this returns. Raises SettingError for what a user can correct.
+    """Starts a broker; it serves when this returns. Raises SettingError for what a user can correct.
 
     `listen` and `advertise` override the settings `listeners` and `advertised.listeners`; `directory` is None for a
     broker in memory. A test may pass a clock that it moves, and a table of APIs that fails on purpose.
@@ -76,7 +76,7 @@ async def start(
 
 
 async def start_again(stopped: Server) -> Server:
-    """Start the node of a server again that was stopped with `keep_store`: same addresses and data, empty memory."""
+    """Starts the node of a server again that was stopped with `keep_store`: same addresses and data, empty memory."""
     was = stopped.broker
     bound = _bind(stopped.listeners, was.config)
     try:

@@ -32,7 +32,7 @@ _DEFAULTS = {"durability": "memory", "group.initial.rebalance.delay.ms": "0"}
 
 
 def new_event_loop(kind: str = "uvloop") -> asyncio.AbstractEventLoop:
-    """Make an event loop: uvloop's where it is wanted and installed, else asyncio's own, as in the portable way."""
+    """Makes an event loop: uvloop's where it is wanted and installed, else asyncio's own, as in the portable way."""
     if kind != "uvloop" or PORTABLE:
         return asyncio.new_event_loop()
     try:
@@ -118,22 +118,22 @@ class running:
         return failure
 
     def stop(self) -> None:
-        """Stop the broker gracefully; does nothing if it does not run."""
+        """Stops the broker gracefully; does nothing if it does not run."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._loop.call_soon_threadsafe(self._end.set)
             thread.join()
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run a coroutine on the broker's own loop and wait for it; for tests that look inside."""
+        """Runs a coroutine on the broker's own loop and waits for it; for tests that look inside."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
     async def go_away(self) -> None:
-        """Close the port and all connections at once, on the broker's loop; the data stays for `come_back`."""
+        """Closes the port and all connections at once, on the broker's loop; the data stays for `come_back`."""
         await self._server.stop(keep_store=True, patience_s=0)
 
     async def come_back(self) -> None:
-        """Serve again after `go_away`, on the broker's loop."""
+        """Serves again after `go_away`, on the broker's loop."""
         self._server: Server = await start_again(self._server)
 
     @property

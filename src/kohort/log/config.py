@@ -31,7 +31,7 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 
 
 def _log(*names: str) -> tuple[Synonym, ...]:
-    """Return the broker settings under `log.` with these names, the most precise unit first."""
+    """Returns the broker settings under `log.` with these names, the most precise unit first."""
     factors = {"minutes": MINUTE_MS, "hours": HOUR_MS}
     return tuple(Synonym(f"log.{name}", factors.get(name.rsplit(".", 1)[-1], 1)) for name in names)
 
@@ -211,7 +211,7 @@ class TopicConfig:
 
     @staticmethod
     def parse(overrides: Mapping[str, str], defaults: TopicConfig | None = None) -> TopicConfig:
-        """Return the settings of a topic with these overrides; SettingError says what is wrong (INVALID_CONFIG).
+        """Returns the settings of a topic with these overrides; SettingError says what is wrong (INVALID_CONFIG).
 
         Without overrides `defaults` itself is returned, so that ten thousand topics share one object.
         """
@@ -246,7 +246,7 @@ TOPIC_SETTINGS: Table[TopicConfig] = Table(TopicConfig, "topic")
 
 
 def broker_row(topic_name: str, broker_name: str) -> Setting:
-    """Return the broker setting that gives a topic setting its default: the same limits under another name.
+    """Returns the broker setting that gives a topic setting its default: the same limits under another name.
 
     Of several synonyms the last one has the default; limits are checked once it is known which one is in force.
     """

@@ -49,7 +49,7 @@ class DirectoryRefused(KohortError):
 
 
 def uuid_text(uuid: bytes) -> str:
-    """Write a UUID as Kafka does: 22 characters of URL-safe base64."""
+    """Writes a UUID as Kafka does: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(uuid)[:22].decode()
 
 
@@ -62,7 +62,7 @@ def uuid_bytes(text: str) -> bytes | None:
 
 
 def new_uuid() -> bytes:
-    """Return a random UUID whose text does not begin with a dash: Kafka's tools would take it for an option."""
+    """Returns a random UUID whose text does not begin with a dash: Kafka's tools would take it for an option."""
     while True:
         uuid = secrets.token_bytes(16)
         if uuid not in RESERVED_IDS and not uuid_text(uuid).startswith("-"):
@@ -70,7 +70,7 @@ def new_uuid() -> bytes:
 
 
 def partition_of(name: str) -> tuple[str, int] | None:
-    """Return the topic and partition that a directory is named after; None if it is not one of a partition."""
+    """Returns the topic and partition that a directory is named after; None if it is not one of a partition."""
     found = _PARTITION_NAME.fullmatch(name)
     return (found["topic"], int(found["index"])) if found else None
 
@@ -104,7 +104,7 @@ class PartitionHome(DiskDirectory):
         self._has_id = self._id_is_synced = False  # as far as this process knows
 
     def make(self) -> None:
-        """Create the directory and write the topic's id, also where a full disk or a power cut has left none."""
+        """Creates the directory and writes the topic's id, also where a full disk or a power cut has left none."""
         if self._has_id:
             return
         with suppress(FileExistsError):
@@ -115,14 +115,14 @@ class PartitionHome(DiskDirectory):
         self._has_id = True
 
     def sync(self) -> None:
-        """Sync the names, and the first time the id too: a process that died may have written it without a sync."""
+        """Syncs the names, and the first time the id too: a process that died may have written it without a sync."""
         if not self._id_is_synced:
             self.open(PARTITION_METADATA, private=True).sync()
             self._id_is_synced = True
         super().sync()
 
     def retire(self) -> None:
-        """Rename the directory, because its topic is deleted and another may take the name."""
+        """Renames the directory, because its topic is deleted and another may take the name."""
         parent, name = os.path.split(self.path)
         to = f"{parent}/{name_of_deleted(name, self.topic_id)}"
         try:
@@ -133,7 +133,7 @@ class PartitionHome(DiskDirectory):
 
 
 def topic_id_in(directory: str | Path) -> bytes | None:
-    """Return the id of the topic that a partition's directory was made for; None if it does not say."""
+    """Returns the id of the topic that a partition's directory was made for; None if it does not say."""
     try:
         text = Path(directory, PARTITION_METADATA).read_text()
     except (OSError, UnicodeDecodeError):
@@ -167,7 +167,7 @@ class DataDirectory:
 
     @staticmethod
     def open(path: Path, node_id: int) -> DataDirectory:
-        """Lock the directory, and create it if it is not there; DirectoryRefused if this node must not use it."""
+        """Locks the directory, and creates it if it is not there; DirectoryRefused if this node must not use it."""
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
@@ -213,7 +213,7 @@ class DataDirectory:
         self.root.sync_parent()
 
     def take_clean_stop(self) -> CleanStop | None:
-        """Return what `write_clean_stop` wrote, and remove it from the disk."""
+        """Returns what `write_clean_stop` wrote, and removes it from the disk."""
         data = self.root.read(CLEAN_STOP)
         if data is None:
             return None
@@ -242,11 +242,11 @@ class DataDirectory:
         self.root.replace(CLEAN_STOP, b"%08x %s" % (zlib.crc32(text), text))
 
     def note_that_nothing_is_synced(self) -> None:
-        """Note on disk that this directory is written without syncs from now on, until `sync_all` is called."""
+        """Notes on disk that this directory is written without syncs from now on, until `sync_all` is called."""
         self.root.replace(UNSYNCED, b"", sync=False)
 
     def sync_all(self) -> None:
-        """Sync what an earlier run wrote without syncs: a power cut could take it, and what is appended behind it."""
+        """Syncs what an earlier run wrote without syncs: a power cut could take it, and what is appended behind it."""
         if self.root.read(UNSYNCED) is None:
             return
         log.info("%s was written without syncs: syncing all of it", self.path)
@@ -262,7 +262,7 @@ class DataDirectory:
             return {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
 
     def retire(self, name: str) -> PartitionHome:
-        """Rename the directory of a partition whose topic is deleted; the caller removes it."""
+        """Renames the directory of a partition whose topic is deleted; the caller removes it."""
         topic_id = topic_id_in(self.path / name) or new_uuid()
         gone = PartitionHome(self.path / name, self.pool, topic_id)
         gone.retire()

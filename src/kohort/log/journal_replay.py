@@ -19,7 +19,7 @@ class DamagedJournal(KohortError):
 
 
 def put_back(found: FoundRounds, topics_by_id: Mapping[bytes, Topic], now_ms: int) -> dict[Partition, int]:
-    """Append what the recovered logs lack; return how many batches each partition in the journal got.
+    """Appends what the recovered logs lack; returns how many batches each partition in the journal got.
 
     A batch that begins at the end of its log was torn or lost with the page cache. One before the end is in the log
     already. One behind the end was not acknowledged, because the batch before it was not. Deleted topics are left out.
@@ -53,7 +53,7 @@ def put_back(found: FoundRounds, topics_by_id: Mapping[bytes, Topic], now_ms: in
 
 
 def begin_again(partition: Partition, batches: int) -> None:
-    """Delete again what DeleteRecords had deleted before the crash; after `put_back`, when all is on disk."""
+    """Deletes again what DeleteRecords had deleted before the crash; after `put_back`, when all is on disk."""
     log.warning(
         "%s-%d: %d batches up to offset %d were put back from the journal",
         partition.topic, partition.index, batches, partition.log_end_offset,

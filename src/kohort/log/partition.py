@@ -81,7 +81,7 @@ class Partition:
         leader_epoch: int = 0,
         journaled: Container[int] = (),
     ) -> Partition:
-        """Open the partition in `parent`, the node's directory.
+        """Opens the partition in `parent`, the node's directory.
 
         With `clean` nothing is read now; without it the log is recovered. `CleanState()` is the state of a new
         partition. `journaled`: see `recovery.open_log`.
@@ -149,7 +149,7 @@ class Partition:
         return self._epochs
 
     def _load(self, journaled: Container[int] = ()) -> None:
-        """Read the directory, which was put off until the first use."""
+        """Reads the directory, which was put off until the first use."""
         must_sync = self._durability == "disk"
         at = (self.directory, self.topic, self.index, self._config.index_interval_bytes)
         try:
@@ -179,7 +179,7 @@ class Partition:
     # Append
 
     def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
-        """Write one checked batch and return its base offset.
+        """Writes one checked batch and returns its base offset.
 
         The next offsets and the leader epoch are patched into it, so `batch` must be writable; `header` is its header
         as it came.
@@ -192,7 +192,7 @@ class Partition:
         return base_offset
 
     def append_as_is(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
-        """Write one batch with the offsets it has, which must not be smaller than the end of the log."""
+        """Writes one batch with the offsets it has, which must not be smaller than the end of the log."""
         if self._segments is None:
             self._load()
         assert header.base_offset >= self.log_end_offset, f"{header.base_offset} < {self.log_end_offset}"
@@ -271,7 +271,7 @@ class Partition:
     # High watermark
 
     def when_durable(self, end_offset: int, done: Callable[[ErrorCode], None]) -> None:
-        """Call `done(NONE)` once all before `end_offset` is durable; with KAFKA_STORAGE_ERROR if it never will be."""
+        """Calls `done(NONE)` once all before `end_offset` is durable; with KAFKA_STORAGE_ERROR if it never will be."""
         if self.high_watermark >= end_offset:
             done(ErrorCode.NONE)
         elif self._tracker is None or end_offset > self.log_end_offset:
@@ -285,20 +285,20 @@ class Partition:
         return self._tracker.synced_offset if self._tracker is not None else self.high_watermark
 
     def advance(self, end_offset: int, segment_base: int, position: int) -> None:
-        """Raise the high watermark: all before `end_offset`, which is at that position in the log, is durable."""
+        """Raises the high watermark: all before `end_offset`, which is at that position in the log, is durable."""
         if end_offset > self.high_watermark:
             self.high_watermark = end_offset
             self._durable_base, self._durable_position = segment_base, position
             self._notify()
 
     def stop(self, reason: str) -> None:
-        """Refuse all further appends. Reads go on."""
+        """Refuses all further appends. Reads go on."""
         log.error("%s-%d takes no more appends: %s", self.topic, self.index, reason)
         self.stopped = reason
         self._notify()
 
     def add_waiter(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called whenever the high watermark moves, and when the partition stops or is deleted."""
+        """Has `callback` called whenever the high watermark moves, and when the partition stops or is deleted."""
         if self._waiters is None:
             self._waiters = {}
         self._waiters[callback] = None
@@ -320,7 +320,7 @@ class Partition:
     # Read
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool, up_to: int | None = None) -> Slice:
-        """Read at most `max_bytes`, from the batch that holds `offset` (or the next one, if it was compacted away).
+        """Reads at most `max_bytes`, from the batch that holds `offset` (or the next one, if it was compacted away).
 
         The slice never goes past `up_to`, the high watermark or the end of a segment. It may end inside a batch, but
         not inside the first: a first batch larger than `max_bytes` comes whole with `at_least_one`, else nothing does.
@@ -343,7 +343,7 @@ class Partition:
         return segment.file.slice(position, min(max(max_bytes, size), available))
 
     def _end_in(self, segment: Segment, limit: int) -> int:
-        """Return the position in `segment` before which all offsets are below `limit`, at most the high watermark."""
+        """Returns the position in `segment` before which all offsets are below `limit`, at most the high watermark."""
         if limit == self.log_end_offset:
             return segment.size
         if limit == self.high_watermark:
@@ -369,7 +369,7 @@ class Partition:
     # Delete
 
     def delete_records(self, offset: int) -> int:
-        """Let the log begin at `offset` (-1: the high watermark), durably, and return where it begins."""
+        """Lets the log begin at `offset` (-1: the high watermark), durably, and returns where it begins."""
         if offset == -1:
             offset = self.high_watermark
         if not 0 <= offset <= self.high_watermark:
@@ -393,7 +393,7 @@ class Partition:
             self._tracker.epochs_changed()
 
     def drop_segments(self, count: int) -> list[Segment]:
-        """Delete the oldest segments (never the active one); the log begins at the next one."""
+        """Deletes the oldest segments (never the active one); the log begins at the next one."""
         segments = self._loaded()
         assert count < max(len(segments.items), 1), "the active segment stays: roll first"
         if not count:
@@ -416,14 +416,14 @@ class Partition:
         return dropped
 
     def replace_segments(self, old: Sequence[Segment], new: Segment | None) -> None:
-        """Use `new` instead of `old`: compaction has replaced the files."""
+        """Uses `new` instead of `old`: compaction has replaced the files."""
         self._loaded().replace(old, new)
         if self._tracker is not None:
             for segment in old:
                 self._tracker.dropped(segment.file)
 
     def roll(self, now_ms: int) -> None:
-        """Seal the active segment, if it has anything, and begin a new one."""
+        """Seals the active segment, if it has anything, and begins a new one."""
         active = self._loaded().active
         if active is not None and active.size and self.stopped is None:
             self._seal(active)
@@ -432,7 +432,7 @@ class Partition:
     # End
 
     def close(self) -> CleanState:
-        """Stop cleanly: block until all is on disk, and return what makes the next start cheap."""
+        """Stops cleanly: blocks until all is on disk, and returns what makes the next start cheap."""
         changed = self._touched or self._clean is None or self.log_end_offset != self._clean.log_end_offset
         if changed and self._tracker is not None and self._active is not None and self.stopped is None:
             self._tracker.close()
@@ -441,7 +441,7 @@ class Partition:
         return CleanState(self.log_start_offset, self.log_end_offset, self.size)
 
     def unload(self) -> bool:
-        """Free the memory, as if the node had just started; False if the partition is in use."""
+        """Frees the memory, as if the node had just started; False if the partition is in use."""
         segments, tracker = self._segments, self._tracker
         if (
             segments is None
@@ -461,7 +461,7 @@ class Partition:
         return True
 
     def delete(self) -> None:
-        """Tell all who wait that the topic is deleted. The caller removes the directory."""
+        """Tells all who wait that the topic is deleted. The caller removes the directory."""
         self.deleted = True
         self.stopped = "the topic was deleted"
         self._notify()

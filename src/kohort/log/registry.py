@@ -106,7 +106,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def encode_entry(*entries: RegistryEntry) -> bytes:
-    """Encode one line of the file. Several entries share its CRC: a crash leaves all of them or none."""
+    """Encodes one line of the file. Several entries share its CRC: a crash leaves all of them or none."""
     rows = [_fields(entry) for entry in entries]
     text = json.dumps(rows[0] if len(rows) == 1 else rows, separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
@@ -120,7 +120,7 @@ def _fields(entry: RegistryEntry) -> dict[str, Any]:
 
 
 def decode_entries(line: bytes) -> list[RegistryEntry] | None:
-    """Decode a line (without its newline); None if it is damaged, DamagedRegistry if another version wrote it."""
+    """Decodes a line (without its newline); None if it is damaged, DamagedRegistry if another version wrote it."""
     crc, _, text = line.partition(b" ")
     if crc != b"%08x" % zlib.crc32(text):
         return None
@@ -167,7 +167,7 @@ class Registry:
 
     @staticmethod
     def open(directory: Directory | None, *, sync: bool = True) -> Registry:
-        """Replay the file in `directory`; None keeps everything in memory."""
+        """Replays the file in `directory`; None keeps everything in memory."""
         registry = Registry()
         if directory is None:
             return registry
@@ -188,7 +188,7 @@ class Registry:
         return registry
 
     def append(self, *entries: RegistryEntry) -> None:
-        """Make entries durable with one write and one sync. Blocks; any thread may call it."""
+        """Makes entries durable with one write and one sync. Blocks; any thread may call it."""
         if self._file is None:
             return
         line = encode_entry(*entries)
@@ -205,7 +205,7 @@ class Registry:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed) from error
 
     def apply(self, entry: RegistryEntry) -> None:
-        """Change the state as the entry says."""
+        """Changes the state as the entry says."""
         match entry:
             case TopicCreated(name, topic_id, partitions, overrides):
                 self.topics[topic_id] = TopicRow(name, topic_id, partitions, dict(overrides))
@@ -226,7 +226,7 @@ class Registry:
                 self.leader_epoch = max(self.leader_epoch, leader_epoch)
 
     def live_entries(self) -> Iterator[RegistryEntry]:
-        """Yield the fewest entries that make the same state."""
+        """Yields the fewest entries that make the same state."""
         yield EpochBumped(self.leader_epoch)
         yield ProducerIdsReserved(self.next_producer_id)
         for node_id, values in self.broker_configs.items():
@@ -240,7 +240,7 @@ class Registry:
             self._file.close()
 
     def _replay(self, data: bytes, path: str) -> int:
-        """Apply every good line and return where they end."""
+        """Applies every good line and returns where they end."""
         position = 0
         while (end := data.find(b"\n", position)) >= 0:
             entries = decode_entries(data[position:end])

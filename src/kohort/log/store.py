@@ -98,7 +98,7 @@ class Store:
         on_fatal: Callable[[str], None] = log.critical,
         loop: Loop | None = None,
     ) -> Store:
-        """Replay the registry and open all partitions. `directory` is not used with durability `memory`.
+        """Replays the registry and opens all partitions. `directory` is not used with durability `memory`.
 
         DirectoryRefused, DamagedRegistry or SettingError say what is wrong. `on_fatal` is called on the loop with the
         reason why the node must stop: after a failed sync nothing can be acknowledged any more. `loop` is the event
@@ -151,7 +151,7 @@ class Store:
         return self._registry.leader_epoch
 
     def broker_configs(self, node_id: int | None) -> dict[str, str]:
-        """Return the dynamic settings of a broker, or those for all brokers (None)."""
+        """Returns the dynamic settings of a broker, or those for all brokers (None)."""
         return dict(self._registry.broker_configs.get(node_id, {}))
 
     # Start
@@ -179,7 +179,7 @@ class Store:
         self._report_unowned(data, names)
 
     def _put_back(self, data: DataDirectory, found: FoundRounds, now_ms: int) -> None:
-        """Put back what the logs have lost and the journal of small appends has; then begin a new journal."""
+        """Puts back what the logs have lost and the journal of small appends has; then begin a new journal."""
         if found.damage is not None:
             log.error("%s; records of them that are in the logs are kept", found.damage)
         partitions = put_back(found, self.topics_by_id, now_ms)
@@ -201,7 +201,7 @@ class Store:
             remove_journal(data.path)
 
     def _check_owner(self, data: DataDirectory, name: str, topic: Topic, names: set[str]) -> None:
-        """Retire a directory that was made for an earlier topic of that name.
+        """Retires a directory that was made for an earlier topic of that name.
 
         A directory without an id holds nothing that was acknowledged, as its id is synced before. It may be what is
         left of a deleted topic; if there was no such topic, it is taken for this one's.
@@ -214,7 +214,7 @@ class Store:
             self._retire(data, name, names)
 
     def _retire(self, data: DataDirectory, name: str, names: set[str]) -> None:
-        """Rename the directory of a deleted topic of the same name, and remove it in the background."""
+        """Renames the directory of a deleted topic of the same name, and removes it in the background."""
         names.discard(name)
         self._syncer.background(data.retire(name).remove)
 
@@ -237,11 +237,11 @@ class Store:
     # Topics
 
     def persist(self, *entries: RegistryEntry) -> None:
-        """Make entries durable with one write; then `apply` each. Blocks; any thread may call it."""
+        """Makes entries durable with one write; then `apply` each. Blocks; any thread may call it."""
         self._registry.append(*entries)
 
     def apply(self, entry: RegistryEntry) -> None:
-        """Put a durable entry into force."""
+        """Puts a durable entry into force."""
         self._registry.apply(entry)
         match entry:
             case TopicCreated():
@@ -287,7 +287,7 @@ class Store:
         has_directory: bool,
         journaled: Container[int] = (),
     ) -> None:
-        """Open a partition as a clean stop left it; else recover it if it has a directory, or create it."""
+        """Opens a partition as a clean stop left it; else recover it if it has a directory, or create it."""
         clean = left.clean if left is not None else None if has_directory else CleanState()
         partition = Partition.open(
             topic.home,
@@ -324,7 +324,7 @@ class Store:
             topic.due_ms[index] = 0
 
     def set_defaults(self, defaults: TopicConfig) -> None:
-        """Use new defaults for what topics do not set, after a dynamic change of the broker's settings."""
+        """Uses new defaults for what topics do not set, after a dynamic change of the broker's settings."""
         self._defaults = defaults
         for topic in self.topics.values():
             self._configure(topic)
@@ -332,7 +332,7 @@ class Store:
     def set_upkeep(
         self, *, compacts: bool, max_keys: int, producer_id_expiration_ms: int, retention_interval_ms: int
     ) -> None:
-        """Use the broker's settings for the work in the background."""
+        """Uses the broker's settings for the work in the background."""
         self.upkeep.compacts = compacts
         self.upkeep.max_keys = max_keys
         self.upkeep.producer_id_expiration_ms = producer_id_expiration_ms
@@ -341,7 +341,7 @@ class Store:
     # Producers
 
     def allocate_producer_id(self) -> int:
-        """Return a producer id that was never given before, not even before a crash. May block; for any thread."""
+        """Returns a producer id that was never given before, not even before a crash. May block; for any thread."""
         with self._ids_lock:
             if self._next_id == self._ids_end:
                 start = self._registry.next_producer_id
@@ -355,11 +355,11 @@ class Store:
     # Background work and end
 
     def housekeeping(self, now_ms: int) -> None:
-        """Begin a round of retention and compaction, in short slices, unless the last round is still running."""
+        """Begins a round of retention and compaction, in short slices, unless the last round is still running."""
         self.upkeep.start(list(self.topics.values()), now_ms)
 
     def close(self) -> None:
-        """Block until all is durable, and write the clean-stop file."""
+        """Blocks until all is durable, and writes the clean-stop file."""
         if self._closed:
             return
         self._closed = True
@@ -387,7 +387,7 @@ class Store:
 
     @staticmethod
     def _close_partition(partition: Partition) -> CleanState | None:
-        """Close a partition; None if the next start must recover it."""
+        """Closes a partition; None if the next start must recover it."""
         try:
             clean = partition.close()
         except OSError as problem:

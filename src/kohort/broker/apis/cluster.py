@@ -106,7 +106,7 @@ def _sizes(topic: Topic, partitions: range | list[int]) -> DescribeLogDirsTopic:
 
 
 def elect_leaders(broker: Broker, call: Call) -> ElectLeadersResponse:
-    """Answer that no election is needed: the only node leads every partition."""
+    """Answers that no election is needed: the only node leads every partition."""
     request: ElectLeadersRequest = call.request
     response = ElectLeadersResponse()
     known_type = request.election_type in (_PREFERRED, _UNCLEAN)

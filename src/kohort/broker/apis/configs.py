@@ -69,7 +69,7 @@ class AlterConfigOp(IntEnum):
 
 
 def restore(config: BrokerConfig, store: Store) -> BrokerConfig:
-    """Return the settings of a starting node with the dynamic ones that the store has, and put them into force."""
+    """Returns the settings of a starting node with the dynamic ones that the store has, and puts them into force."""
     own, of_all = store.broker_configs(config.node_id), store.broker_configs(None)
     if own or of_all:
         warnings = config.warnings
@@ -135,14 +135,14 @@ def _describe_topic(broker: Broker, name: str) -> list[Described]:
 
 
 def _nothing(name: str, if_unnamed: str) -> list[Described]:
-    """Return no settings, because there are none of this kind here."""
+    """Returns no settings, because there are none of this kind here."""
     if not name:
         raise _invalid(if_unnamed)
     return []
 
 
 def _is_this_node(broker: Broker, name: str) -> bool:
-    """Return True for this node, False for all brokers (no name); KafkaError for any other node."""
+    """Returns True for this node, False for all brokers (no name); KafkaError for any other node."""
     if not name:
         return False
     digits = name.removeprefix("-")
@@ -173,7 +173,7 @@ def _entry(row: Described, request: DescribeConfigsRequest) -> DescribeConfigsRe
 
 
 def _loggers(keys: list[str] | None) -> list[DescribeConfigsResourceResult]:
-    """Return the levels of the loggers, by Kafka's names; the command line sets them."""
+    """Returns the levels of the loggers, by Kafka's names; the command line sets them."""
     levels = {"root": logging.getLogger(), "kohort": logging.getLogger("kohort")}
     return [
         DescribeConfigsResourceResult(
@@ -239,7 +239,7 @@ def _code_and_text(outcome: _Outcome) -> tuple[ErrorCode, str | None]:
 
 
 async def _alter(broker: Broker, changes: Sequence[_Change], *, validate_only: bool) -> list[_Outcome]:
-    """Make the changes, and return what is wrong with each. A resource changes as a whole or not at all."""
+    """Makes the changes, and returns what is wrong with each. A resource changes as a whole or not at all."""
     times = Counter((change.resource_type, change.name) for change in changes)
     outcomes: list[_Outcome] = []
     planned: list[_Planned] = []
@@ -284,7 +284,7 @@ def _plan(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
 
 
 def _plan_topic(broker: Broker, change: _Change) -> _Planned:
-    """Plan a change of a topic. Names and values are checked before the topic is looked up, as in Kafka."""
+    """Plans a change of a topic. Names and values are checked before the topic is looked up, as in Kafka."""
     topic = broker.store.topics.get(change.name)
     after = change.after(topic.overrides if topic else {}, TOPIC_SETTINGS.settings)
     if not change.name:
@@ -303,7 +303,7 @@ def _plan_topic(broker: Broker, change: _Change) -> _Planned:
 
 
 def _plan_broker(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
-    """Plan a change of a broker's settings. If they are wrong the error is INVALID_REQUEST, as in Kafka."""
+    """Plans a change of a broker's settings. If they are wrong the error is INVALID_REQUEST, as in Kafka."""
     this_node = _is_this_node(broker, change.name)
     before = config.dynamic_values if this_node else config.dynamic_defaults
     after = change.after(before, BROKER_SETTINGS.settings)
@@ -321,7 +321,7 @@ def _plan_broker(broker: Broker, config: BrokerConfig, change: _Change) -> _Plan
 
 
 def _replacing(resource: legacy.AlterConfigsResource) -> Callable[..., dict[str, str]]:
-    """Return the change of AlterConfigs: what is not named goes back to its default."""
+    """Returns the change of AlterConfigs: what is not named goes back to its default."""
 
     def after(before: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, str]:
         _check_names(resource, [config.name for config in resource.configs if config.value is None])
@@ -332,7 +332,7 @@ def _replacing(resource: legacy.AlterConfigsResource) -> Callable[..., dict[str,
 
 
 def _operating(resource: incremental.AlterConfigsResource) -> Callable[..., dict[str, str]]:
-    """Return the change of IncrementalAlterConfigs: what is not named stays."""
+    """Returns the change of IncrementalAlterConfigs: what is not named stays."""
 
     def after(before: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, str]:
         nulls = [
@@ -375,7 +375,7 @@ def _operate(values: dict[str, str], row: Setting | None, config: incremental.Al
 
 
 def _items(text: str) -> dict[str, None]:
-    """Return the parts of a list, each once and in order."""
+    """Returns the parts of a list, each once and in order."""
     return {item.strip(): None for item in text.split(",") if item.strip()}
 
 

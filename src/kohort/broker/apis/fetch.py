@@ -55,7 +55,7 @@ class _Fetch:
     # --- reading -----------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Read what each partition has now, and decide whether that is enough to answer at once.
+        """Reads what each partition has now, and decides whether that is enough to answer at once.
 
         `min_bytes` are enough, and so is an error; but a missing partition is reported only with the others' news, as
         in Kafka: a client that keeps asking for one would otherwise never wait.
@@ -131,7 +131,7 @@ class _Fetch:
     # --- waiting -----------------------------------------------------------------------------------
 
     def wait(self) -> bool:
-        """Wait for the partitions that exist; False if there is none to wait for."""
+        """Waits for the partitions that exist; False if there is none to wait for."""
         self._partitions = self._here()
         if not self._partitions:
             return False
@@ -147,7 +147,7 @@ class _Fetch:
         return [w.partition for w in self._plan.wanted if w.partition is not None and not w.partition.deleted]
 
     def _look_again(self) -> None:
-        """Read again, because a partition has changed or is deleted, and answer if that is enough."""
+        """Reads again, because a partition has changed or is deleted, and answers if that is enough."""
         self.read()
         if self.is_enough or self._one_is_gone():
             self._reply()
@@ -193,7 +193,7 @@ class _Fetch:
         )
 
     def _news(self) -> list[PartitionAnswer]:
-        """Return the answers of a session's partitions that have news, and remember what was told."""
+        """Returns the answers of a session's partitions that have news, and remembers what was told."""
         plan = self._plan
         assert plan.session is not None
         told, with_data = [], []
@@ -218,7 +218,7 @@ class _Fetch:
 
 
 def _diverging_epoch(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
-    """Return where the client's log diverged from this one, which is sent instead of records; None if it has not."""
+    """Returns where the client's log diverged from this one, which is sent instead of records; None if it has not."""
     epoch, end_offset = partition.end_of_epoch(wanted.last_fetched_epoch)
     if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
         return None

@@ -56,7 +56,7 @@ class Layout:
     def frame(
         self, correlation_id: int, session_id: int, answers: list[PartitionAnswer], read_committed: bool
     ) -> list[Chunk]:
-        """Return a whole answer: bytes and, between them, views and slices of files. The slices' files are pinned."""
+        """Returns a whole answer: bytes and, between them, views and slices of files. The slices' files are pinned."""
         if any(map(_diverging, answers)):
             return self._frame_by_codec(correlation_id, session_id, answers, read_committed)
         chunks: list[Chunk] = []
@@ -77,7 +77,7 @@ class Layout:
         return chunks
 
     def _add_topics(self, chunks: list[Chunk], answers: list[PartitionAnswer], read_committed: bool) -> int:
-        """Add all that follows the number of topics, and return that number: bytes, then slices and bytes in turn."""
+        """Adds all that follows the number of topics, and returns that number: bytes, then slices and bytes in turn."""
         version, flexible, part = self._version, self._flexible, self._part
         null, none = self._aborted
         aborted = none if read_committed else null
@@ -164,7 +164,7 @@ layout = cache(Layout)
 
 
 def response_of(session_id: int, answers: list[PartitionAnswer], read_committed: bool) -> FetchResponse:
-    """Return the same answer as a message."""
+    """Returns the same answer as a message."""
     response = FetchResponse(session_id=session_id)
     topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
     for wanted, error, end, start, records, diverging in answers:

@@ -43,7 +43,7 @@ async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorRe
 
 
 def _count_lookups(broker: Broker, call: Call, group_id: str) -> None:
-    """Warn of a client that finds the coordinator again and again and never joins: librdkafka does not say why."""
+    """Warns of a client that finds the coordinator again and again and never joins: librdkafka does not say why."""
     connection, now_ms = call.connection, broker.clock.steady_ms()
     lookups = getattr(connection, "lookups", None)  # a caller within this process has none
     if lookups is None:

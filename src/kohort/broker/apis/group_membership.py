@@ -135,7 +135,7 @@ def _beaten(response: HeartbeatResponse) -> beat.HeartbeatResponse:
 
 @cache
 def _encoded(version: int, error: ErrorCode) -> bytes:
-    """Encode an answer to a heartbeat; there are so few that each is encoded once."""
+    """Encodes an answer to a heartbeat; there are so few that each is encoded once."""
     layout = codec(beat.HeartbeatResponse.API_KEY, version)
     return b"".join(layout.encode_response(beat.HeartbeatResponse(0, error)))
 
@@ -157,6 +157,6 @@ def _left(response: LeaveResponse) -> leave.LeaveGroupResponse:
 
 
 def _left_alone(response: LeaveResponse) -> leave.LeaveGroupResponse:
-    """Return the error of the one member, which is the answer before v3."""
+    """Returns the error of the one member, which is the answer before v3."""
     only = response.members[0].error if response.members else ErrorCode.NONE
     return leave.LeaveGroupResponse(0, response.error or only)

@@ -47,7 +47,7 @@ def offset_commit(broker: Broker, call: Call) -> None:
 def _resolved(
     broker: Broker, request: commit.OffsetCommitRequest, version: int
 ) -> tuple[tuple[OffsetToCommit, ...], list[Topic | None]]:
-    """Return the offsets, with the errors of their partitions, and the topics that they belong to."""
+    """Returns the offsets, with the errors of their partitions, and the topics that they belong to."""
     by_id = version >= 10
     offsets: list[OffsetToCommit] = []
     topics: list[Topic | None] = []
@@ -132,7 +132,7 @@ class PreparedCommit:
 
 
 def _prepared(broker: Broker, call: Call, request: commit.OffsetCommitRequest) -> PreparedCommit | None:
-    """Prepare the commits in a layout; None if one of the partitions does not exist, or comes twice."""
+    """Prepares the commits in a layout; None if one of the partitions does not exist, or comes twice."""
     offsets, topics = _resolved(broker, request, call.version)
     distinct = {(each.topic, each.partition) for each in offsets if not each.refused}
     if len(distinct) < len(offsets):
@@ -174,7 +174,7 @@ def _asked(request: commit.OffsetCommitRequest) -> Asked:
 
 @lru_cache(maxsize=1024)
 def _all_is_well(version: int, asked: Asked) -> bytes:
-    """Return the encoded answer to a commit of these partitions without an error."""
+    """Returns the encoded answer to a commit of these partitions without an error."""
     answer = commit.OffsetCommitResponse()
     for name, topic_id, partitions in asked:
         parts = [commit.OffsetCommitResponsePartition(index, NONE) for index in partitions]

@@ -58,7 +58,7 @@ async def metadata(broker: Broker, call: Call) -> MetadataResponse:
 
 
 def _is_allowed(version: int, asked: list[MetadataRequestTopic]) -> bool:
-    """Tell whether each topic has a name or an id, and ids only where the version allows them."""
+    """Tells whether each topic has a name or an id, and ids only where the version allows them."""
     if version < _IDS_SINCE:
         return all(topic.name is not None and topic.topic_id == ZERO_UUID for topic in asked)
     return all(topic.name is not None or topic.topic_id != ZERO_UUID for topic in asked)
@@ -71,7 +71,7 @@ def _invalid(asked: list[MetadataRequestTopic]) -> MetadataResponse:
 
 
 def _by_id(broker: Broker, asked: list[MetadataRequestTopic]) -> list[MetadataResponseTopic]:
-    """Find topics by id. If there is one id, names without an id are ignored, as in Kafka."""
+    """Finds topics by id. If there is one id, names without an id are ignored, as in Kafka."""
     found = []
     for topic_id in dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID):
         topic = broker.store.topics_by_id.get(topic_id)
@@ -83,7 +83,7 @@ def _by_id(broker: Broker, asked: list[MetadataRequestTopic]) -> list[MetadataRe
 
 
 async def _by_name(broker: Broker, request: MetadataRequest) -> list[MetadataResponseTopic]:
-    """Find topics by name, and create missing ones if that is allowed.
+    """Finds topics by name, and creates missing ones if that is allowed.
 
     A topic that is created now is still answered as unknown, as by Kafka; the client finds it when it asks again.
     Clients rely on that: kafka-go takes a topic for deleted if the next answer names no partitions of it.
@@ -135,7 +135,7 @@ def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
 
 
 def describe_topic_partitions(broker: Broker, call: Call) -> DescribeTopicPartitionsResponse:
-    """Describe topics in the order of their names; `next_cursor` says where the next page begins."""
+    """Describes topics in the order of their names; `next_cursor` says where the next page begins."""
     request: DescribeTopicPartitionsRequest = call.request
     cursor = request.cursor
     first_topic, first_partition = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)

@@ -100,7 +100,7 @@ def _list_one(
 
 
 def _find(partition: Partition, timestamp: int, end: int) -> tuple[int, int, int]:
-    """Return timestamp, offset and leader epoch; all -1 if there is no such record before `end`."""
+    """Returns timestamp, offset and leader epoch; all -1 if there is no such record before `end`."""
     if timestamp == LATEST:
         return -1, end, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -114,7 +114,7 @@ def _find(partition: Partition, timestamp: int, end: int) -> tuple[int, int, int
 
 
 def _epoch_at(partition: Partition, offset: int) -> int:
-    """Return the leader epoch under which the record at this offset was written; -1 if that is not known."""
+    """Returns the leader epoch under which the record at this offset was written; -1 if that is not known."""
     epochs = partition.epochs
     if not epochs.epochs and partition.log_end_offset == offset:  # the next record will have it
         return partition.leader_epoch
@@ -123,7 +123,7 @@ def _epoch_at(partition: Partition, offset: int) -> int:
 
 
 def epoch_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:
-    """Return the error if a client's leader epoch is older or newer than the partition's; NONE if it is neither."""
+    """Returns the error if a client's leader epoch is older or newer than the partition's; NONE if it is neither."""
     if current_leader_epoch in (_UNKNOWN_EPOCH, partition.leader_epoch):
         return ErrorCode.NONE
     if current_leader_epoch < partition.leader_epoch:
@@ -181,7 +181,7 @@ async def delete_records(broker: Broker, call: Call) -> DeleteRecordsResponse:
 
 
 def _delete_up_to(broker: Broker, topic: str, index: int, offset: int) -> int:
-    """Delete records durably, and return where the partition now begins; KafkaError says why not."""
+    """Deletes records durably, and returns where the partition now begins; KafkaError says why not."""
     partition = broker.partition(topic, index)
     if isinstance(partition, ErrorCode):
         raise KafkaError(partition)

@@ -194,7 +194,7 @@ def _append_batch(
 
 
 def _level(config: TopicConfig) -> int | None:
-    """Return the compression level for compression.type, if it has one."""
+    """Returns the compression level for compression.type, if it has one."""
     levels = {
         "gzip": config.compression_gzip_level,
         "lz4": config.compression_lz4_level,
@@ -204,7 +204,7 @@ def _level(config: TopicConfig) -> int | None:
 
 
 def _check_times(config: TopicConfig, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
-    """Check each record against message.timestamp.before.max.ms and .after.max.ms.
+    """Checks each record against message.timestamp.before.max.ms and .after.max.ms.
 
     The header has the latest time of the batch but not the earliest. So the records themselves are read only if the
     latest is too late, or if there is a limit to how old a record may be.
@@ -230,7 +230,7 @@ def _fail(outcome: PartitionProduceResponse, code: ErrorCode, message: str) -> N
 
 
 def _answer_nothing(call: Call, answer: ProduceResponse) -> None:
-    """Answer nothing, as acks=0 asks; if something failed close the connection, as Kafka does to tell the client."""
+    """Answers nothing, as acks=0 asks; if something failed close the connection, as Kafka does to tell the client."""
     failed = [p.error_code for topic in answer.responses for p in topic.partition_responses if p.error_code]
     call.reply_nothing()
     if failed:

@@ -22,7 +22,7 @@ _NONE = -1
 
 
 async def init_producer_id(broker: Broker, call: Call) -> InitProducerIdResponse:
-    """Give an idempotent producer a new id, whatever id it had before, as Kafka does.
+    """Gives an idempotent producer a new id, whatever id it had before, as Kafka does.
 
     There are no transactions yet. The answer has no field for a message, so it has the one code at which both the Java
     client and librdkafka give up at once (librdkafka would retry UNSUPPORTED_VERSION for ever).

@@ -29,7 +29,7 @@ from kohort.wire.compiler.compile import Codec
 
 
 def _on_first_use(key: int, name: str) -> Handler:
-    """Return a handler that loads its module, one of the groups', with the first request that needs it."""
+    """Returns a handler that loads its module, one of the groups', with the first request that needs it."""
 
     def handler(broker: Broker, call: Call) -> Any:
         module, _, function = name.partition(".")

@@ -95,7 +95,7 @@ def _how_many(broker: Broker, topic: CreatableTopic) -> int:
 
 
 def _plan_topic(broker: Broker, topic: CreatableTopic, collisions: Collisions) -> TopicCreated:
-    """Return the entry that creates a topic; KafkaError says why it cannot be created."""
+    """Returns the entry that creates a topic; KafkaError says why it cannot be created."""
     if topic.name in (names.METADATA_TOPIC, names.HISTORY_TOPIC):
         text = f"Creation of internal topic {topic.name} is prohibited."
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
@@ -126,7 +126,7 @@ def _check_name(broker: Broker, name: str, collisions: Collisions) -> None:
 
 
 def _check_layout(broker: Broker, topic: CreatableTopic) -> None:
-    """Check the numbers of partitions and replicas, or the replicas that the client assigned."""
+    """Checks the numbers of partitions and replicas, or the replicas that the client assigned."""
     if topic.assignments:
         _check_assignments(broker, topic)
     elif topic.replication_factor < -1 or topic.replication_factor == 0:
@@ -205,7 +205,7 @@ def _not_created(name: str, error: KafkaError | None) -> CreatableTopicResult:
 
 
 async def create_missing(broker: Broker, wanted: Sequence[str]) -> dict[str, ErrorCode]:
-    """Create those of these topics that do not exist; return the errors of those that could not be, by name."""
+    """Creates those of these topics that do not exist; returns the errors of those that could not be, by name."""
     failed: dict[str, ErrorCode] = {}
     entries: list[TopicCreated] = []
     room = MOST_PARTITIONS_AT_ONCE
@@ -251,7 +251,7 @@ async def delete_topics(broker: Broker, call: Call) -> DeleteTopicsResponse:
 
 
 def _plan_deletion(broker: Broker, asked: Sequence[DeleteTopicState]) -> list[DeletableTopicResult]:
-    """Return one result per topic; those without an error are to be deleted."""
+    """Returns one result per topic; those without an error are to be deleted."""
     times = Counter((topic.name, topic.topic_id) for topic in asked)
     taken: set[bytes] = set()
     results = []
@@ -316,7 +316,7 @@ async def create_partitions(broker: Broker, call: Call) -> CreatePartitionsRespo
 
 
 def _check_growth(broker: Broker, topic: CreatePartitionsTopic, room: int) -> int:
-    """Return how many partitions are added; KafkaError says why none can be."""
+    """Returns how many partitions are added; KafkaError says why none can be."""
     found = broker.store.topics.get(topic.name)
     if found is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN_NAME)

@@ -40,7 +40,7 @@ class FrameLayout:
         self.prepared: Any = None  # what the handler of OffsetCommit keeps with the layout
 
     def offsets_in(self, body: bytes) -> tuple[int, ...] | None:
-        """Return the offsets in a body; None if it differs in anything else."""
+        """Returns the offsets in a body; None if it differs in anything else."""
         if len(body) != self.size:
             return None
         values = self.unpack(body)
@@ -64,7 +64,7 @@ class LaidOutRequest:
         self.offsets = offsets
 
     def message(self) -> OffsetCommitRequest:
-        """Return the message that the ordinary codec would decode."""
+        """Returns the message that the ordinary codec would decode."""
         message, offsets = copy(self.layout.message), iter(self.offsets)
         message.topics = [copy(topic) for topic in message.topics]
         for topic in message.topics:
@@ -122,7 +122,7 @@ class CommitCodec(Codec):
         return message
 
     def _start(self, body: bytes) -> bytes:
-        """Return the bytes before the first offset, by which layouts are found.
+        """Returns the bytes before the first offset, by which layouts are found.
 
         A length that takes more than one byte, which is rare, leads to other bytes. That does no harm, because
         a layout compares the whole request.
@@ -157,14 +157,14 @@ class CommitCodec(Codec):
         self._suspected -= len(self._suspects.pop(start).body)
 
     def _outdated(self, start: bytes, body: bytes, layout: FrameLayout) -> None:
-        """Drop a layout, because a request begins like it and continues differently."""
+        """Drops a layout, because a request begins like it and continues differently."""
         del self._layouts[start]
         self._in_all -= layout.count
         wait = 0 if layout.used else _longer(layout.wait)
         self._suspect(start, Suspect(body, wait, wait))
 
     def _try_layout(self, start: bytes, body: bytes, suspect: Suspect) -> None:
-        """Make a layout if it fits the request that came before, too.
+        """Makes a layout if it fits the request that came before, too.
 
         Requests that continue differently each time (metadata that changes with each commit, partitions in any order)
         are tried more and more rarely.
@@ -181,7 +181,7 @@ class CommitCodec(Codec):
             self._suspect(start, Suspect(body, wait, wait))
 
     def _has_room(self, layout: FrameLayout) -> bool:
-        """Tell whether a layout may be added; layouts that were used lately are kept, others are dropped for it."""
+        """Tells whether a layout may be added; layouts that were used lately are kept, others are dropped for it."""
         while self._in_all + layout.count > MOST_IN_ALL:
             start = next(iter(self._layouts))
             oldest = self._layouts.pop(start)

@@ -90,7 +90,7 @@ class Groups:
     # --- requests ---------------------------------------------------------------------------------
 
     def submit(self, request: GroupRequest) -> None:
-        """Hand a request about one group to its shard. Its `request` is an OnReply, which may be called at once."""
+        """Hands a request about one group to its shard. Its `request` is an OnReply, which may be called at once."""
         self._runtime.submit(request, self.now_ms())
         self._arm()
 
@@ -120,7 +120,7 @@ class Groups:
             self.submit(request)
 
     def has_members(self, group_id: str) -> bool:
-        """Tell whether the group has members, or members that are about to join."""
+        """Tells whether the group has members, or members that are about to join."""
         shards = self._runtime.shards
         group = shards[partition_for(group_id, len(shards))].groups.get(group_id)
         return group is not None and bool(group.members or group.pending_joins)
@@ -129,14 +129,14 @@ class Groups:
         self._runtime.handle(partition, request, self.now_ms())
 
     def topics_deleted(self, names: tuple[str, ...]) -> None:
-        """Delete the committed offsets of deleted topics, in every group."""
+        """Deletes the committed offsets of deleted topics, in every group."""
         now_ms = self.now_ms()
         for partition in range(len(self._runtime.shards)):
             self._runtime.handle(partition, TopicsDeleted(names), now_ms)
         self._arm()
 
     def _arm(self) -> None:
-        """Set the one timer of the loop to the earliest deadline of all shards."""
+        """Sets the one timer of the loop to the earliest deadline of all shards."""
         deadline_ms = self._runtime.next_deadline_ms()
         if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
             return
@@ -147,7 +147,7 @@ class Groups:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self.fire_due)
 
     def fire_due(self) -> None:
-        """Run what is due. Called by the timer, and after a test has moved the clock."""
+        """Runs what is due. Called by the timer, and after a test has moved the clock."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -157,7 +157,7 @@ class Groups:
     # --- the log ----------------------------------------------------------------------------------
 
     def append(self, partition: int, write: Append, done: Done) -> None:
-        """Write what a shard asks for, and call `done` when it is durable. Part of the runtime's `Log`."""
+        """Writes what a shard asks for, and calls `done` when it is durable. Part of the runtime's `Log`."""
         now_ms = self.now_ms()
         records = write.records
         try:
@@ -202,7 +202,7 @@ class Groups:
     # --- the topic --------------------------------------------------------------------------------
 
     async def ensure_topic(self) -> bool:
-        """Create `__consumer_offsets` when it is first needed, as Kafka does; False if that failed.
+        """Creates `__consumer_offsets` when it is first needed, as Kafka does; False if that failed.
 
         The topic of the history is created with it, or later if a client created `__consumer_offsets`.
         """
@@ -238,7 +238,7 @@ class Groups:
     # --- loading ----------------------------------------------------------------------------------
 
     def begin_load(self) -> None:
-        """Load all shards from the log, if the topic exists; meanwhile they answer that they are loading."""
+        """Loads all shards from the log, if the topic exists; meanwhile they answer that they are loading."""
         topic = self._broker.store.topics.get(OFFSETS_TOPIC)
         if topic is None:
             return
@@ -287,7 +287,7 @@ class Groups:
                 self._runtime.handle(index, RestoreHistory(epoch, group_id, tuple(rebalances)), self.now_ms())
 
     async def resign(self, deadline: float) -> None:
-        """Wait until what is being written is answered, then refuse all requests, because the node stops.
+        """Waits until what is being written is answered, then refuses all requests, because the node stops.
 
         Members that wait in a rebalance are answered NOT_COORDINATOR, as by a Kafka broker that shuts down.
         `deadline` is the loop's time after which writes are not waited for.
@@ -336,7 +336,7 @@ def _on_load_failed(partition: int, failed: LoadFailed) -> None:
 
 
 def _records_of(partition: Partition) -> Iterator[list[LogRecord]]:
-    """Yield all records of a partition in order, some batches at a time."""
+    """Yields all records of a partition in order, some batches at a time."""
     for data in history.batches_of(partition):
         chunk: list[LogRecord] = []
         for position, header in iter_batches(data):

@@ -92,7 +92,7 @@ def _append(topic: Topic, index: int, entries: list[tuple[bytes, Rebalance]], no
 
 
 def entries_in(data: memoryview) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield (offset, group, rebalance as JSON) of the whole batches in fetched bytes; skip what is not history."""
+    """Yields (offset, group, rebalance as JSON) of the whole batches in fetched bytes; skips what is not history."""
     for position, header in iter_batches(data):
         for record in iter_records(data[position : position + header.size]):
             if record.key is None or record.value is None:
@@ -106,7 +106,7 @@ def entries_in(data: memoryview) -> Iterator[tuple[int, str, dict[str, Any]]]:
 
 
 def batches_of(partition: Partition) -> Iterator[memoryview]:
-    """Yield all that a partition holds, some whole batches at a time."""
+    """Yields all that a partition holds, some whole batches at a time."""
     offset = partition.log_start_offset
     while offset < partition.high_watermark:
         data = memoryview(b"".join(partition.read(offset, _READ_BYTES, at_least_one=True).chunks()))
@@ -118,7 +118,7 @@ def batches_of(partition: Partition) -> Iterator[memoryview]:
 
 
 def restored(partition: Partition) -> dict[str, list[Rebalance]]:
-    """Return the rebalances of a partition's groups, each as it was last written."""
+    """Returns the rebalances of a partition's groups, each as it was last written."""
     found: dict[str, dict[int, Rebalance]] = {}
     for data in batches_of(partition):
         for _, group_id, fields in entries_in(data):

@@ -125,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- frames ------------------------------------------------------------------------------------
 
     def _consume_own(self) -> None:
-        """Handle the frames that are complete in the connection's own buffer."""
+        """Handles the frames that are complete in the connection's own buffer."""
         own = self._own
         assert own is not None
         view = memoryview(own)
@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         self._make_room()
 
     def _keep(self, data: memoryview) -> None:
-        """Move what is left in the shared buffer to a buffer of the connection's own."""
+        """Moves what is left in the shared buffer to a buffer of the connection's own."""
         size, wanted = len(data), self._frame_size(data)
         spares = self._server.spares
         if wanted > _FIRST_BUFFER and size < SPARE_BYTES and spares:
@@ -153,7 +153,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = size
 
     def _give_back(self) -> None:
-        """Read into the shared buffer again, because no frame is incomplete any more."""
+        """Reads into the shared buffer again, because no frame is incomplete any more."""
         own, spares = self._own, self._server.spares
         if own is not None and len(own) == SPARE_BYTES and len(spares) < MOST_SPARES:
             spares.append(own)
@@ -161,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
 
     def _make_room(self) -> None:
-        """Double the buffer of an incomplete frame once it is full: an announced length alone allocates nothing."""
+        """Doubles the buffer of an incomplete frame once it is full: an announced length alone allocates nothing."""
         own = self._own
         assert own is not None
         wanted = self._frame_size(memoryview(own)[: self._filled])
@@ -179,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._parked is not None or self._outbox.is_waiting or len(self._calls) >= _MOST_CALLS
 
     def _consume(self, data: memoryview) -> int:
-        """Handle the complete frames at the beginning of `data`, and return how many bytes they took."""
+        """Handles the complete frames at the beginning of `data`, and returns how many bytes they took."""
         position, end = 0, len(data)
         self._consuming = True
         try:
@@ -250,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _answer_unknown_api_versions(self, correlation_id: int) -> None:
-        """Tell a client that is newer than this broker, in version 0, which versions of ApiVersions it may use."""
+        """Tells a client that is newer than this broker, in version 0, which versions of ApiVersions it may use."""
         row, oldest = self._rows[_API_VERSIONS], codec(_API_VERSIONS, 0)
         call = Call(self, oldest, correlation_id, None, None)
         message = oldest.encode_response(unsupported_version(row))
@@ -260,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- answers -----------------------------------------------------------------------------------
 
     def answered(self, call: Call) -> None:
-        """Send what a handler answered later, together with all that is ready in this iteration of the loop."""
+        """Sends what a handler answered later, together with all that is ready in this iteration of the loop."""
         if self._closing:
             release(call.chunks or ())
             return
@@ -271,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.flush_soon(self)
 
     def flush_and_go_on(self) -> None:
-        """Send the answers that are ready, and read on."""
+        """Sends the answers that are ready, and reads on."""
         self._flush_scheduled = False
         if self._closing:
             return
@@ -279,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def _flush(self) -> None:
-        """Send the answers that are ready, up to the first that is not."""
+        """Sends the answers that are ready, up to the first that is not."""
         calls, outbox = self._calls, self._outbox
         try:
             while calls and (chunks := calls[0].chunks) is not None:
@@ -297,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
             self.flush_and_go_on()
 
     def _go_on(self) -> None:
-        """Read on, if nothing prevents it; what has already arrived comes first."""
+        """Reads on, if nothing prevents it; what has already arrived comes first."""
         if self._closing or self._is_blocked() or self._server.is_stopping:
             return
         if self._at_end:
@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- the end -----------------------------------------------------------------------------------
 
     def _close_after_answers(self) -> None:
-        """Close after bad input; answers that are ready to what was asked before it are still sent."""
+        """Closes after bad input; answers that are ready to what was asked before it are still sent."""
         self._flush()
         self._closing = True
         self._transport.close()
@@ -336,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
         return not self._calls and not self._outbox.is_waiting
 
     def stop_reading(self) -> None:
-        """Read nothing more, because the broker stops; what is under way is answered, a long poll at once."""
+        """Reads nothing more, because the broker stops; what is under way is answered, a long poll at once."""
         if not self._closing:
             self._pause()
             parked = self._parked

@@ -35,7 +35,7 @@ class Outbox:
         self._writable_fd = -1
 
     def add(self, chunks: Iterable[Chunk]) -> None:
-        """Queue an answer. File slices must be pinned; they are unpinned when sent or dropped."""
+        """Queues an answer. File slices must be pinned; they are unpinned when sent or dropped."""
         for chunk in chunks:
             if chunk.__class__ is Slice and chunk.file.fd is None:
                 self._queue.extend(chunk.chunks())
@@ -44,7 +44,7 @@ class Outbox:
                 self._queue.append(chunk)
 
     def flush(self) -> None:
-        """Send what the socket takes, and the rest when it takes more. Raises OSError if the client is gone."""
+        """Sends what the socket takes, and the rest when it takes more. Raises OSError if the client is gone."""
         if not self.is_waiting and not self._send():
             self._writable_fd = os.dup(self._fd)
             self.is_waiting = True
@@ -67,7 +67,7 @@ class Outbox:
             self._writable_fd = -1
 
     def _send(self) -> bool:
-        """Send what the socket takes; True when the queue is empty."""
+        """Sends what the socket takes; True when the queue is empty."""
         queue = self._queue
         try:
             while queue:
@@ -116,7 +116,7 @@ class Outbox:
             queue.popleft()
 
     def drop(self) -> None:
-        """Forget what was queued, because the client is gone."""
+        """Forgets what was queued, because the client is gone."""
         self._stop_watching()
         release(self._queue)
         self._queue.clear()

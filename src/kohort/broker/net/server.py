@@ -50,7 +50,7 @@ class Server:
         self._most_connections = _connections_that_fit()
 
     async def start(self, bound: Sequence[tuple[Listener, socket.socket]]) -> None:
-        """Accept connections on these sockets, load the groups, and start the timers."""
+        """Accepts connections on these sockets, loads the groups, and starts the timers."""
         config = self.broker.config
         for listener, sock in bound:
             self.listeners.append(listener)
@@ -71,7 +71,7 @@ class Server:
     # --- connections -------------------------------------------------------------------------------
 
     def admit(self, connection: Connection, address: str) -> bool:
-        """Count a new connection; False if there are too many."""
+        """Counts a new connection; False if there are too many."""
         config = self.broker.config
         self._connections.add(connection)
         self._addresses[address] += 1
@@ -101,7 +101,7 @@ class Server:
             del self._addresses[connection.address]
 
     def flush_soon(self, connection: Connection) -> None:
-        """Send its answers at the end of this iteration of the loop, with those of all others, by one callback."""
+        """Sends its answers at the end of this iteration of the loop, with those of all others, by one callback."""
         if not self._to_flush:
             self.loop.call_soon(self._flush)
         self._to_flush.append(connection)
@@ -116,7 +116,7 @@ class Server:
                 connection.close()
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a handler that waits for the disk."""
+        """Runs a handler that waits for the disk."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -143,7 +143,7 @@ class Server:
                 connection.close()
 
     def housekeeping(self) -> None:
-        """Begin a round of retention and compaction with the settings of now."""
+        """Begins a round of retention and compaction with the settings of now."""
         config, store = self.broker.config, self.broker.store
         store.set_upkeep(
             compacts=config.log_cleaner_enable,
@@ -156,7 +156,7 @@ class Server:
     # --- the end -----------------------------------------------------------------------------------
 
     async def stop(self, *, keep_store: bool = False, patience_s: float = _LONGEST_GOODBYE_S) -> None:
-        """Accept nothing new, answer what is under way, and close the store, unless another server goes on with it."""
+        """Accepts nothing new, answers what is under way, and closes the store, unless another server takes it over."""
         self.is_stopping = True
         for timer in self._timers:
             timer.cancel()
@@ -181,7 +181,7 @@ class Server:
             self.broker.store.close()
 
     async def _stop_accepting(self) -> None:
-        """Close the listening sockets.
+        """Closes the listening sockets.
 
         asyncio's own loop needs two steps: a connection that it accepts while the server is being closed would never
         be closed (python/cpython issue 109564). So accepting ends first, and what was accepted is set up.
@@ -196,7 +196,7 @@ class Server:
 
 
 def _connections_that_fit() -> int:
-    """Return how many connections leave enough descriptors for the log; a slow client may take a second one."""
+    """Returns how many connections leave enough descriptors for the log; a slow client may take a second one."""
     limit = open_files_limit()
     if limit is None:
         return sys.maxsize

@@ -48,7 +48,7 @@ class Journal:
         on_fatal: Callable[[str], None],
         loop: Loop | None = None,
     ) -> None:
-        """Begin an empty journal. What the files hold from an earlier run is forgotten: the caller has put it back."""
+        """Begins an empty journal. What the files hold from an earlier run is forgotten: the caller has put it back."""
         self._directory = directory
         self._background = background
         self._on_fatal = on_fatal
@@ -89,7 +89,7 @@ class Journal:
     # Append
 
     def add(self, owner: Owner, batch: memoryview) -> bool:
-        """Put a batch into the next round, after which `owner.journaled` is called; False if there is no room now."""
+        """Puts a batch into the next round, after which `owner.journaled` is called; False if there is no room now."""
         at = self._end
         end = at + KEY.size + len(batch)
         if end > self._limit and not self._make_room(end):
@@ -123,7 +123,7 @@ class Journal:
             self._background(self._create)
 
     def _create(self) -> None:
-        """Create one more file, on a worker."""
+        """Creates one more file, on a worker."""
         path = self._directory / PATTERN.replace("*", str(len(self._files)))
         try:
             create(path, self._file_bytes)
@@ -181,7 +181,7 @@ class Journal:
             owner.journaled(end)
 
     def _fail(self, problem: Exception, owners: list[Owner]) -> None:
-        """Fail for good: nobody knows what of the round is on disk, and writing it again would hide that."""
+        """Fails for good: nobody knows what of the round is on disk, and writing it again would hide that."""
         self._failed = True
         self._limit = self._count = 0
         self._owners = {}
@@ -192,7 +192,7 @@ class Journal:
     # Using a file again
 
     def _clean(self) -> None:
-        """Have one partition synced after the other, until no log depends on the oldest full file."""
+        """Has one partition synced after the other, until no log depends on the oldest full file."""
         while self._full and not self._failed:
             file = self._full[0]
             while file.owed:
@@ -205,13 +205,13 @@ class Journal:
             self._free.append(self._full.popleft())
 
     def file_synced(self, owner: Owner) -> None:
-        """Hear of every partition whose own file was synced, or that is deleted."""
+        """Hears of every partition whose own file was synced, or that is deleted."""
         if owner is self._awaited:
             self._awaited = None
             self._clean()
 
     def flush_all(self) -> None:
-        """Have every partition synced that has something in the journal; `Syncer.drain` waits for it."""
+        """Has every partition synced that has something in the journal; `Syncer.drain` waits for it."""
         for file in self._files:
             for owner, end_offset in list(file.owed.items()):
                 if owner.synced_offset < end_offset and not owner.is_gone:
@@ -229,13 +229,13 @@ class Journal:
     # End
 
     def drain(self) -> None:
-        """Block until all that was added is written; the event loop need not run."""
+        """Blocks until all that was added is written; the event loop need not run."""
         while self._written is not None or (self._count and not self._failed):
             self._start()
             self._writer.wait()
 
     def close(self) -> None:
-        """Close the files; they are emptied first if no log depends on them, so that a start has nothing to read."""
+        """Closes the files; they are emptied first if no log depends on them, so that a start has nothing to read."""
         self.drain()
         self._writer.close()
         forget = self.is_owed_nothing

@@ -63,7 +63,7 @@ class JournalFile:
     __slots__ = ("_portable", "fd", "first_sequence", "is_direct", "owed", "path", "position")
 
     def __init__(self, path: Path, *, portable: bool = PORTABLE) -> None:
-        """Open a file that `create` made. What it holds is forgotten, durably.
+        """Opens a file that `create` made. What it holds is forgotten, durably.
 
         Linux writes past the page cache where that is possible, which costs less CPU.
         """
@@ -79,7 +79,7 @@ class JournalFile:
             self.forget()
 
     def _open_direct(self) -> bool:
-        """Open it past the page cache; False if the file system cannot do that."""
+        """Opens it past the page cache; False if the file system cannot do that."""
         try:
             self.fd = os.open(self.path, synced_flags(direct=True))
             self.forget()
@@ -92,11 +92,11 @@ class JournalFile:
         return True
 
     def forget(self) -> None:
-        """Empty the file: a start will find no round in it. Durable when this returns."""
+        """Empties the file: a start will find no round in it. Durable when this returns."""
         self.write(memoryview(mmap.mmap(-1, BLOCK)), 0)
 
     def write(self, data: memoryview, position: int) -> None:
-        """Write bytes that are on disk when this returns."""
+        """Writes bytes that are on disk when this returns."""
         write_all(self.fd, data, position)
         if self._portable:
             sync_data(self.fd)
@@ -106,7 +106,7 @@ class JournalFile:
 
 
 def create(path: Path, size: int) -> None:
-    """Create a file and write all of its blocks, so that later writes need not allocate any."""
+    """Creates a file and writes all of its blocks, so that later writes need not allocate any."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         zeros = memoryview(bytes(min(size, 1 << 20)))
@@ -145,7 +145,7 @@ class RoundWrite:
         self.error: Exception | None = None
 
     def seal(self) -> None:
-        """Put the CRC into the round."""
+        """Puts the CRC into the round."""
         CRC.pack_into(self.buffer, CRC_AT, crc32c(self.buffer[CRC_FROM : self.length]))
 
     def write(self) -> None:
@@ -192,7 +192,7 @@ class RoundWriter:
             self._begin_in_thread(written)
 
     def wait(self) -> None:
-        """Block for a while, or until the round is done and `done` was called; the event loop need not run."""
+        """Blocks for a while, or until the round is done and `done` was called; the event loop need not run."""
         if self._in_kernel is not None:
             self._collect_from_kernel(wait=True)
             return
@@ -248,7 +248,7 @@ class RoundWriter:
             pass  # `wait` was first
 
     def close(self) -> None:
-        """End the thread and the kernel's context; nothing is being written then."""
+        """Ends the thread and the kernel's context; nothing is being written then."""
         if self._thread is not None:
             self._rounds.put(None)
             self._thread.join()

@@ -37,7 +37,7 @@ class KernelWriter:
     )
 
     def __init__(self) -> None:
-        """Set up a context of the kernel; OSError if this system does not have io_submit."""
+        """Sets up a context of the kernel; OSError if this system does not have io_submit."""
         numbers = _NUMBERS.get(platform.machine()) if sys.platform == "linux" else None
         if numbers is None:
             raise OSError(
@@ -57,7 +57,7 @@ class KernelWriter:
         self.ready = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def submit(self, fd: int, address: int, length: int, position: int) -> None:
-        """Begin to write memory, which must stay where it is until the write is done.
+        """Begins to write memory, which must stay where it is until the write is done.
 
         `fd` must be opened with O_DIRECT and O_DSYNC: else the kernel would write before this call returns. After an
         OSError nothing was begun.
@@ -68,7 +68,7 @@ class KernelWriter:
         _checked(self._keeping(self._submit, self._context, 1, ctypes.addressof(self._list), 0, 0))
 
     def result(self, *, wait: bool = False) -> int | None:
-        """Return how many bytes were written, or the negative number of an error; None if it is not done yet."""
+        """Returns how many bytes were written, or the negative number of an error; None if it is not done yet."""
         try:
             os.eventfd_read(self.ready)
         except BlockingIOError:

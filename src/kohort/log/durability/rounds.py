@@ -65,7 +65,7 @@ class FoundRounds(NamedTuple):
     damage: str | None  # which rounds are missing, if any
 
     def offsets(self) -> dict[tuple[bytes, int], set[int]]:
-        """Return the base offsets of all batches, by topic id and partition."""
+        """Returns the base offsets of all batches, by topic id and partition."""
         offsets: dict[tuple[bytes, int], set[int]] = {}
         for journaled in self.rounds:
             for entry in journaled.entries:
@@ -74,12 +74,12 @@ class FoundRounds(NamedTuple):
 
 
 def blocks(length: int) -> int:
-    """Return the length rounded up to whole blocks."""
+    """Returns the length rounded up to whole blocks."""
     return (length + BLOCK - 1) // BLOCK * BLOCK
 
 
 def rounds_in(data: memoryview) -> Iterator[JournalRound]:
-    """Yield the rounds of one file, up to the first that is torn or does not follow the one before."""
+    """Yields the rounds of one file, up to the first that is torn or does not follow the one before."""
     position, expected = 0, None
     while position + HEAD.size <= len(data):
         magic, crc, sequence, checkpoint, length, count = HEAD.unpack_from(data, position)
@@ -106,7 +106,7 @@ def _entries(data: memoryview, count: int) -> list[JournalEntry]:
 
 
 def read_rounds(directory: Path) -> FoundRounds:
-    """Read the journal of a data directory that no process has open."""
+    """Reads the journal of a data directory that no process has open."""
     chains: list[list[JournalRound]] = []
     for path in sorted(directory.glob(PATTERN)):
         with path.open("rb") as file:

@@ -90,7 +90,7 @@ class Syncer:
         self.journal: Journal | None = None  # for small appends; closed with us
 
     def submit(self, owner: Syncable) -> None:
-        """Have `owner` asked for a job when a worker is free. Do not submit it again before its `end_sync`."""
+        """Has `owner` asked for a job when a worker is free. Do not submit it again before its `end_sync`."""
         self._waiting.append(owner)
         if self._in_flight < self._workers:
             self._start()
@@ -101,7 +101,7 @@ class Syncer:
         return bool(self._waiting)
 
     def background(self, work: Callable[[], None]) -> None:
-        """Run something slow that nobody waits for, such as deleting large files."""
+        """Runs something slow that nobody waits for, such as deleting large files."""
         self._in_background += 1
         self._put([SyncJob(None, [], [work])])
 
@@ -109,18 +109,18 @@ class Syncer:
         self._on_fatal(reason)
 
     def begin_journal(self, directory: Path) -> None:
-        """Send small appends through a journal from now on. What an earlier journal held is forgotten."""
+        """Sends small appends through a journal from now on. What an earlier journal held is forgotten."""
         self.journal = Journal(directory, self._call_soon, self.background, self._on_fatal, self._loop)
 
     def settle(self) -> None:
-        """Block until everything is durable in the partitions' own files; the event loop need not run."""
+        """Blocks until everything is durable in the partitions' own files; the event loop need not run."""
         self.drain()
         if self.journal is not None:
             self.journal.flush_all()
             self.drain()
 
     def _start(self) -> None:
-        """Hand a free worker its share of the owners that wait."""
+        """Hands a free worker its share of the owners that wait."""
         waiting = self._waiting
         share = min(-(-len(waiting) // (self._workers - self._in_flight)), MOST_AT_ONCE)
         self._in_flight += 1
@@ -168,7 +168,7 @@ class Syncer:
             job.owner.end_sync(job)
 
     def drain(self) -> None:
-        """Block until everything submitted is done; the event loop need not run."""
+        """Blocks until everything submitted is done; the event loop need not run."""
         if self.journal is not None:
             self.journal.drain()
         while self._in_flight or self._in_background:

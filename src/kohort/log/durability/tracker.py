@@ -156,14 +156,14 @@ class DurabilityTracker:
             self._new_names = True  # instead, the directory must be synced without its name
 
     def when_durable(self, end_offset: int, done: Callable[[ErrorCode], None]) -> None:
-        """Call `done` once everything before `end_offset` is durable, or never will be."""
+        """Calls `done` once everything before `end_offset` is durable, or never will be."""
         if self._failed:
             done(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             self._waiting.append((end_offset, done))
 
     def is_settled(self) -> bool:
-        """Tell whether everything is in the partition's own files; if a sync is all that is missing, begin it."""
+        """Tells whether everything is in the partition's own files; if a sync is all that is missing, begins it."""
         partition = self._partition
         if partition.stopped is not None or partition.high_watermark < partition.log_end_offset:
             return False
@@ -195,7 +195,7 @@ class DurabilityTracker:
             self._journaled = end
 
     def flush(self, end_offset: int) -> None:
-        """Have the partition's own file synced, at least up to there."""
+        """Has the partition's own file synced, at least up to there."""
         if end_offset > self._wants_file:
             self._wants_file = end_offset
         self._submit()
@@ -203,7 +203,7 @@ class DurabilityTracker:
     # Called by the Syncer
 
     def begin_sync(self) -> SyncJob:
-        """Make a job that syncs everything that was appended until now."""
+        """Makes a job that syncs everything that was appended until now."""
         partition = self._partition
         active = partition.segments[-1]
         job = SyncJob(self, [], [])
@@ -225,7 +225,7 @@ class DurabilityTracker:
         return job
 
     def end_sync(self, job: SyncJob) -> None:
-        """Answer the callers that waited for what the job has synced, or stop the partition if it failed."""
+        """Answers the callers that waited for what the job has synced, or stops the partition if it failed."""
         for file in job.files:
             file.unpin()
         self.is_busy = False
@@ -254,7 +254,7 @@ class DurabilityTracker:
             waiting.popleft()[1](ErrorCode.NONE)
 
     def fail(self, problem: Exception) -> None:
-        """Stop the partition after a failed sync: nobody knows what is on disk, and a second sync would not tell."""
+        """Stops the partition after a failed sync: nobody knows what is on disk, and a second sync would not tell."""
         self._failed = True
         self._answer_all(ErrorCode.KAFKA_STORAGE_ERROR)
         self._partition.stop(f"a sync failed: {problem}")
@@ -271,7 +271,7 @@ class DurabilityTracker:
     # State files
 
     def _state_steps(self, active: Segment, *, sync: bool) -> list[Callable[[], None]]:
-        """Return the steps that write a state file for this moment, after the indexes and epochs that it counts on."""
+        """Returns the steps that write a state file for this moment, after the indexes and epochs that it counts on."""
         directory = self._partition.directory
         self._bytes_since_state = self._batches_since_state = 0
         self._state_wanted = False
@@ -309,7 +309,7 @@ class DurabilityTracker:
         )
 
     def close(self) -> None:
-        """Write the state file of a clean stop, once everything else is on disk. Blocks.
+        """Writes the state file of a clean stop, once everything else is on disk. Blocks.
 
         The state file is not synced: if a power failure takes it, the next start notices and recovers. So a stop
         costs one write per partition, not one disk flush.

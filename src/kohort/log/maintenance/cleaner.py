@@ -118,7 +118,7 @@ def cleaned_name(base_offset: int) -> str:
 
 
 def clean(directory: Directory, job: CleaningJob) -> Iterator[Step]:
-    """Yield what is cleaned. The last step is Covered, or Spoiled; no unfinished `.cleaned` file is left behind."""
+    """Yields what is cleaned. The last step is Covered, or Spoiled; no unfinished `.cleaned` file is left behind."""
     try:
         keys = yield from _map_keys(directory, job)
         for group in grouped(job.sources, job.segment_size, keys.end_offset, job.end_offset):
@@ -131,7 +131,7 @@ def clean(directory: Directory, job: CleaningJob) -> Iterator[Step]:
 def grouped(
     sources: list[SourceSegment], max_size: int, covered: int, end_offset: int
 ) -> list[list[SourceSegment]]:
-    """Group neighbouring segments that the pass covers and that fit into one segment together."""
+    """Groups neighbouring segments that the pass covers and that fit into one segment together."""
     groups: list[list[SourceSegment]] = []
     size = 0
     ends = [source.base_offset for source in sources[1:]] + [end_offset]
@@ -164,7 +164,7 @@ class _Unreadable(Exception):
 
 
 def _hash(key: bytes) -> bytes:
-    """Return at most 16 bytes; a key shorter than that is its own hash, so it never equals that of a long one."""
+    """Returns at most 16 bytes; a key shorter than that is its own hash, so it never equals that of a long one."""
     return bytes(key) if len(key) < 16 else blake2b(key, digest_size=16).digest()
 
 
@@ -227,7 +227,7 @@ def _clean_group(
 def _filter_batch(
     batch: memoryview, header: BatchHeader, job: CleaningJob, keys: _Keys
 ) -> tuple[memoryview | bytearray | None, int]:
-    """Return the bytes that stay, and how many records are dropped."""
+    """Returns the bytes that stay, and how many records are dropped."""
     must_stay = (
         header.producer_id >= 0 and job.producers.get(header.producer_id) == header.last_offset
     ) or header.last_offset + 1 == job.end_offset
@@ -259,7 +259,7 @@ def _stays(record: BatchRecord, keys: _Keys, tombstones_stay: bool) -> bool:
 
 
 def _empty(header: BatchHeader) -> bytearray:
-    """Return the batch without its records, and without a codec: not every client can read an empty stream."""
+    """Returns the batch without its records, and without a codec: not every client can read an empty stream."""
     return rebuild(header._replace(attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON)), [])
 
 
@@ -290,7 +290,7 @@ def _open_source(directory: Directory, name: str) -> File | _ReadOnly:
 
 
 def _batches(directory: Directory, source: SourceSegment) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """Yield every batch of a sealed segment, after its CRC was checked."""
+    """Yields every batch of a sealed segment, after its CRC was checked."""
     file = _open_source(directory, log_name(source.base_offset))
     next_offset = source.base_offset
     try:
@@ -311,7 +311,7 @@ def _batches(directory: Directory, source: SourceSegment) -> Iterator[tuple[memo
 
 
 def _read_chunk(file: File | _ReadOnly, position: int, end: int, offset: int) -> bytes:
-    """Read at least one whole batch, from `position` on."""
+    """Reads at least one whole batch, from `position` on."""
     chunk = file.pread(position, min(CHUNK_BYTES, end - position))
     if len(chunk) < HEADER_SIZE:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"the segment ends inside a batch at byte {position}")
@@ -345,7 +345,7 @@ class _CleanedNames(DiskDirectory):
 
 
 def index_cleaned(directory: DiskDirectory, base_offset: int, interval: int) -> None:
-    """Write the indexes of a cleaned segment, so that the loop does not have to."""
+    """Writes the indexes of a cleaned segment, so that the loop does not have to."""
     cleaned = _CleanedNames(directory.path)
     segment = Segment(cleaned, base_offset, interval, sealed=True)
     segment.rebuild_indexes()
@@ -355,7 +355,7 @@ def index_cleaned(directory: DiskDirectory, base_offset: int, interval: int) -> 
 
 
 def main() -> None:
-    """Run as the child process: read the directory and the job from stdin, a line each; print steps to stdout."""
+    """Runs as the child process: reads the directory and the job from stdin, a line each; prints steps to stdout."""
     path = sys.stdin.readline().rstrip("\n")
     job = CleaningJob.from_json(sys.stdin.readline())
     os.nice(10)  # produce and fetch come first

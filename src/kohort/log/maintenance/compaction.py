@@ -61,7 +61,7 @@ class CompactionPlan:
 
 
 def plan(partition: Partition, checkpoint: int | None, now_ms: int) -> tuple[CompactionPlan | None, int]:
-    """Return what is to be compacted now, by Kafka's rules, or when to ask again if nothing is appended."""
+    """Returns what is to be compacted now, by Kafka's rules, or when to ask again if nothing is appended."""
     config, segments = partition.config, partition.segments
     if len(segments) < 2 or partition.stopped is not None:
         return None, NEVER
@@ -96,7 +96,7 @@ def plan(partition: Partition, checkpoint: int | None, now_ms: int) -> tuple[Com
 
 
 def _first_timestamp(segment: Segment) -> int:
-    """Return the timestamp of the first batch; NEVER if it has none."""
+    """Returns the timestamp of the first batch; NEVER if it has none."""
     if segment.first_timestamp is None:
         try:
             segment.first_timestamp = read_header(segment.file.pread(0, HEADER_SIZE)).max_timestamp
@@ -125,7 +125,7 @@ def job_for(partition: Partition, chosen: CompactionPlan, now_ms: int, max_keys:
 
 
 def swap_is_possible(partition: Partition, group: CleanedSegments) -> bool:
-    """Tell whether the old segments are still there, as they were when the pass began."""
+    """Tells whether the old segments are still there, as they were when the pass began."""
     bases = [segment.base_offset for segment in partition.segments[:-1]]
     first = group.sources[0]
     at = bases.index(first) if first in bases else 0
@@ -134,14 +134,14 @@ def swap_is_possible(partition: Partition, group: CleanedSegments) -> bool:
 
 
 def prepare_swap(directory: Directory, group: CleanedSegments) -> None:
-    """Rename the cleaned file; from here on a start finishes the replacement. Runs off the loop."""
+    """Renames the cleaned file; from here on a start finishes the replacement. Runs off the loop."""
     base = group.sources[0]
     directory.rename(cleaned_name(base), log_name(base) + SWAP)
     directory.sync()
 
 
 def swap(partition: Partition, group: CleanedSegments) -> list[Callable[[], None]]:
-    """Replace the old segments, on the loop; return the slow work that is left, deleting their files."""
+    """Replaces the old segments, on the loop; returns the slow work that is left, deleting their files."""
     directory, base = partition.directory, group.sources[0]
     old = [segment for segment in partition.segments if segment.base_offset in set(group.sources)]
     slow = [segment.retire() for segment in old]
@@ -159,7 +159,7 @@ def swap(partition: Partition, group: CleanedSegments) -> list[Callable[[], None
 
 
 def discard_unfinished(directory: Directory) -> None:
-    """Delete the files that a cancelled pass left behind."""
+    """Deletes the files that a cancelled pass left behind."""
     for name in directory.names():
         if name.endswith((CLEANED, LOG + SWAP)):
             directory.delete(name)
@@ -264,7 +264,7 @@ class ChildPass(Pass):
         self._thread.start()
 
     def abort(self) -> None:
-        """End the child process and the thread; when this returns nothing writes into the directory."""
+        """Ends the child process and the thread; when this returns nothing writes into the directory."""
         super().abort()
         self._swapped.set()
         if self._child is not None:
@@ -346,6 +346,6 @@ def _close(pipe: object) -> None:
 
 
 def _search_path() -> str:
-    """Return a search path with which the child process runs the same code as this one."""
+    """Returns a search path with which the child process runs the same code as this one."""
     here = str(Path(kohort.__file__).parents[1])
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

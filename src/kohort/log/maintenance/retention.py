@@ -20,7 +20,7 @@ NEVER = LONG_MAX
 
 
 def expire(partition: Partition, now_ms: int) -> int:
-    """Delete what has expired, and return when there may be more, if nothing is appended until then."""
+    """Deletes what has expired, and returns when there may be more, if nothing is appended until then."""
     segments = partition.segments
     if not segments or partition.stopped is not None:
         return NEVER
@@ -47,7 +47,7 @@ def expire(partition: Partition, now_ms: int) -> int:
 
 
 def _deletable(partition: Partition) -> Iterator[Segment]:
-    """Yield the segments, from the oldest on, that are wholly below the high watermark."""
+    """Yields the segments, from the oldest on, that are wholly below the high watermark."""
     segments = partition.segments
     ends = [segment.base_offset for segment in segments[1:]] + [partition.log_end_offset]
     for segment, end in zip(list(segments), ends, strict=True):
@@ -79,7 +79,7 @@ def _expired(partition: Partition, now_ms: int) -> Iterator[Segment]:
 
 
 def _time_of(segment: Segment) -> int:
-    """Return the largest timestamp of a segment's records; if they have none, when it was last written."""
+    """Returns the largest timestamp of a segment's records; if they have none, when it was last written."""
     largest = segment.largest_timestamp()
     if largest >= 0:
         return largest

@@ -59,7 +59,7 @@ class Upkeep:
         self.next_retention_ms: int | None = None  # until then a round deletes from compacted topics only
 
     def start(self, topics: list[Topic], now_ms: int) -> None:
-        """Begin a round, if none is under way."""
+        """Begins a round, if none is under way."""
         self._now_ms = now_ms
         if self._round is None and self._pass is None:
             self._dirty.clear()
@@ -76,7 +76,7 @@ class Upkeep:
         return self._round is not None or self._pass is not None
 
     def forget(self, topic: Topic) -> None:
-        """Stop all work on a topic that is deleted; when this returns nothing uses its files."""
+        """Stops all work on a topic that is deleted; when this returns nothing uses its files."""
         if self._pass is not None and self._pass[0] is topic:
             self._pass[1].abort()
             self._pass = None
@@ -90,7 +90,7 @@ class Upkeep:
             self._save_checkpoints()
 
     def close(self) -> None:
-        """Block until nothing is under way."""
+        """Blocks until nothing is under way."""
         self._round = None
         self._dirty.clear()
         if self._pass is not None:
@@ -129,7 +129,7 @@ class Upkeep:
             yield
 
     def _look_at(self, topic: Topic, partition: Partition) -> int:
-        """Delete and plan what is due in a partition; return when to examine it again."""
+        """Deletes and plans what is due in a partition; returns when to examine it again."""
         try:
             assert self.next_retention_ms is not None
             retains = self._retains or topic.config.compact
@@ -209,13 +209,13 @@ class Upkeep:
 
 
 def encode_checkpoints(checkpoints: dict[Key, int]) -> bytes:
-    """Encode the checkpoints in Kafka's file format."""
+    """Encodes the checkpoints in Kafka's file format."""
     lines = [f"{topic} {index} {offset}\n" for (topic, index), offset in sorted(checkpoints.items())]
     return f"0\n{len(lines)}\n{''.join(lines)}".encode()
 
 
 def read_checkpoints(directory: Directory) -> dict[Key, int]:
-    """Read the checkpoints; none if the file is damaged: everything counts as dirty then, which costs only time."""
+    """Reads the checkpoints; none if the file is damaged: everything counts as dirty then, which costs only time."""
     data = directory.read(CHECKPOINT)
     if data is None:
         return {}

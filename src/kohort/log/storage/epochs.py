@@ -57,7 +57,7 @@ class Epochs:
         return self.epochs[-1] if self.epochs else -1
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that an epoch begins at an offset, and drop entries that contradict it; True if anything changed."""
+        """Notes that an epoch begins at an offset, and drops entries that contradict it; True if anything changed."""
         assert epoch >= 0 <= start_offset, f"epoch {epoch} at {start_offset}"
         if self.epochs and epoch == self.epochs[-1] and start_offset >= self.starts[-1]:
             return False
@@ -69,14 +69,14 @@ class Epochs:
         return True
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """Drop what begins at or after `end_offset`, where the log now ends; True if anything changed."""
+        """Drops what begins at or after `end_offset`, where the log now ends; True if anything changed."""
         keep = bisect_left(self.starts, end_offset)
         changed = keep < len(self.starts)
         del self.epochs[keep:], self.starts[keep:]
         return changed
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Drop the epochs before `start_offset`, where the log now begins; True if anything changed."""
+        """Drops the epochs before `start_offset`, where the log now begins; True if anything changed."""
         older = bisect_right(self.starts, start_offset)
         if older == 0 or (older == 1 and self.starts[0] == start_offset):
             return False
@@ -85,7 +85,7 @@ class Epochs:
         return True
 
     def end_of(self, epoch: int, log_end_offset: int, leader_epoch: int = -1) -> tuple[int, int]:
-        """Return the largest epoch not above `epoch`, and where it ends; (-1, -1) if that is not known.
+        """Returns the largest epoch not above `epoch`, and where it ends; (-1, -1) if that is not known.
 
         Epochs up to the leader's own are known, even if nothing was written under them yet.
         """

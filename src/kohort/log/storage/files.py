@@ -52,10 +52,10 @@ class File(Protocol):
         """The open descriptor while the file is pinned; None in memory."""
 
     def append(self, data: memoryview | bytes | bytearray) -> None:
-        """Append all of `data`; after an OSError `size` is unchanged, and `cut_back` must remove what was written."""
+        """Appends all of `data`; after an OSError `size` is unchanged, and `cut_back` must remove what was written."""
 
     def cut_back(self) -> None:
-        """Remove what a failed append left after `size`."""
+        """Removes what a failed append left after `size`."""
 
     def pread(self, position: int, length: int) -> bytes: ...
     def read_into(self, buffer: memoryview, position: int) -> int: ...
@@ -73,7 +73,7 @@ class File(Protocol):
 
     def close(self) -> None: ...
     def delete(self) -> None:
-        """Remove the file from the directory at once; a user who has pinned it may read it until `unpin`."""
+        """Removes the file from the directory at once; a user who has pinned it may read it until `unpin`."""
 
     def abandon(self) -> None:
         """Never open the file again, as another may get its name; a user who has pinned it may read on."""
@@ -87,33 +87,33 @@ class Directory(Protocol):
     def child(self, name: str) -> Directory: ...
     def exists(self) -> bool: ...
     def make(self) -> None:
-        """Create the directory if it is not there. Durable after `sync` of the parent."""
+        """Creates the directory if it is not there. Durable after `sync` of the parent."""
 
     def names(self) -> list[str]:
-        """Return the names in it; none if it does not exist."""
+        """Returns the names in it; none if it does not exist."""
 
     def open(self, name: str, *, private: bool = False) -> File:
-        """Return the file of that name; one that is not there is empty, and is created by its first append."""
+        """Returns the file of that name; one that is not there is empty, and is created by its first append."""
 
     def read(self, name: str) -> bytes | None: ...
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
-        """Replace a small file as a whole, durably. Without `sync` a power failure may undo it."""
+        """Replaces a small file as a whole, durably. Without `sync` a power failure may undo it."""
 
     def rename(self, old: str, new: str) -> None: ...
     def delete(self, name: str) -> None:
-        """Delete a file, if it is there. Use `File.delete` for a file that may be open."""
+        """Deletes a file, if it is there. Use `File.delete` for a file that may be open."""
 
     def sync(self) -> None: ...
     def sync_parent(self) -> None: ...
     def remove(self) -> None:
-        """Remove the directory with all that is in it."""
+        """Removes the directory with all that is in it."""
 
 
 _MOST_OPEN = 400
 
 
 def files_that_fit() -> int:
-    """Return how many files a pool keeps open: where the system allows few, connections get the greater part."""
+    """Returns how many files a pool keeps open: where the system allows few, connections get the greater part."""
     allowed = open_files_limit()
     return _MOST_OPEN if allowed is None else max(min(_MOST_OPEN, allowed * 2 // 5), 4)
 
@@ -140,7 +140,7 @@ class FilePool:
         self._files.append(file)
 
     def make_room(self) -> bool:
-        """Close one file; False if all are pinned."""
+        """Closes one file; False if all are pinned."""
         files = self._files
         for _ in range(2 * len(files)):
             if not files:
@@ -384,7 +384,7 @@ class DiskDirectory:
 
 
 def sync_path(path: str) -> None:
-    """Make the names in a directory durable, or all of a file."""
+    """Makes the names in a directory durable, or all of a file."""
     fd = os.open(path, os.O_RDONLY)
     try:
         sync_all(fd)

@@ -44,12 +44,12 @@ class OffsetIndex:
         self.positions.append(position)
 
     def floor(self, relative_offset: int) -> int:
-        """Return the position of the last entry at or before that offset; 0 if there is none."""
+        """Returns the position of the last entry at or before that offset; 0 if there is none."""
         at = bisect_right(self.offsets, relative_offset)
         return self.positions[at - 1] if at else 0
 
     def ceiling(self, relative_offset: int) -> int | None:
-        """Return the position of the first entry at or after that offset."""
+        """Returns the position of the first entry at or after that offset."""
         at = bisect_left(self.offsets, relative_offset)
         return self.positions[at] if at < len(self.positions) else None
 
@@ -102,13 +102,13 @@ class TimeIndex:
         return len(self.offsets)
 
     def maybe_append(self, timestamp: int, relative_offset: int) -> None:
-        """Append an entry if the timestamp is larger than all before."""
+        """Appends an entry if the timestamp is larger than all before."""
         if timestamp > (self.timestamps[-1] if self.timestamps else -1):
             self.timestamps.append(timestamp)
             self.offsets.append(relative_offset)
 
     def floor(self, timestamp: int) -> int:
-        """Return the relative offset of the last entry at or before that time; 0 if there is none."""
+        """Returns the relative offset of the last entry at or before that time; 0 if there is none."""
         at = bisect_right(self.timestamps, timestamp)
         return self.offsets[at - 1] if at else 0
 

@@ -86,7 +86,7 @@ class ProducerStates:
         return len(self._producers)
 
     def check(self, header: BatchHeader) -> Duplicate | None:
-        """Return None if the batch may be appended, or the Duplicate to answer with; KafkaError if it is refused."""
+        """Returns None if the batch may be appended, or the Duplicate to answer with; KafkaError if it is refused."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
             # A producer without state (its records are deleted, or it expired) may begin at any sequence, as in Kafka.
@@ -114,7 +114,7 @@ class ProducerStates:
         return None
 
     def update(self, header: BatchHeader, base_offset: int) -> None:
-        """Remember a batch that is in the log at `base_offset`."""
+        """Remembers a batch that is in the log at `base_offset`."""
         epoch = header.producer_epoch
         entry = self._producers.get(header.producer_id)
         if entry is None:
@@ -135,7 +135,7 @@ class ProducerStates:
         entry.last_timestamp = header.max_timestamp
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that appended nothing for `producer.id.expiration.ms`; return how many."""
+        """Forgets producers that appended nothing for `producer.id.expiration.ms`; returns how many."""
         old = [
             producer_id
             for producer_id, entry in self._producers.items()
@@ -175,14 +175,14 @@ class ProducerStates:
 
 
 def sequence_after(sequence: int, delta: int) -> int:
-    """Add to a sequence number; after 2^31-1 comes 0."""
+    """Adds to a sequence number; after 2^31-1 comes 0."""
     if sequence > MAX_SEQUENCE - delta:
         return delta - (MAX_SEQUENCE - sequence) - 1
     return sequence + delta
 
 
 def sequence_before(sequence: int, delta: int) -> int:
-    """Subtract from a sequence number; before 0 comes 2^31-1."""
+    """Subtracts from a sequence number; before 0 comes 2^31-1."""
     if sequence < delta:
         return MAX_SEQUENCE - (delta - sequence) + 1
     return sequence - delta

@@ -77,7 +77,7 @@ class StateFile(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> StateFile | None:
-        """Read a state file; None if it is damaged."""
+        """Reads a state file; None if it is damaged."""
         if len(data) < _FRAME.size + _STATE.size:
             return None
         magic, crc = _FRAME.unpack_from(data)
@@ -103,7 +103,7 @@ class Opened:
 
 
 def offsets_of(names: list[str], suffix: str) -> list[int]:
-    """Return the offsets that files with that suffix are named after, in ascending order."""
+    """Returns the offsets that files with that suffix are named after, in ascending order."""
     return sorted(
         int(name[: -len(suffix)])
         for name in names
@@ -120,7 +120,7 @@ def open_log(
     sync: bool,
     journaled: Container[int] = (),
 ) -> Opened:
-    """Open a log as the clean stop left it, if the directory still fits that; else recover it.
+    """Opens a log as the clean stop left it, if the directory still fits that; else recover it.
 
     `sync`: what survived a crash must be durable afterwards. `journaled` are the base offsets of the batches that the
     journal can put back.
@@ -142,7 +142,7 @@ def open_log(
 
 
 def open_clean(directory: Directory, clean: CleanState, interval: int) -> Opened | None:
-    """Open a log without walking it; None if the directory is not as the clean stop left it."""
+    """Opens a log without walking it; None if the directory is not as the clean stop left it."""
     names = directory.names()
     bases = offsets_of(names, LOG)
     if not bases:
@@ -168,7 +168,7 @@ def open_clean(directory: Directory, clean: CleanState, interval: int) -> Opened
 def recover(
     directory: Directory, topic: str, partition: int, interval: int, journaled: Container[int] = ()
 ) -> Opened:
-    """Open a log after a crash, or from a directory of unknown origin."""
+    """Opens a log after a crash, or from a directory of unknown origin."""
     finish_interrupted_work(directory)
     names = directory.names()
     bases = offsets_of(names, LOG)
@@ -203,7 +203,7 @@ def read_start_offset(directory: Directory) -> int:
 
 
 def write_start_offset(directory: Directory, offset: int, *, make_room: Callable[[], None]) -> None:
-    """Write the log start offset, durably; `make_room` frees space on a full disk for a second try."""
+    """Writes the log start offset, durably; `make_room` frees space on a full disk for a second try."""
     data = b"%d\n" % offset
     try:
         directory.replace(START_FILE, data)
@@ -234,7 +234,7 @@ def _newest_fitting_state(
 
 
 def _fits(state: StateFile, segment: Segment) -> bool:
-    """Tell whether the last batch before the state's position is in the log. What is before it was synced earlier."""
+    """Tells whether the last batch before the state's position is in the log. What is before it was synced earlier."""
     if state.position > segment.size:
         return False
     if state.position == 0:
@@ -254,7 +254,7 @@ def _renew_index_files(opened: Opened, segment: Segment) -> None:
 
 
 def _adopt(opened: Opened, segment: Segment, state: StateFile) -> bool:
-    """Give the segment the indexes it had when the state was written; False if its files lack them."""
+    """Gives the segment the indexes it had when the state was written; False if its files lack them."""
     try:
         offsets, times = segment.read_indexes(may_be_empty=not state.offset_entries)
     except DamagedIndex:
@@ -324,7 +324,7 @@ def _check_from(
 def _check_segment(
     opened: Opened, segment: Segment, position: int, end_offset: int
 ) -> tuple[int, tuple[int, str] | None]:
-    """Return the end offset after the good batches, and position and fault of the first bad one."""
+    """Returns the end offset after the good batches, and position and fault of the first bad one."""
     if segment.size > position:
         opened.walked.append(segment)
         opened.walked_bytes += segment.size - position
@@ -363,7 +363,7 @@ def _cut(opened: Opened, at: int, end_offset: int, bad: tuple[int, str], topic: 
 
 
 def finish_interrupted_work(directory: Directory) -> None:
-    """Finish or undo what a crash interrupted: a compaction, or the replacement of a small file.
+    """Finishes or undoes what a crash interrupted: a compaction, or the replacement of a small file.
 
     `.swap` is a finished result, and replaces the segments it covers. `.cleaned` and `.tmp` were not finished, and
     `.deleted` was to be deleted: they are removed.
@@ -417,7 +417,7 @@ class Damage:
 
 
 def verify(directory: Directory, topic: str, partition: int) -> Iterator[Damage]:
-    """Check every batch of a partition that no process has open, and yield one Damage per bad segment."""
+    """Checks every batch of a partition that no process has open, and yields one Damage per bad segment."""
     for base in offsets_of(directory.names(), LOG):
         file = directory.open(file_name(base, LOG), private=True)
         expected = base

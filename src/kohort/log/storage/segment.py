@@ -35,7 +35,7 @@ def file_name(base_offset: int, suffix: str) -> str:
 
 
 def walk(file: File, start: int, end: int, *, check: bool) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield position and header of every batch in [start, end); BadBatch says where the first bad one is, and why.
+    """Yields position and header of every batch in [start, end); BadBatch says where the first bad one is, and why.
 
     With `check` the CRC of each batch is checked; without it only headers are read.
     """
@@ -118,7 +118,7 @@ class Segment:
     # Append
 
     def append(self, batch: memoryview, base_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """Append one batch; after an OSError call `file.cut_back()`."""
+        """Appends one batch; after an OSError call `file.cut_back()`."""
         file = self.file
         position = file.size
         file.append(batch)
@@ -131,7 +131,7 @@ class Segment:
             del self.recent_positions[: _RECENT // 2]
 
     def note(self, position: int, last_offset: int, max_timestamp: int, size: int) -> None:
-        """Enter a batch into the indexes: after an append, in a rebuild, and when a start walks the log."""
+        """Enters a batch into the indexes: after an append, in a rebuild, and when a start walks the log."""
         if position == 0:
             self.first_timestamp = max_timestamp
         self.last_position = position
@@ -150,7 +150,7 @@ class Segment:
     def must_roll(
         self, last_offset: int, max_timestamp: int, now_ms: int, segment_ms: int, index_bytes: int
     ) -> bool:
-        """Tell whether a batch must go into a new segment for another reason than the size of this one."""
+        """Tells whether a batch must go into a new segment for another reason than the size of this one."""
         if self.first_timestamp is None:
             self.first_timestamp = self._header_at(0).max_timestamp
         if self.first_timestamp >= 0:
@@ -166,7 +166,7 @@ class Segment:
         )
 
     def seal(self) -> None:
-        """End the appends: add the largest timestamp to the time index, and write the indexes to their files."""
+        """Ends the appends: adds the largest timestamp to the time index, and writes the indexes to their files."""
         self.sealed = True
         self.recent_offsets = array("q")
         self.recent_positions = array("q")
@@ -178,7 +178,7 @@ class Segment:
         self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
 
     def cut(self, position: int) -> None:
-        """Cut the file at `position`. The indexes must have no entries behind it."""
+        """Cuts the file at `position`. The indexes must have no entries behind it."""
         self.file.truncate(position)
 
     # Indexes
@@ -202,7 +202,7 @@ class Segment:
         return self._offset_index is not None
 
     def drop_indexes(self) -> None:
-        """Free the memory of a sealed segment's indexes; they are loaded again on demand."""
+        """Frees the memory of a sealed segment's indexes; they are loaded again on demand."""
         if self.sealed and self._offset_index is not None:
             self.flush_indexes()
             self._offset_index = self._time_index = None
@@ -221,7 +221,7 @@ class Segment:
             self.max_timestamp_offset = self.base_offset + (times.offsets[-1] if times else 0)
 
     def read_indexes(self, *, may_be_empty: bool = False) -> tuple[OffsetIndex, TimeIndex]:
-        """Read the indexes from their files; DamagedIndex if they cannot belong to this log.
+        """Reads the indexes from their files; DamagedIndex if they cannot belong to this log.
 
         `may_be_empty`: it is known that no entry was due yet (the first comes with the batch after the interval).
         """
@@ -234,7 +234,7 @@ class Segment:
         return OffsetIndex.decode(offsets, self.size), TimeIndex.decode(times)
 
     def _owes_an_entry(self) -> bool:
-        """Tell whether the log is so long that its index must have an entry."""
+        """Tells whether the log is so long that its index must have an entry."""
         if self.size <= self.interval:
             return False
         try:
@@ -243,7 +243,7 @@ class Segment:
             return True
 
     def check_last_entries(self, offsets: OffsetIndex, times: TimeIndex) -> None:
-        """Compare the last entries with the log; DamagedIndex if they differ, as after a power cut without a sync."""
+        """Compares the last entries with the log; DamagedIndex if they differ, as after a power cut without a sync."""
         try:
             if offsets:
                 at = self._header_at(offsets.positions[-1])
@@ -259,7 +259,7 @@ class Segment:
             raise DamagedIndex("the last entry points to no batch") from None
 
     def rebuild_indexes(self, end: int | None = None) -> None:
-        """Make the indexes anew from the batch headers of the first `end` bytes, or of all."""
+        """Makes the indexes anew from the batch headers of the first `end` bytes, or of all."""
         self.reset_indexes()
         try:
             for position, header in walk(self.file, 0, self.size if end is None else end, check=False):
@@ -276,7 +276,7 @@ class Segment:
         self.bytes_since_entry = 0
 
     def forget_index_files(self) -> None:
-        """Delete the index files after a crash, because they may describe other batches; the next flush makes new ones.
+        """Deletes the index files after a crash, because they may describe other batches; the next flush makes new.
 
         Files that were only overwritten could come back with the next power cut, and be believed. `Directory.sync`
         makes the deletion durable.
@@ -289,7 +289,7 @@ class Segment:
         self._offset_index, self._time_index = offsets, times
 
     def flush_indexes(self) -> bool:
-        """Write the entries that the files lack. A failure (False) costs a rebuild later, but no data."""
+        """Writes the entries that the files lack. A failure (False) costs a rebuild later, but no data."""
         good = True
         offsets, times = self.offset_index, self.time_index
         for suffix, index, entry_size in ((INDEX, offsets, 8), (TIME_INDEX, times, TIME_ENTRY_SIZE)):
@@ -313,7 +313,7 @@ class Segment:
         return good
 
     def largest_timestamp(self) -> int:
-        """Return the largest timestamp of the records; -1 if none has one."""
+        """Returns the largest timestamp of the records; -1 if none has one."""
         if self.max_timestamp is None:
             self._load_indexes()
             assert self.max_timestamp is not None
@@ -328,7 +328,7 @@ class Segment:
             raise _bad(self.file, position, bad.message) from None
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Return position and size of the first batch whose last offset is at or after `offset`."""
+        """Returns position and size of the first batch whose last offset is at or after `offset`."""
         recent = self.recent_offsets
         if recent and offset >= recent[0]:
             at = bisect_right(recent, offset)
@@ -348,18 +348,18 @@ class Segment:
         return None
 
     def end_before(self, base_offset: int, position: int) -> int:
-        """Return how many bytes of this segment lie before a position in the segment with that base offset."""
+        """Returns how many bytes of this segment lie before a position in the segment with that base offset."""
         if self.base_offset == base_offset:
             return position
         return self.size if self.base_offset < base_offset else 0
 
     def forget_recent(self) -> None:
-        """Forget the positions of the last batches: after a gap in the offsets they would give wrong answers."""
+        """Forgets the positions of the last batches: after a gap in the offsets they would give wrong answers."""
         del self.recent_offsets[:]
         del self.recent_positions[:]
 
     def find_time(self, timestamp: int, start_offset: int) -> tuple[int, int] | None:
-        """Return (timestamp, offset) of the first record at or after both; None if this segment has none."""
+        """Returns (timestamp, offset) of the first record at or after both; None if this segment has none."""
         by_time = self.time_index.floor(timestamp)
         start = self.offset_index.floor(max(by_time, start_offset - self.base_offset))
         for position, header in walk(self.file, start, self.file.size, check=False):
@@ -371,7 +371,7 @@ class Segment:
         return None
 
     def find_max_timestamp(self) -> tuple[int, int] | None:
-        """Return (timestamp, offset) of the first record that has the largest timestamp."""
+        """Returns (timestamp, offset) of the first record that has the largest timestamp."""
         largest = self.largest_timestamp()
         start = self.offset_index.floor(self.max_timestamp_offset - self.base_offset)
         for position, header in walk(self.file, start, self.file.size, check=False):
@@ -384,13 +384,13 @@ class Segment:
     # End
 
     def delete(self) -> None:
-        """Delete the files now; a pinned .log can be read until it is unpinned."""
+        """Deletes the files now; a pinned .log can be read until it is unpinned."""
         self.file.delete()
         for suffix in (INDEX, TIME_INDEX):
             self.directory.delete(file_name(self.base_offset, suffix))
 
     def retire(self) -> Callable[[], None]:
-        """Rename the .log out of the way at once; the returned function deletes it, which can be slow."""
+        """Renames the .log out of the way at once; the returned function deletes it, which can be slow."""
         name = file_name(self.base_offset, LOG)
         self.file.abandon()
         self.directory.rename(name, name + DELETED)

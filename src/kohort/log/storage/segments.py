@@ -34,14 +34,14 @@ class Segments:
         return sum(segment.size for segment in self.items)
 
     def begin(self, directory: Directory, base_offset: int, interval: int, now_ms: int) -> Segment:
-        """Add a new active segment; its file is created by the first append."""
+        """Adds a new active segment; its file is created by the first append."""
         segment = Segment(directory, base_offset, interval, sealed=False)
         segment.created_ms = now_ms
         self.items.append(segment)
         return segment
 
     def locate(self, offset: int) -> tuple[Segment, int, int] | None:
-        """Return segment, position and size of the batch that holds the offset, or of the next one."""
+        """Returns segment, position and size of the batch that holds the offset, or of the next one."""
         found = self._found
         if found is not None and found[0] == offset:
             return found[1:]
@@ -64,7 +64,7 @@ class Segments:
         return any(segment.file.is_pinned for segment in self.items)
 
     def keep_loaded(self, segment: Segment) -> None:
-        """Keep the indexes of this sealed segment in memory, and free those of the one longest kept."""
+        """Keeps the indexes of this sealed segment in memory, and frees those of the one longest kept."""
         if segment in self._loaded:
             return
         self._loaded.append(segment)
@@ -90,18 +90,18 @@ class Segments:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
 
     def wholly_below(self, offset: int) -> int:
-        """Return how many of the oldest segments have only offsets below that one; the active one never counts."""
+        """Returns how many of the oldest segments have only offsets below that one; the active one never counts."""
         return max(bisect_right(self.items, offset, key=_base_offset) - 1, 0)
 
     def drop(self, count: int) -> list[Segment]:
-        """Take the oldest segments out of the list; the caller deletes them."""
+        """Takes the oldest segments out of the list; the caller deletes them."""
         dropped = self.items[:count]
         del self.items[:count]
         self._forget(dropped)
         return dropped
 
     def replace(self, old: Iterable[Segment], new: Segment | None) -> None:
-        """Replace neighbouring segments by one sealed segment, or by none."""
+        """Replaces neighbouring segments by one sealed segment, or by none."""
         old = list(old)
         at = self.items.index(old[0])
         assert self.items[at : at + len(old)] == old, "not neighbours"

@@ -28,7 +28,7 @@ class SystemNotSupported(KohortError):
 
 
 def check_system() -> None:
-    """Raise SystemNotSupported unless a broker can run on this system."""
+    """Raises SystemNotSupported unless a broker can run on this system."""
     missing = [name for name in _NEEDED_MODULES if not _can_import(name)]
     missing += [f"os.{name}" for name in _NEEDED_CALLS if not hasattr(os, name)]
     if missing:
@@ -58,7 +58,7 @@ def _fsync(fd: int) -> None:
 
 
 def _full_fsync(fd: int) -> None:
-    """Sync as macOS calls it: its fsync leaves the data in the cache of the disk."""
+    """Syncs as macOS calls it: its fsync leaves the data in the cache of the disk."""
     import fcntl
 
     try:
@@ -82,7 +82,7 @@ sync_all: Final[Callable[[int], None]] = _sync_everything
 
 
 def synced_flags(*, direct: bool) -> int:
-    """Return the flags that open a file on Linux so that each write is durable when it returns.
+    """Returns the flags that open a file on Linux so that each write is durable when it returns.
 
     `direct` writes past the page cache; file systems that cannot do that refuse the open or the first write with
     EINVAL. The portable way is `sync_data` after each write.
@@ -125,7 +125,7 @@ BlockingIOError if the socket takes nothing now.
 
 
 def try_lock(fd: int) -> bool:
-    """Lock an open file for this process, until it is closed; False if another process has it."""
+    """Locks an open file for this process, until it is closed; False if another process has it."""
     import fcntl
 
     try:
@@ -136,7 +136,7 @@ def try_lock(fd: int) -> bool:
 
 
 def open_files_limit() -> int | None:
-    """Return how many files this process may have open; None if there is no limit or nobody knows."""
+    """Returns how many files this process may have open; None if there is no limit or nobody knows."""
     try:
         import resource
     except ImportError:
@@ -146,7 +146,7 @@ def open_files_limit() -> int | None:
 
 
 def raise_open_files_limit(wanted: int) -> None:
-    """Raise the soft limit of open files to `wanted`, or as far as the system allows; it is never lowered."""
+    """Raises the soft limit of open files to `wanted`, or as far as the system allows; it is never lowered."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
