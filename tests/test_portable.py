@@ -23,7 +23,7 @@ import cramjam, crc32c
 for name in ("fcntl", "resource", "uvloop", "termios", "pwd", "grp", "_posixsubprocess"):
     sys.modules[name] = None
 HIDDEN = {
-    select: "epoll poll",
+    select: "epoll poll EPOLLIN EPOLLOUT POLLIN POLLOUT",
     signal: "SIGHUP SIGKILL SIGUSR1 pthread_sigmask",
     socket: "AF_UNIX TCP_CONGESTION",
     os: "eventfd eventfd_read eventfd_write EFD_NONBLOCK EFD_CLOEXEC fdatasync sendfile pread pwrite preadv writev "
