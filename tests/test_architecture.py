@@ -104,9 +104,6 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
 # Programs that are built on the client use its modules on top alone: for what is more than a consumer, a producer or
 # an admin does, `client.embedding`. The kit and the simulator look inside, as tests do.
 ON_TOP_OF_THE_CLIENT = {"spark", "cli"}
-LOOKS_INSIDE_ANYWAY = {
-    "kohort.spark.history.tables": {"client/group"},  # the codec of assignments
-}
 
 # These packages turn bytes into bytes, or messages into messages and records. Time and chance are arguments.
 SANS_IO = ("wire", "coordinator", "client")
@@ -219,8 +216,7 @@ def violations(module: str, source: str, *, is_package: bool = False) -> list[st
             within = MAY_IMPORT_WITHIN.get(here)
             if other == package and within is not None and there != here and there not in within:
                 found.append(f"{module} line {line}: {here} must not import {there}")
-            inside = there.startswith("client/") and there not in LOOKS_INSIDE_ANYWAY.get(module, ())
-            if inside and package in ON_TOP_OF_THE_CLIENT:
+            if there.startswith("client/") and package in ON_TOP_OF_THE_CLIENT:
                 found.append(
                     f"{module} line {line}: {package} must not import {there}, only what is on top of client"
                 )

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from kohort.client.group.consumer_protocol import (
     Assignment,
-    BadConsumerProtocol,
     Subscription,
     decode_assignment,
     decode_subscription,
@@ -18,6 +17,7 @@ from kohort.client.group.consumer_protocol import (
     encode_subscription,
 )
 from kohort.client.types import TopicPartition
+from kohort.wire.consumer_protocol import BadConsumerProtocol
 from kohort.wire.errors import BadFrame
 
 TOPICS = "00000002 0001 61 0002 6262 "  # a, bb

@@ -43,13 +43,14 @@ def pipeline(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace, root: Path) -> int:
     try:
         check_pyspark()
+        from kohort.spark.built_in import find_pipeline
+        from kohort.spark.pipelines.progress import Terminal
+        from kohort.spark.pipelines.run import DEFAULT_BOOTSTRAP, Run, run_pipeline, sort_settings
     except UnsupportedPySpark as unsupported:
         raise PipelineError(str(unsupported)) from None
-    except ImportError:
-        raise PipelineError('pipelines run on Spark: pip install "kohort[spark]"') from None
-    from kohort.spark.built_in import find_pipeline
-    from kohort.spark.pipelines.progress import Terminal
-    from kohort.spark.pipelines.run import DEFAULT_BOOTSTRAP, Run, run_pipeline, sort_settings
+    except ImportError as missing:
+        advice = 'pipelines run on Spark: pip install "kohort[spark]"'
+        raise PipelineError(str(missing) if missing.name == "psutil" else advice) from None
 
     found = find_pipeline(options.pipeline)
     given = _pairs(options.settings)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kohort.broker.broker import Broker
-from kohort.client.group.consumer_protocol import BadConsumerProtocol, decode_assignment
+from kohort.client.group.consumer_protocol import decode_assignment
 from kohort.client.types import TopicPartition
 from kohort.coordinator.classic import group as core
 from kohort.coordinator.classic.state import GroupState
@@ -16,6 +16,7 @@ from kohort.coordinator.settings import partition_for
 from kohort.coordinator.shard import Shard
 from kohort.settings import nearest
 from kohort.testing.waiting import wait_until, wait_until_async
+from kohort.wire.consumer_protocol import BadConsumerProtocol
 
 if TYPE_CHECKING:
     from kohort.testing.kafka import Kafka

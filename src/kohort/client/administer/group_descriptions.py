@@ -6,8 +6,9 @@ from typing import Any
 
 from kohort.client.admin_types import GroupDescription, GroupListing, MemberDescription
 from kohort.client.core.cluster import Node
-from kohort.client.group.consumer_protocol import PROTOCOL_TYPE, BadConsumerProtocol, decode_assignment
+from kohort.client.group.consumer_protocol import decode_assignment
 from kohort.client.types import TopicPartition
+from kohort.wire.consumer_protocol import PROTOCOL_TYPE, BadConsumerProtocol
 from kohort.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from kohort.wire.messages.list_groups import ListedGroup
 

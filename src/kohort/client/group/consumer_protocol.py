@@ -1,33 +1,20 @@
-"""Encodes and decodes what consumers tell each other: subscriptions to the leader, assignments from it.
-
-The bytes are those of Kafka's ConsumerProtocol, versions 0 to 3; their layout is in `wire/schema`. A newer version only
-adds fields at the end: it is read as the highest known one, and what follows is ignored.
-"""
+"""What consumers tell each other, as assignors see it: subscriptions to the leader, assignments from it."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kohort.client.types import TopicPartition
-from kohort.wire.compiler.compile import data_codec
-from kohort.wire.errors import BadFrame
+from kohort.wire import consumer_protocol as wire
+from kohort.wire.consumer_protocol import HIGHEST_VERSION
 from kohort.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from kohort.wire.messages.consumer_protocol_assignment import TopicPartition as AssignedPartitions
 from kohort.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from kohort.wire.messages.consumer_protocol_subscription import TopicPartition as OwnedPartitions
 
-PROTOCOL_TYPE = "consumer"
-HIGHEST_VERSION = 3
-LONGEST_STRING = 0x7FFF
-
 T = TypeVar("T")
-
-
-class BadConsumerProtocol(BadFrame, ValueError):
-    """Bytes that are not a subscription or assignment of Kafka's consumer protocol, or fields that do not fit it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +50,12 @@ def encode_subscription(subscription: Subscription, version: int = HIGHEST_VERSI
         subscription.generation_id,
         subscription.rack_id,
     )
-    return _encode("consumer_protocol_subscription", "a subscription", version, message)
+    return wire.encode_subscription(message, version)
 
 
 def decode_subscription(data: bytes) -> Subscription:
     """What a member sent in JoinGroup. An empty rack is none."""
-    message: ConsumerProtocolSubscription = _decode("consumer_protocol_subscription", "a subscription", data)
-    topics, user_data, owned, generation_id, rack_id = message
+    topics, user_data, owned, generation_id, rack_id = wire.decode_subscription(data)
     return Subscription(topics, user_data, partitions_of(owned), max(generation_id, -1), rack_id or None)
 
 
@@ -78,12 +64,12 @@ def encode_assignment(assignment: Assignment, version: int = HIGHEST_VERSION) ->
     message = ConsumerProtocolAssignment(
         by_topic(assignment.partitions, AssignedPartitions), assignment.user_data
     )
-    return _encode("consumer_protocol_assignment", "an assignment", version, message)
+    return wire.encode_assignment(message, version)
 
 
 def decode_assignment(data: bytes) -> Assignment:
     """What a SyncGroup answer holds."""
-    message: ConsumerProtocolAssignment = _decode("consumer_protocol_assignment", "an assignment", data)
+    message = wire.decode_assignment(data)
     return Assignment(partitions_of(message.assigned_partitions), message.user_data)
 
 
@@ -100,32 +86,3 @@ def by_topic(
 def partitions_of(topics: Iterable[tuple[str, Iterable[int]]]) -> tuple[TopicPartition, ...]:
     """The partitions that such structs name."""
     return tuple([TopicPartition(topic, number) for topic, numbers in topics for number in numbers])
-
-
-def _encode(module: str, what: str, version: int, message: Any) -> bytes:
-    codec = data_codec(module, _known(version, what))
-    try:
-        return codec.encode(message)
-    except struct.error:
-        raise BadConsumerProtocol(
-            f"{what} cannot hold a name of more than {LONGEST_STRING} bytes or a number that does not fit 32 bits: "
-            f"{str(message)[:200]}"
-        ) from None
-
-
-def _decode(module: str, what: str, data: bytes) -> Any:
-    if len(data) < 2:
-        raise BadConsumerProtocol(f"not {what} of Kafka's consumer protocol: it has only {len(data)} bytes")
-    codec = data_codec(module, _known(int.from_bytes(data[:2], "big", signed=True), what))
-    try:
-        return codec.decode(data)
-    except BadFrame as error:
-        raise BadConsumerProtocol(
-            f"not {what} of Kafka's consumer protocol: {error} ({len(data)} bytes)"
-        ) from None
-
-
-def _known(version: int, what: str) -> int:
-    if version < 0:
-        raise BadConsumerProtocol(f"version {version} of {what} does not exist; versions start with 0")
-    return min(version, HIGHEST_VERSION)

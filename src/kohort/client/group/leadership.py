@@ -18,12 +18,12 @@ from kohort.client.group.assignors.assignor import TopicPartitions
 from kohort.client.group.callbacks import names
 from kohort.client.group.consumer_protocol import (
     Assignment,
-    BadConsumerProtocol,
     Subscription,
     decode_subscription,
     encode_assignment,
 )
 from kohort.client.types import TopicPartition
+from kohort.wire.consumer_protocol import BadConsumerProtocol
 from kohort.wire.errors import KohortError
 from kohort.wire.messages.join_group import JoinGroupResponseMember
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from kohort.client.config import ConsumerConfig
 from kohort.client.core import arguments
 from kohort.client.group.assignors import Assignor
-from kohort.client.group.consumer_protocol import PROTOCOL_TYPE, Subscription, encode_subscription
+from kohort.client.group.consumer_protocol import Subscription, encode_subscription
 from kohort.client.types import GroupMetadata, TopicPartition
+from kohort.wire.consumer_protocol import PROTOCOL_TYPE
 from kohort.wire.messages.heartbeat import HeartbeatRequest
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

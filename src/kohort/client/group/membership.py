@@ -28,12 +28,7 @@ from kohort.client.core.metadata import Metadata
 from kohort.client.core.operation import Operation
 from kohort.client.group.assignors import Assignor, RebalanceProtocol, common_protocol
 from kohort.client.group.callbacks import Callback, CallbackKind, Callbacks, names
-from kohort.client.group.consumer_protocol import (
-    PROTOCOL_TYPE,
-    Assignment,
-    BadConsumerProtocol,
-    decode_assignment,
-)
+from kohort.client.group.consumer_protocol import Assignment, decode_assignment
 from kohort.client.group.coordinator import COORDINATOR_GONE, GroupCoordinator
 from kohort.client.group.heartbeats import Heartbeats
 from kohort.client.group.leadership import (
@@ -67,6 +62,7 @@ from kohort.client.group.refusals import code_name, no_answer, refusal, seconds
 from kohort.client.offsets.subscription import Mode, SubscriptionState
 from kohort.client.types import GroupMetadata, TopicPartition
 from kohort.settings import INT_MAX
+from kohort.wire.consumer_protocol import PROTOCOL_TYPE, BadConsumerProtocol
 from kohort.wire.errors import ErrorCode, KohortError
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse

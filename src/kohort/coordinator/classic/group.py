@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kohort.coordinator.classic.state import EMPTY, TRANSITIONS, GroupState
-from kohort.coordinator.classic.subscription import CONSUMER, subscribed_topics
+from kohort.coordinator.classic.subscription import subscribed_topics
 from kohort.coordinator.effects import JoinedMember
 from kohort.coordinator.events import Token
 from kohort.coordinator.replay import TopicPartition
+from kohort.wire.consumer_protocol import PROTOCOL_TYPE
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 
@@ -103,7 +104,7 @@ class Group:
 
     @property
     def is_consumer_group(self) -> bool:
-        return self.protocol_type == CONSUMER
+        return self.protocol_type == PROTOCOL_TYPE
 
     @property
     def rebalance_timeout_ms(self) -> int:

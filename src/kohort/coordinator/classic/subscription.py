@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from kohort.wire.compiler.compile import data_codec
 from kohort.wire.errors import BadFrame
 
-CONSUMER = "consumer"
-
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """Returns the topics of all these subscriptions; None if one of them cannot be read.

@@ -7,7 +7,11 @@ import socket
 from hashlib import blake2s
 from pathlib import Path
 
-import psutil
+try:
+    import psutil
+except ModuleNotFoundError as missing:
+    needs = "Members of a group and pipelines need psutil to tell processes apart"
+    raise ModuleNotFoundError(f'{needs}: pip install "kohort[spark]" brings it', name=missing.name) from None
 
 TICKS_PER_SECOND = 100
 

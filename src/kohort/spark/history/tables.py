@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kohort.client.group.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from kohort.client.types import TopicPartition
 from kohort.wire.compiler.compile import data_codec
+from kohort.wire.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from kohort.wire.errors import BadFrame, BadRecord
 from kohort.wire.group_records import (
     GROUP_METADATA,
@@ -135,10 +135,13 @@ def _member(member: MemberMetadata, protocol_type: str) -> GroupMember:
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
     """The partitions that a member owns; none if it speaks another protocol than Kafka's consumers."""
-    try:
-        return decode_assignment(assignment).partitions if assignment else ()
-    except (BadFrame, ValueError):
+    if not assignment:
         return ()
+    try:
+        topics = decode_assignment(assignment).assigned_partitions
+    except BadFrame:
+        return ()
+    return tuple([TopicPartition(topic, number) for topic, numbers in topics for number in numbers])
 
 
 # --- a group's records in their order -----------------------------------------------------------------
