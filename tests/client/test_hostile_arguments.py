@@ -350,9 +350,9 @@ def test_a_client_outlives_hostile_arguments(
 ) -> None:
     subject = subjects[front]
     if call == "wakeup":
-        subject.call("wakeup")  # the next call that waits is woken, once
-        subject.call("unsubscribe")
-        subject.call("poll", 0)
+        subject.must("subscribe", [TOPIC])
+        subject.call("wakeup")  # the next poll raises it, once
+        assert isinstance(subject.call("poll", PATIENCE_S), kohort.Wakeup)
     else:
 
         @settings(max_examples=EXAMPLES)
