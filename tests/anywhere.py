@@ -59,17 +59,21 @@ IN_PLACE = (
     "tests/spark/test_pipeline_files.py",
 )
 PORTABLY = (
-    "tests/log",
-    "tests/broker",
     "tests/test_portable.py",
-    "tests/testing",
+    "tests/log/test_system_calls.py",
+    "tests/log/test_files.py",
+    "tests/log/test_sync.py",
+    "tests/log/test_journal.py",
+    "tests/log/test_store.py",
+    "tests/broker/test_connection.py",
+    "tests/broker/test_fetch.py",
+    "tests/broker/test_stop.py",
+    "tests/testing/test_life.py",
     "tests/clients/test_records.py",
-    "tests/clients/test_groups.py",
     "tests/client/test_reactor.py",
     "tests/client/test_engine.py",
     "tests/client/test_consumer_end.py",
     "tests/client/test_async_consumer.py",
-    "tests/client/test_producer.py",
     "tests/cli/test_serve.py",
 )
 IN_A_COPY = (
