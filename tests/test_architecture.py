@@ -96,6 +96,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "spark/driver",
         "spark.java",
         "spark.options",
+        "spark.pyspark_api",
         "spark.worker_python",
     },
     "spark/history": {"spark/pipelines"},
