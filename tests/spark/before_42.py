@@ -1,4 +1,4 @@
-"""What is different with PySpark 4.0 and 4.1: limits, AvailableNow, lag. Run by `make interop` (test_spark_versions)."""
+"""What is different with PySpark 4.0 and 4.1: limits, AvailableNow, lag. `make interop` runs it."""
 
 from __future__ import annotations
 
