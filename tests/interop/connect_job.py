@@ -1,7 +1,7 @@
 """A job for Spark Connect: `python -m tests.interop.connect_job REMOTE BOOTSTRAP TOPIC COPY GROUP FOLDER`.
 
 Reads a topic as a batch, copies it to another one as a batch and as a stream, streams it into Parquet, asks a running
-query for its lag, and prints what it found. Nothing of it needs Kohort on the client, but for the lag.
+query for its lag, and prints what it found. The client needs Kohort only for the lag, and to register the source.
 """
 
 from __future__ import annotations
@@ -66,6 +66,10 @@ def main(remote: str, bootstrap: str, topic: str, copy: str, group: str, folder:
         options(spark.read).option("startingOffset", "earliest").load().count()
     except Exception as error:
         print("refused", "unknown option startingoffset" in str(error))
+    from kohort.spark import KohortDataSource
+
+    spark.dataSource.register(KohortDataSource)  # where a cluster does not look for packages named pyspark_*
+    print("registered", options(spark.read).load().count())
     spark.stop()
 
 

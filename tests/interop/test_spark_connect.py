@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,28 +24,31 @@ COUNT = 500
 
 @contextmanager
 def connect_server(python: Path, folder: Path) -> Iterator[str]:
-    """A Spark Connect server of this environment, on loopback; yields its address."""
+    """A Spark Connect server of this environment, started as the page says, on loopback; yields its address."""
     port = fixed_port()
-    home = python.parent.parent / "lib" / f"python{_version(python)}" / "site-packages" / "pyspark"
-    given = {**environ_of(python), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    given["PYSPARK_PYTHON"] = given["PYSPARK_DRIVER_PYTHON"] = str(python)
+    given = {**environ_of(python), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(folder)}
     use_java(given)
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
+        "spark.master": "local[2]",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    # What sbin/start-connect-server.sh runs, which is not in the package on PyPI.
-    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]"]
-    command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    lines = [f"{name} {value}\n" for name, value in settings.items()]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    commands = [
+        line.strip().removeprefix("$ ") for line in block("SparkConnectServer", "console").splitlines()
+    ]
+    commands[-1] = f"exec {commands[-1]}"  # so that the process to end is the server
     log = folder / "server.log"
     with log.open("wb") as out:
-        server = subprocess.Popen(command, env=given, cwd=folder, stdout=out, stderr=subprocess.STDOUT)
+        server = subprocess.Popen(
+            ["bash", "-ec", "\n".join(commands)], env=given, cwd=folder, stdout=out, stderr=subprocess.STDOUT
+        )
     try:
 
         def is_up() -> bool:
@@ -62,11 +67,12 @@ def connect_server(python: Path, folder: Path) -> Iterator[str]:
             server.wait(60)
 
 
-def _version(python: Path) -> str:
-    return subprocess.run(
-        [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2], end='')"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+def block(word: str, language: str = "python") -> str:
+    """The block of the page that has this word in it."""
+    page = (ROOT / "docs" / "spark-versions.md").read_text("utf-8")
+    blocks = [textwrap.dedent(each) for each in re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)]
+    (found,) = [each for each in blocks if word in each]
+    return found
 
 
 @pytest.mark.parametrize("minor", sorted(PYSPARKS))
@@ -95,13 +101,20 @@ def test_batch_stream_and_sink(
             done = subprocess.run(
                 job, env=environ_of(python), cwd=ROOT, capture_output=True, text=True, timeout=480
             )
+            example = (
+                block(".remote(").replace("sc://127.0.0.1:15002", remote).replace("127.0.0.1:9092", bootstrap)
+            )
+            shown = subprocess.run(
+                [python, "-c", example], env=environ_of(python), capture_output=True, text=True, timeout=240
+            )
             log = (tmp_path / "server.log").read_text(errors="replace")
             assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-3000:]}\n{log[-3000:]}"
+        assert shown.stdout == f"{2 * COUNT}\n", shown.stderr[-3000:]
         said = done.stdout.splitlines()
         has_lag = minor not in ("4.0", "4.1")
         assert said[:2] == [f"batch {2 * COUNT} {COUNT}", f"stream {2 * COUNT}"]
         assert said[2] == "lag [0, 0]" if has_lag else f"PySpark {PYSPARKS[minor]} does not report" in said[2]
-        assert said[3:] == [f"copy {2 * COUNT}", "refused True"]
+        assert said[3:] == [f"copy {2 * COUNT}", "refused True", f"registered {2 * COUNT}"]
         eventually(
             lambda: admin.describe_groups("etl")["etl"].state == "Empty", "the group is left in order", 60
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,9 +31,12 @@ WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 @pytest.fixture
 def wrapper(spark: Any) -> Iterator[None]:
-    """As in a session with the settings that Kohort gives it."""
+    """As in a session with the settings that Kohort gives it, and as docs/spark-versions.md says."""
     assert session_settings()[WRAPPER] == "true"
-    spark.conf.set(WRAPPER, "true")
+    page = (Path(__file__).parents[2] / "docs" / "spark-versions.md").read_text("utf-8")
+    (line,) = [line.strip() for line in page.splitlines() if WRAPPER in line and "conf.set" in line]
+    exec(line, {"spark": spark})
+    assert spark.conf.get(WRAPPER) == "true"
     yield
     spark.conf.unset(WRAPPER)
 
