@@ -91,11 +91,12 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "client/produce": _WORDS | {"client/core"},
     "client/administer": _WORDS | {"client/core", "client/offsets", "client/group", "client.admin_types"},
     "spark/executor": {"spark.options", "spark.ranges"},
-    "spark/driver": {"spark/executor", "spark.offsets", "spark.options", "spark.ranges"},
+    "spark/driver": {"spark/executor", "spark.offsets", "spark.options", "spark.pyspark_api", "spark.ranges"},
     "spark/pipelines": {
         "spark/driver",
         "spark.java",
         "spark.options",
+        "spark.pyspark_api",
         "spark.worker_python",
     },
     "spark/history": {"spark/pipelines"},

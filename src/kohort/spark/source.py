@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -38,6 +39,10 @@ from kohort.spark.options import (
     read_source_options,
     settings_without_group,
 )
+from kohort.spark.pyspark_api import HAS_ADMISSION_CONTROL
+
+if TYPE_CHECKING:
+    from kohort.spark.driver.stream import StreamReader
 
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -94,11 +99,9 @@ class KohortDataSource(DataSource):
         return KohortReader(options, columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from kohort.spark.driver.stream import KohortStreamReader
-
         options = read_source_options(self.options, streaming=True)
         keep_what_is_loaded()
-        return KohortStreamReader(options, columns_of(schema))
+        return _stream_reader()(options, columns_of(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from kohort.spark import sink
@@ -111,6 +114,17 @@ class KohortDataSource(DataSource):
 
         made: DataSourceStreamWriter = sink.stream_writer(self.options, schema, overwrite)
         return made
+
+
+def _stream_reader() -> type[StreamReader]:
+    """The reader of a stream that this PySpark can call."""
+    if HAS_ADMISSION_CONTROL:
+        from kohort.spark.driver.admitting_stream import KohortStreamReader
+
+        return KohortStreamReader
+    from kohort.spark.driver.remembering_stream import RememberingStreamReader
+
+    return RememberingStreamReader
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:

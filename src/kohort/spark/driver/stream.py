@@ -3,6 +3,8 @@
 Spark runs this in a process of its own and calls it from one thread. `latestOffset(start)` is called at every trigger,
 and what is in `start` is durable in the checkpoint by then: that is when the group's offsets are committed. Spark ends
 the process with SIGTERM; the last commit and the farewell to the group happen in `stop`.
+
+Which methods Spark calls depends on its version: `admitting_stream` and `remembering_stream` have the readers.
 """
 
 from __future__ import annotations
@@ -19,13 +21,6 @@ from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from kohort.client.types import TopicPartition
 from kohort.spark.driver.planning import Delay, limit, split, step_ranges
@@ -43,8 +38,8 @@ log = logging.getLogger("kohort.spark")
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
-class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What Spark calls; it opens a `StreamDriver` with the first question. Executors only call `read`."""
+class StreamReader(RangesReader, DataSourceStreamReader):
+    """What every Spark calls; it opens a `StreamDriver` with the first question. Executors only call `read`."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         super().__init__(options, columns)
@@ -70,26 +65,6 @@ class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAv
     def initialOffset(self) -> dict[str, Any]:
         with self._driving() as driver:
             return to_spark(driver.initial())
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        with self._driving() as driver:
-            driver.freeze()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """Tells Spark that there is a limit, which the options hold. Trigger.Once asks without one."""
-        if self.options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(self.options.max_offsets_per_trigger)
-        if self.options.min_offsets_per_trigger is not None:
-            return ReadMinRows(self.options.min_offsets_per_trigger)
-        return ReadAllAvailable()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        with self._driving() as driver:
-            return to_spark(driver.next(from_spark(start), limited=not isinstance(limit, ReadAllAvailable)))
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        with self._driving() as driver:
-            return to_spark(driver.ends) if driver.ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with self._driving() as driver:
@@ -194,10 +169,10 @@ class StreamDriver:
 
     # --- how far it goes --------------------------------------------------------------------------
 
-    def next(self, start: Offsets, *, limited: bool) -> Offsets:
-        """The end of the next micro-batch; `start` is durable by now."""
+    def next(self, start: Offsets, *, limited: bool, durable: Offsets | None = None) -> Offsets:
+        """The end of the next micro-batch. What is durable by now is committed: `start`, unless that is given."""
         self._look(start)
-        self.group.commit(start, wait=False)
+        self.group.commit(start if durable is None else durable, wait=False)
         self.ends = self._session.end_offsets(self._leaders)
         end = {**self.ends}
         if self._target is not None:

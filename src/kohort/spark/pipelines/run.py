@@ -270,6 +270,7 @@ class _Runner:
 def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
     """A SparkSession, on loopback if the master is local, and whether it is new, so that the caller has to stop it."""
     from kohort.spark.java import use_java
+    from kohort.spark.pyspark_api import session_settings
     from kohort.spark.worker_python import use_python
 
     use_java()
@@ -280,7 +281,7 @@ def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
     settings = {
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.enabled": "false",
-        "spark.python.unix.domain.socket.enabled": "true",  # each task begins 40 ms sooner than over TCP
+        **session_settings(),
         **run.spark,
     }
     java_options = settings.get("spark.driver.extraJavaOptions", "")
