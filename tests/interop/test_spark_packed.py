@@ -67,16 +67,13 @@ def test_the_page_as_it_stands(start_broker: Callable[..., targets.Target], tmp_
     given = {**environ_of(spark / "python"), "PYTHONPATH": "", "SPARK_LOCAL_IP": "127.0.0.1"}
     given |= {"SPARK_HOME": home_of(spark), "SPARK_SCALA_VERSION": "2.13"}
     use_java(given)
-    script = "\n".join(
-        [
-            make,
-            install,
-            "echo \"import sys; open('%s', 'a').write(sys.prefix + chr(10))\" "
-            "> env/lib/python*/site-packages/starts.pth" % (tmp_path / "starts"),
-            pack,
-        ]
+    run(["bash", "-ec", f"{make}\n{install}"], tmp_path, given, 420)
+    (packages,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+    noted = tmp_path / "starts"  # each interpreter of this environment, or of its copies, notes where it is
+    (packages / "starts.pth").write_text(
+        f"import sys; open({str(noted)!r}, 'a').write(sys.prefix + chr(10))\n"
     )
-    run(["bash", "-ec", script], tmp_path, given, 420)
+    run(["bash", "-ec", pack], tmp_path, given, 420)
     more = [word for name, value in HERE.items() for word in ("--conf", f"{name}={value}")]
     master = "--master local-cluster[2,1,1024] " + shlex.join(more)
     assert "--master yarn" in submit
@@ -85,7 +82,7 @@ def test_the_page_as_it_stands(start_broker: Callable[..., targets.Target], tmp_
     said = run(["bash", "-ec", told], tmp_path, given, 420)
     assert f"records: {2 * COUNT}" in said
     assert f"in files: {2 * COUNT}" in said
-    prefixes = {line.strip() for line in (tmp_path / "starts").read_text().splitlines()}
+    prefixes = set(noted.read_text().splitlines())
     assert [prefix for prefix in prefixes if prefix.endswith("/environment")], prefixes
 
 

@@ -101,7 +101,7 @@ def spark(bootstrap: str, topic: str) -> Iterator[Callable[..., Spark]]:
 
     def make(**given: Any) -> Spark:
         def reader() -> RememberingStreamReader:
-            options = options_for(bootstrap, topic, startingOffsets="earliest", **given)
+            options = options_for(bootstrap, topic, **{"startingOffsets": "earliest", **given})
             # Spark makes it from the data source in the process of the stream.
             readers.append(pickle.loads(pickle.dumps(RememberingStreamReader(options, ("value",)))))
             return readers[-1]
@@ -216,6 +216,30 @@ def test_the_wrapper_goes_on_after_a_batch_that_failed(
     query.reader.stop()
     assert query.read == [(0, 5), (5, 10)]
     assert committed(admin, group) == [10]
+
+
+def test_the_wrapper_with_a_checkpoint_does_not_look_at_starting_offsets(
+    bootstrap: str, spark: Any, write: Any, admin: Admin, topic: str
+) -> None:
+    """They do not name the new partition. That is an error of a new query only."""
+    group = f"g-{topic}"
+    write(5)
+    given = {"startingOffsets": f'{{"{topic}":{{"0":-2}}}}'}
+    query = spark(kafka__group__id=group, **given)
+    query.start(wrapped=True)
+    assert [query.trigger() for _ in range(2)] == [True, False]
+    query.reader.stop()
+    admin.create_partitions({topic: 2})
+    fill(bootstrap, topic, range(3), partition=1)
+    query.start(wrapped=True)
+    assert [query.trigger() for _ in range(2)] == [True, False]
+    query.reader.stop()
+    assert query.read == [(0, 5), (0, 3)]
+    assert committed(admin, group) == [5, 3]
+    new = spark(**given)
+    new.start(wrapped=True)
+    with pytest.raises(ValueError, match="don't match what are assigned"):
+        new.trigger()
 
 
 def test_the_wrapper_never_leads_back_behind_the_checkpoint(spark: Any, write: Any) -> None:

@@ -107,3 +107,14 @@ def test_the_extra_asks_for_what_is_tested() -> None:
     )
     assert locked is not None
     assert OLDEST <= tuple(map(int, locked[1].split(".")[:2])) <= NEWEST
+
+
+def test_the_page_has_a_column_for_each_version_that_is_supported() -> None:
+    page = (ROOT / "docs" / "spark-versions.md").read_text("utf-8")
+    header, _, releases, *_ = [line for line in page.splitlines() if line.startswith("|")]
+    minors = [f"{OLDEST[0]}.{minor}" for minor in range(OLDEST[1], NEWEST[1] + 1)]
+    assert [cell.strip() for cell in header.strip("|").split("|")[1:]] == minors
+    tested = [cell.strip() for cell in releases.strip("|").split("|")[1:]]
+    assert all(release.startswith(f"{minor}.") for release, minor in zip(tested, minors, strict=True))
+    wanted = (ROOT / "tests" / "interop" / "spark_environments.py").read_text("utf-8")
+    assert all(re.findall(r"\d+\.\d+\.\d+", cell)[-1] in wanted for cell in tested)

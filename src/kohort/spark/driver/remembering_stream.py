@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
@@ -40,19 +40,17 @@ class QueryPosition:
 
     at: Offsets | None = None
     """Where the next micro-batch begins; None before Spark has asked or said anything."""
-    durable: Offsets | None = None
+    durable: Offsets = field(default_factory=dict)
     """What is known to be durable in the checkpoint."""
     _planned: Offsets | None = None
     """The end of the batch that Spark planned last, until it is known to be done."""
     _guessed: Offsets | None = None
     """The first end, if Spark asked for it without having said where the query stands."""
 
-    def begin(self, initial: Offsets) -> Offsets:
-        """The start of the batch whose end Spark asks for; `initial` where it is not known otherwise."""
+    def begin(self) -> Offsets | None:
+        """The start of the batch whose end Spark asks for, which means that the one before is done."""
         if self._planned is not None:
             self.durable, self._planned = self._planned, None
-        if self.at is None:
-            self.at = self.durable = initial
         return self.at
 
     def answer(self, end: Offsets, *, guessed: bool) -> None:
@@ -94,15 +92,28 @@ class RememberingStreamReader(StreamReader):
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # the signature before 4.2
         with self._driving() as driver:
-            position = self._position
-            is_known = position.at is not None
-            start = position.begin({} if is_known else driver.initial())
-            end = driver.next(start, limited=True, durable=position.durable)
-            position.answer(end, guessed=not is_known)
+            start = self._position.begin()
+            if start is None:
+                end = self._guess(driver)
+            else:
+                end = driver.next(start, limited=True, durable=self._position.durable)
+            self._position.answer(end, guessed=start is None)
             if not self._has_asked:
                 self._has_asked = True
                 self._warn_of_a_cut(driver, end)
             return to_spark(end)
+
+    def _guess(self, driver: StreamDriver) -> Offsets:
+        """The end of the first batch of a new query, or of an AvailableNow query that has a checkpoint.
+
+        In the second case the start does not matter, nor that the options may have none for the topics of today: Spark
+        asks for it only if the query is new, and then the error is told.
+        """
+        try:
+            start = driver.resolve_start()
+        except ValueError:
+            return driver.next({}, limited=False, durable={})
+        return driver.next(start, limited=True, durable={})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._position.plan(from_spark(start), from_spark(end))

@@ -129,6 +129,8 @@ class StreamDriver:
         # Topics that were deleted and made anew under this query, with the offsets at which that was seen.
         self._anew: dict[str, Offsets] = {}
         self._initial: Offsets | None = None
+        # What of that was chosen by the options, as the group has nothing there, and is not committed yet.
+        self._chosen: Offsets = {}
         self._target: Offsets | None = None
         self._closed = False
         self._delay: Delay | None = None
@@ -148,19 +150,23 @@ class StreamDriver:
 
         Spark asks twice, when it begins and when it plans the first batch, and has to get the same.
         """
-        if self._initial is None:
-            self._initial = self._resolve_start()
-        return self._initial
-
-    def _resolve_start(self) -> Offsets:
-        self._look()
-        start = self.group.committed(self._leaders)
-        missing = [partition for partition in self._leaders if partition not in start]
-        if missing:
-            chosen = self._resolver.starting(self._leaders)
-            start |= {partition: chosen[partition] for partition in missing}
-        self.group.commit_start({partition: start[partition] for partition in missing})
+        start = self.resolve_start()
+        if self._chosen:
+            self.group.commit_start(self._chosen)
+            self._chosen = {}
         return start
+
+    def resolve_start(self) -> Offsets:
+        """The same, for a query that may not start anew: nothing is committed."""
+        if self._initial is None:
+            self._look()
+            start = self.group.committed(self._leaders)
+            missing = [partition for partition in self._leaders if partition not in start]
+            if missing:
+                chosen = self._resolver.starting(self._leaders)
+                self._chosen = {partition: chosen[partition] for partition in missing}
+            self._initial = {**start, **self._chosen}
+        return self._initial
 
     def freeze(self) -> None:
         """Fixes the end of an AvailableNow query: nothing after the ends of the logs of this moment is read."""
