@@ -16,7 +16,9 @@ from typing import TypeVar
 from kohort.client.config import CONSUMER, read_config
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError, nearest
+from kohort.spark.conditions import read_condition
 from kohort.spark.offsets import Offsets, from_json
+from kohort.spark.restriction import EVERYTHING, Restriction
 
 LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2
@@ -114,6 +116,11 @@ class SourceOptions:
     """How long to wait for records that should be there."""
     offset_retries: int = 3
     offset_retry_interval_ms: int = 1_000
+    wanted: Restriction = EVERYTHING
+    """The condition of the option `where`; in a batch also the filters that Spark has pushed."""
+    timestamps_in_order: bool = False
+    """The user says that no record has a smaller timestamp than one before it in its partition."""
+    filter_pushdown: bool = False
 
 
 SOURCE_OPTIONS = (
@@ -122,7 +129,7 @@ SOURCE_OPTIONS = (
     "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "failOnCommitError", "includeHeaders",
     "groupIdPrefix", "groupMode", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
+    "fetchOffset.retryIntervalMs", "where", "timestampsInOrder", "filterPushdown",
 )  # fmt: skip
 _SPELLED = {name.lower(): name for name in SOURCE_OPTIONS}
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
@@ -192,9 +199,27 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
         3_000 if (wait := _number(options, "kafkaConsumer.pollTimeoutMs")) is None else wait,
         3 if (tries := _number(options, "fetchOffset.numRetries")) is None else tries,
         1_000 if (pause := _number(options, "fetchOffset.retryIntervalMs")) is None else pause,
+        _where(options, streaming),
+        boolean(options, "timestampsInOrder", False),
+        boolean(options, "filterPushdown", False),
     )
     check_kafka_settings(kafka)
     return read
+
+
+def _where(options: Mapping[str, str], streaming: bool) -> Restriction:
+    text = options.get("where")
+    if text is None:
+        return EVERYTHING
+    try:
+        wanted = read_condition(text)
+    except ValueError as error:
+        raise OptionError(f"where: {error}") from None
+    if streaming and wanted.rows_only() != EVERYTHING:
+        raise OptionError(
+            "where: a stream chooses topics and partitions only; for offset and timestamp use the frame's own where()"
+        )
+    return wanted
 
 
 def kafka_settings(options: Mapping[str, str], refused: Mapping[str, str]) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+import logging
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kohort.spark.driver.planning import batch_ranges, split
+from kohort.spark.driver.planning import batch_ranges, restrict, split
 from kohort.spark.executor.tasks import RangePartition, RangesReader
 from kohort.spark.executor.worker_process import keep_what_is_loaded
 from kohort.spark.offsets import Offsets
@@ -38,6 +40,14 @@ from kohort.spark.options import (
     read_source_options,
     settings_without_group,
 )
+from kohort.spark.restriction import HIGHEST
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+    from kohort.spark.driver.offset_resolver import OffsetResolver
+
+log = logging.getLogger("kohort.spark")
 
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -91,7 +101,8 @@ class KohortDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_source_options(self.options, streaming=False)
         keep_what_is_loaded()
-        return KohortReader(options, columns_of(schema))
+        kind = FilteringReader if options.filter_pushdown else KohortReader
+        return kind(options, columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from kohort.spark.driver.stream import KohortStreamReader
@@ -135,10 +146,13 @@ class KohortReader(RangesReader, DataSourceReader):
         from kohort.spark.driver.offset_resolver import OffsetResolver
 
         options = self.options
+        if options.wanted.is_nothing:
+            return []
         with ClusterSession({**settings_without_group(options.kafka), **FIXED_SETTINGS}) as session:
             resolver = OffsetResolver(session, options)
             leaders = resolver.partitions()
             start, end = resolver.starting(leaders), resolver.ending(leaders)
+            first, after = _at_wanted_times(resolver, options, end)
         _check_specified(options, start, end)
         # Spark plans a frame once, and may evaluate it again when there are more records: so each task looks for
         # itself where the log begins and ends by then.
@@ -148,9 +162,56 @@ class KohortReader(RangesReader, DataSourceReader):
             )
             for each in batch_ranges(start, end)
         ]
+        if not options.wanted.is_everything:
+            ranges = [
+                part
+                for each in ranges
+                for part in restrict(
+                    each, options.wanted.offsets, first.get(each.partition), after.get(each.partition)
+                )
+            ]
         if options.max_records_per_partition is not None or (options.min_partitions or 0) > len(ranges):
             ranges = split(ranges, options.min_partitions, options.max_records_per_partition)
         return [RangePartition(each, leaders[each.partition]) for each in ranges]
+
+
+class FilteringReader(KohortReader):
+    """Reads a batch, and takes over what it can of the filters that Spark would apply to it.
+
+    Spark asks for `pushFilters` before `partitions`. A reader that has this method is refused by a session whose
+    `spark.sql.python.filterPushdown.enabled` is false, which is why `KohortReader` does not have it.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        from kohort.spark.driver.filters import push
+
+        pushed = push(filters, self.columns)
+        self.options = replace(self.options, wanted=self.options.wanted & pushed.restriction)
+        log.info(
+            "filters that choose what is read: %s; filters that are left to Spark: %s",
+            ", ".join(map(str, pushed.taken)) or "none",
+            ", ".join(map(str, pushed.left)) or "none",
+        )
+        return pushed.left
+
+
+def _at_wanted_times(
+    resolver: OffsetResolver, options: SourceOptions, end: Offsets
+) -> tuple[Offsets, Offsets]:
+    """The offsets before which, and from which on, no record has a wanted time, as far as that is certain.
+
+    `end` was asked for before: where no record is late enough, reading begins there, and later ones are not missed.
+    Kafka finds the first record at or after a time, whatever the order of the times is. What comes after the first
+    record that is too late may be early enough again, unless the user says that times are in order. Kafka takes
+    negative times for names of offsets.
+    """
+    times, first, after = options.wanted.times, Offsets(), Offsets()
+    if times.first > 0:
+        first = {p: end[p] if at is None else at for p, at in resolver.at_times(times.first, end).items()}
+    if options.timestamps_in_order and -1 <= times.last < HIGHEST:
+        found = resolver.at_times(times.last + 1, end)
+        after = {p: at for p, at in found.items() if at is not None}
+    return first, after
 
 
 def _check_specified(options: SourceOptions, start: Offsets, end: Offsets) -> None:

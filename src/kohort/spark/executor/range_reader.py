@@ -21,6 +21,7 @@ from kohort.client.embedding import (
     TopicReplaced,
 )
 from kohort.client.errors import CorruptRecord, OffsetOutOfRange
+from kohort.spark.executor.row_filter import chosen
 from kohort.spark.executor.rows import LARGEST_PIECE, Rows
 from kohort.spark.options import FIXED_SETTINGS, SourceOptions, settings_without_group
 from kohort.spark.ranges import DataLoss, OffsetRange, unread
@@ -67,8 +68,14 @@ def read_range(
     rows, session = Rows(wanted.partition, names), session_for(options)
     if wanted.open_end:
         latest = session.end_offsets([wanted.partition])[wanted.partition]
-        wanted = replace(wanted, end=max(wanted.end, latest))
-    yield from map(rows.batch, RangeReader(session, wanted, leader, options).columns())
+        wanted = replace(wanted, end=min(max(wanted.end, latest), options.wanted.offsets.last + 1))
+    if wanted.size:
+        records = RangeReader(session, wanted, leader, options).columns()
+        yield from (
+            map(rows.batch, records)
+            if options.wanted.is_everything
+            else chosen(records, options.wanted, rows.batch)
+        )
 
 
 class RangeReader:
