@@ -90,6 +90,13 @@ class GroupMode(Enum):
     SHARED = "shared"
 
 
+class CountFrom(Enum):
+    """How records are counted that nobody reads."""
+
+    HEADERS = "headers"
+    OFFSETS = "offsets"
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """All options of the source, checked. They are pickled for executors."""
@@ -121,6 +128,8 @@ class SourceOptions:
     timestamps_in_order: bool = False
     """The user says that no record has a smaller timestamp than one before it in its partition."""
     filter_pushdown: bool = False
+    count_from: CountFrom | None = None
+    """The rows are numbers of records instead of records."""
 
 
 SOURCE_OPTIONS = (
@@ -130,6 +139,7 @@ SOURCE_OPTIONS = (
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "failOnCommitError", "includeHeaders",
     "groupIdPrefix", "groupMode", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs", "where", "timestampsInOrder", "filterPushdown",
+    "count",
 )  # fmt: skip
 _SPELLED = {name.lower(): name for name in SOURCE_OPTIONS}
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
@@ -202,7 +212,10 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
         _where(options, streaming),
         boolean(options, "timestampsInOrder", False),
         boolean(options, "filterPushdown", False),
+        _count(options, streaming),
     )
+    if read.count_from is CountFrom.OFFSETS and not read.wanted.times.is_everything:
+        raise OptionError("count=offsets cannot go with a condition on timestamp: use count=headers")
     check_kafka_settings(kafka)
     return read
 
@@ -220,6 +233,17 @@ def _where(options: Mapping[str, str], streaming: bool) -> Restriction:
             "where: a stream chooses topics and partitions only; for offset and timestamp use the frame's own where()"
         )
     return wanted
+
+
+def _count(options: Mapping[str, str], streaming: bool) -> CountFrom | None:
+    value = options.get("count")
+    if value is None:
+        return None
+    if value.strip().lower() not in (each.value for each in CountFrom):
+        raise OptionError(f"count is headers or offsets, not '{value}'")
+    if streaming:
+        raise OptionError("count is for batches; a stream counts with the frame's own count()")
+    return CountFrom(value.strip().lower())
 
 
 def kafka_settings(options: Mapping[str, str], refused: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, MutableMapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ from kohort.spark.offsets import Offsets
 from kohort.spark.options import (
     FIXED_SETTINGS,
     AtOffsets,
+    CountFrom,
     Edge,
     OptionError,
     SourceOptions,
@@ -59,6 +60,15 @@ TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 }
+
+COUNTS = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("records", LongType()),
+    ]
+)
+"""The columns of a frame with the option `count`: a row for each task."""
 
 
 class KohortDataSource(DataSource):
@@ -94,6 +104,8 @@ class KohortDataSource(DataSource):
         keep_what_is_loaded()
 
     def schema(self) -> StructType:
+        if "count" in self.options:
+            return COUNTS
         wanted = str(self.options.get("includeheaders", "false")).strip().lower() == "true"
         names = [name for name in TYPES if wanted or name != "headers"]
         return StructType([StructField(name, TYPES[name]) for name in names])
@@ -101,6 +113,8 @@ class KohortDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_source_options(self.options, streaming=False)
         keep_what_is_loaded()
+        if options.count_from is not None:
+            return _counting_reader(options, schema)
         kind = FilteringReader if options.filter_pushdown else KohortReader
         return kind(options, columns_of(schema))
 
@@ -154,6 +168,8 @@ class KohortReader(RangesReader, DataSourceReader):
             start, end = resolver.starting(leaders), resolver.ending(leaders)
             first, after = _at_wanted_times(resolver, options, end)
         _check_specified(options, start, end)
+        if options.count_from is CountFrom.OFFSETS and leaders:
+            _check_not_compacted(options, sorted({partition.topic for partition in leaders}))
         # Spark plans a frame once, and may evaluate it again when there are more records: so each task looks for
         # itself where the log begins and ends by then.
         ranges = [
@@ -193,6 +209,31 @@ class FilteringReader(KohortReader):
             ", ".join(map(str, pushed.left)) or "none",
         )
         return pushed.left
+
+
+def _counting_reader(options: SourceOptions, schema: StructType) -> KohortReader:
+    if schema.simpleString() != COUNTS.simpleString():
+        raise OptionError(
+            f"with count the columns are {', '.join(COUNTS.fieldNames())}: leave out schema(...)"
+        )
+    if options.filter_pushdown:
+        raise OptionError("count cannot go with filterPushdown: write the condition as the option where")
+    return KohortReader(options, tuple(COUNTS.fieldNames()))
+
+
+def _check_not_compacted(options: SourceOptions, topics: Collection[str]) -> None:
+    """OptionError if offsets cannot be counted as records, as far as the configuration says."""
+    from kohort.client.admin import Admin
+    from kohort.client.config import ADMIN
+
+    settings = {name: value for name, value in options.kafka.items() if name in ADMIN.settings}
+    with Admin(settings) as admin:
+        for topic, configs in admin.topic_configs(*topics).items():
+            policy = configs["cleanup.policy"].value
+            if "compact" in str(policy):
+                raise OptionError(
+                    f"count=offsets: topic '{topic}' is compacted ({policy}): use count=headers"
+                )
 
 
 def _at_wanted_times(
