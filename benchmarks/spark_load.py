@@ -106,7 +106,7 @@ class Bench:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         from pyspark.sql import SparkSession
 
-        self._missing = ""
+        self.missing = ""
         builder = SparkSession.builder.master("local[2]").appName("kohort benchmark")
         for name, value in {**CONFIGURATION, **configuration}.items():
             builder = builder.config(name, value)
@@ -114,14 +114,14 @@ class Bench:
             jars = ",".join(map(str, outside.connector_jars()))
             builder = builder.config("spark.jars", jars)
         except outside.Missing as missing:
-            self._missing = str(missing)
+            self.missing = str(missing)
         self.spark = builder.getOrCreate()
         self.spark.dataSource.register(ready_made_source())
         self._address = address
 
     def do(self, job: Job) -> dict[str, Any]:
-        if self._missing and CONTENDERS[job.contender][0] == "kafka":
-            return {"missing": self._missing}
+        if self.missing and CONTENDERS[job.contender][0] == "kafka":
+            return {"missing": self.missing}
         if job.mode == "micro":
             return self._micro(job)
         cpu, began = cpu_s(), time.perf_counter()

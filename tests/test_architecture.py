@@ -90,8 +90,15 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "client/consume": _WORDS | {"client/core", "client/offsets", "client/group", "client.records"},
     "client/produce": _WORDS | {"client/core"},
     "client/administer": _WORDS | {"client/core", "client/offsets", "client/group", "client.admin_types"},
-    "spark/executor": {"spark.options", "spark.ranges"},
-    "spark/driver": {"spark/executor", "spark.offsets", "spark.options", "spark.pyspark_api", "spark.ranges"},
+    "spark/executor": {"spark.options", "spark.ranges", "spark.restriction"},
+    "spark/driver": {
+        "spark/executor",
+        "spark.offsets",
+        "spark.options",
+        "spark.pyspark_api",
+        "spark.ranges",
+        "spark.restriction",
+    },
     "spark/pipelines": {
         "spark/driver",
         "spark.java",

@@ -4,7 +4,7 @@
         .option("subscribe", "orders").option("kafka.group.id", "orders-etl").load()
 
 Spark finds the format by itself when Kohort is installed (`pyspark_kohort`). The options are in `source`.
-`lag(query)` says how far a running query is behind.
+`lag(query)` says how far a running query is behind, and `count(spark, options)` how many records there are to read.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kohort.spark.driver.counting import count as count
     from kohort.spark.driver.query_lag import lag as lag
     from kohort.spark.source import KohortDataSource as KohortDataSource
 
-_HOME = {"KohortDataSource": "kohort.spark.source", "lag": "kohort.spark.driver.query_lag"}
+_HOME = {
+    "KohortDataSource": "kohort.spark.source",
+    "count": "kohort.spark.driver.counting",
+    "lag": "kohort.spark.driver.query_lag",
+}
 
 __all__ = list(_HOME)
 
