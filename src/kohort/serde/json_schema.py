@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Generic, Unpack, overload
 
-from kohort.serde.avro import maker
 from kohort.serde.errors import DataMismatch, RegistryError, WrongSchema
 from kohort.serde.framing import frame, split
-from kohort.serde.objects import Make
+from kohort.serde.objects import Make, is_a_type, made_by_type_or_function
 from kohort.serde.packages import package
 from kohort.serde.registry import RegisteredSchema, SchemaRegistry
 from kohort.serde.schemas import RegistryLike, SchemaIds, SerializerKeywords, of_kind, registry_of
@@ -76,7 +75,7 @@ class JsonSerializer(Generic[T]):
         **keywords: Unpack[SerializerKeywords],
     ) -> None:
         self._ids = SchemaIds("JSON", keywords)
-        self._plain = None if of is None or isinstance(of, type) else of
+        self._plain = None if of is None or is_a_type(of) else of
         self._dump = package("orjson", "JSON").dumps
         self._text = None if schema is None else schema if isinstance(schema, str) else json.dumps(schema)
         self._title: str | None = None
@@ -170,7 +169,7 @@ class JsonDeserializer(Generic[T]):
         validate: bool = False,
     ) -> None:
         self._registry = registry_of(registry)
-        self._make: Make | None = maker(of)
+        self._make: Make | None = made_by_type_or_function(of)
         self._load = package("orjson", "JSON").loads
         self._validates = validate
         self._checks: dict[int | None, Callable[[Any], None]] = {}

@@ -43,6 +43,30 @@ def maker_of(kind: Any) -> Make:
     return _Makers().of(kind)
 
 
+def made_by_type_or_function(of: Any) -> Make | None:
+    """Returns what makes objects, by the fields of a type or by a user's function; None if plain data is wanted."""
+    if of is None or of is dict or of is Any:
+        return None
+    if is_a_type(of):
+        return maker_of(of)
+    if not callable(of):
+        raise SettingError(f"{of!r} is neither a type nor a function that makes an object of plain data")
+    return _by_function(of)
+
+
+def is_a_type(of: Any) -> bool:
+    """Says whether something is a class or a type hint (`list[Order]`), and no function."""
+    return isinstance(of, type) or get_origin(of) is not None
+
+
+class _Misplaced(DataMismatch):
+    """A part of the data does not fit; `place` is where: `field lines[0].article`."""
+
+    def __init__(self, place: str, words: str) -> None:
+        super().__init__(f"{place}: {words}")
+        self.place, self.words = place, words
+
+
 class _Makers:
     """The makers of one type and of all types in it; each class once, because a class may hold itself."""
 
@@ -111,7 +135,7 @@ class _Makers:
                 f"top of a module, or give a function that makes an object of a dict"
             ) from error
         if typing.is_typeddict(kind):
-            return _typed_dict(kind, {name: self.of(hint) for name, hint in hints.items()})
+            return _typed_dict(kind, {name: self.of(hint) for name, hint in hints.items()}, _needed_by(kind))
         if dataclasses.is_dataclass(kind):
             known = [each for each in dataclasses.fields(kind) if each.init]
             absent = dataclasses.MISSING
@@ -183,10 +207,12 @@ def _at(place: str, maker: Make, data: Any) -> Any:
     """Makes a part; if it does not fit, the message begins with its place."""
     try:
         return maker(data)
+    except _Misplaced as error:
+        inner = error.place.removeprefix("field ")
+        joint = "" if inner.startswith("[") else "."
+        raise _Misplaced(f"{place}{joint}{inner}", error.words) from error.__cause__
     except DataMismatch as error:
-        words = str(error)
-        joint = "" if words.startswith("[") else "." if words.startswith("field ") else ": "
-        raise DataMismatch(f"{place}{joint}{words.removeprefix('field ')}") from error.__cause__
+        raise _Misplaced(place, str(error)) from error.__cause__
 
 
 def _shown(data: Any) -> str:
@@ -294,11 +320,6 @@ def _by_function(function: Make) -> Make:
     return make
 
 
-def made_by(function: Make) -> Make:
-    """Returns a user's function, whose exceptions become DataMismatch with their text in one line."""
-    return _by_function(function)
-
-
 def _structure(kind: Callable[..., Any], makers: dict[str, Make], needed: set[str]) -> Make:
     """Makes an object by calling a class with its fields as keywords."""
     name_of = getattr(kind, "__name__", str(kind))
@@ -315,7 +336,7 @@ def _structure(kind: Callable[..., Any], makers: dict[str, Make], needed: set[st
                 except DataMismatch:
                     _at(f"field {name}", maker, data[name])
             elif name in needed:
-                raise DataMismatch(f"field {name}: is missing, and {name_of} needs it")
+                raise _Misplaced(f"field {name}", f"is missing, and {name_of} needs it")
         try:
             return kind(**given)
         except Exception as error:  # of __post_init__
@@ -324,15 +345,25 @@ def _structure(kind: Callable[..., Any], makers: dict[str, Make], needed: set[st
     return make
 
 
-def _typed_dict(kind: Any, makers: dict[str, Make]) -> Make:
-    needed = kind.__required_keys__
+def _needed_by(kind: Any) -> set[str]:
+    """Returns the names of a TypedDict that must be there.
 
+    Its `__required_keys__` do not know of NotRequired where annotations are text.
+    """
+    marks = {
+        name: get_origin(hint) for name, hint in typing.get_type_hints(kind, include_extras=True).items()
+    }
+    must = {name for name in kind.__required_keys__ if marks.get(name) is not typing.NotRequired}
+    return must | {name for name, mark in marks.items() if mark is typing.Required}
+
+
+def _typed_dict(kind: Any, makers: dict[str, Make], needed: set[str]) -> Make:
     def make(data: Any) -> Any:
         if type(data) is not dict:
             raise DataMismatch(f"{_shown(data)} is no object with the fields of {kind.__name__}")
         for name in needed:
             if name not in data:
-                raise DataMismatch(f"field {name}: is missing, and {kind.__name__} needs it")
+                raise _Misplaced(f"field {name}", f"is missing, and {kind.__name__} needs it")
         return {
             name: _at(f"field {name}", makers[name], value) if name in makers else value
             for name, value in data.items()
