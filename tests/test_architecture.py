@@ -94,9 +94,8 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "spark/driver": {"spark/executor", "spark.offsets", "spark.options", "spark.ranges"},
     "spark/pipelines": {
         "spark/driver",
-        "spark.java",
         "spark.options",
-        "spark.worker_python",
+        "spark.sessions",
     },
     "spark/history": {"spark/pipelines"},
 }
