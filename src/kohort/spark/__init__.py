@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kohort.spark.advice import SparkSetupWarning as SparkSetupWarning
     from kohort.spark.driver.query_lag import lag as lag
     from kohort.spark.sessions import SessionError as SessionError
     from kohort.spark.sessions import builder as builder
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _HOME = {
     "KohortDataSource": "kohort.spark.source",
     "SessionError": "kohort.spark.sessions",
+    "SparkSetupWarning": "kohort.spark.advice",
     "builder": "kohort.spark.sessions",
     "lag": "kohort.spark.driver.query_lag",
     "session": "kohort.spark.sessions",

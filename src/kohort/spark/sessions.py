@@ -25,6 +25,7 @@ from kohort.wire.errors import KohortError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LOCAL = "local[*]"
 DAEMON = "kohort.spark.executor.worker_daemon"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -176,7 +177,7 @@ def _master(asked: str | None, environ: Mapping[str, str]) -> str:
     submitted = submitted_master(environ)
     if submitted is not None and asked is not None and asked != submitted:
         _warn(f"the master stays {submitted}, which spark-submit has chosen; {asked} is not used")
-    return submitted or asked or "local[*]"
+    return submitted or asked or LOCAL
 
 
 # --- what a new session gets --------------------------------------------------------------------------
