@@ -102,10 +102,8 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     },
     "spark/pipelines": {
         "spark/driver",
-        "spark.java",
         "spark.options",
-        "spark.pyspark_api",
-        "spark.worker_python",
+        "spark.sessions",
     },
     "spark/history": {"spark/pipelines"},
 }
