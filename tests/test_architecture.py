@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "broker": {"kohort", "wire", "log", "coordinator", "settings", "exposition", "loopback", "portable"},
     "client": {"kohort", "wire", "settings", "loopback", "portable"},
     "spark": {"kohort", "wire", "client", "settings", "exposition"},
-    "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings"},
+    "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "spark"},
     "cli": {
         "kohort",
         "wire",
@@ -40,6 +40,7 @@ MAY_IMPORT = {
         "exposition",
         "sim",
         "spark",
+        "testing",
     },
     "sim": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "cli"},
 }
