@@ -37,6 +37,10 @@ def pipeline(options: argparse.Namespace) -> int:
         from kohort.cli.pipeline_test import test
 
         return test(options)
+    if options.action == "new":
+        from kohort.cli.pipeline_new import new
+
+        return new(options)
     root = state_directory(options.state)
     if options.action == "run":
         return _run(options, root)

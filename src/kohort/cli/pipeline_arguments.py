@@ -14,6 +14,7 @@ def add_pipeline(commands: Any) -> None:
         epilog="example: kohort pipeline run orders.py --bootstrap 127.0.0.1:9092",
     )
     actions = top.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_new(actions)
     _add_test(actions)
     run = actions.add_parser(
         "run",

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kohort.spark.pipelines.definition import Pipeline, PipelineError
 from kohort.spark.pipelines.run import Run, short_reason, stream_options, told_of
