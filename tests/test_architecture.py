@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "client": {"kohort", "wire", "settings", "loopback", "portable"},
     "serde": {"kohort", "errors", "client", "settings"},
     "spark": {"kohort", "wire", "client", "settings", "exposition", "serde"},
-    "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings"},
+    "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "spark"},
     "cli": {
         "kohort",
         "wire",
@@ -41,6 +41,7 @@ MAY_IMPORT = {
         "exposition",
         "sim",
         "spark",
+        "testing",
     },
     "sim": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "cli"},
 }
