@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "coordinator": {"wire", "settings"},
     "broker": {"kohort", "wire", "log", "coordinator", "settings", "exposition", "loopback", "portable"},
     "client": {"kohort", "wire", "settings", "loopback", "portable"},
-    "spark": {"kohort", "wire", "client", "settings", "exposition"},
+    "spark": {"kohort", "errors", "wire", "client", "serde", "settings", "exposition"},
     "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings"},
     "cli": {
         "kohort",
@@ -90,7 +90,8 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "client/consume": _WORDS | {"client/core", "client/offsets", "client/group", "client.records"},
     "client/produce": _WORDS | {"client/core"},
     "client/administer": _WORDS | {"client/core", "client/offsets", "client/group", "client.admin_types"},
-    "spark/executor": {"spark.options", "spark.ranges"},
+    "spark/formats": set(),
+    "spark/executor": {"spark/formats", "spark.options", "spark.ranges"},
     "spark/driver": {"spark/executor", "spark.offsets", "spark.options", "spark.ranges"},
     "spark/pipelines": {
         "spark/driver",

@@ -16,6 +16,8 @@ from typing import TypeVar
 from kohort.client.config import CONSUMER, read_config
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError, nearest
+from kohort.spark.formats.decoding import RecordDecoding
+from kohort.spark.formats.format_options import READ_OPTIONS, RecordFormats, is_format_option, read_formats
 from kohort.spark.offsets import Offsets, from_json
 
 LATEST_OFFSET = -1
@@ -114,6 +116,9 @@ class SourceOptions:
     """How long to wait for records that should be there."""
     offset_retries: int = 3
     offset_retry_interval_ms: int = 1_000
+    formats: RecordFormats = RecordFormats()
+    decoding: RecordDecoding | None = None
+    """How executors decode keys and values; planned when it is known which columns the query reads."""
 
 
 SOURCE_OPTIONS = (
@@ -122,7 +127,7 @@ SOURCE_OPTIONS = (
     "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "failOnCommitError", "includeHeaders",
     "groupIdPrefix", "groupMode", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
+    "fetchOffset.retryIntervalMs", *READ_OPTIONS,
 )  # fmt: skip
 _SPELLED = {name.lower(): name for name in SOURCE_OPTIONS}
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
@@ -192,9 +197,32 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
         3_000 if (wait := _number(options, "kafkaConsumer.pollTimeoutMs")) is None else wait,
         3 if (tries := _number(options, "fetchOffset.numRetries")) is None else tries,
         1_000 if (pause := _number(options, "fetchOffset.retryIntervalMs")) is None else pause,
+        record_formats(options),
     )
     check_kafka_settings(kafka)
     return read
+
+
+def record_formats(given: Mapping[str, str]) -> RecordFormats:
+    """The options of typed records; OptionError says what is wrong with them."""
+    try:
+        return read_formats({name.lower(): value for name, value in given.items()})
+    except SettingError as error:
+        raise OptionError(str(error)) from None
+
+
+def named_topics(strategy: Strategy) -> tuple[str, ...]:
+    """The topics that are named, which a pattern does not do."""
+    if isinstance(strategy, Subscribe):
+        return strategy.topics
+    if isinstance(strategy, Assign):
+        return tuple(dict.fromkeys(partition.topic for partition in strategy.partitions))
+    return ()
+
+
+def read_strategy(given: Mapping[str, str]) -> Strategy:
+    """Which topics are read; OptionError if that is not said, or not once."""
+    return _strategy({name.lower(): value for name, value in given.items()})
 
 
 def kafka_settings(options: Mapping[str, str], refused: Mapping[str, str]) -> dict[str, str]:
@@ -231,7 +259,7 @@ def check_kafka_settings(settings: Mapping[str, str]) -> None:
 
 def _check_names(options: Mapping[str, str]) -> None:
     for name in options:
-        if name.startswith("kafka.") or name in _SPELLED:
+        if name.startswith("kafka.") or name in _SPELLED or is_format_option(name, READ_OPTIONS):
             continue
         if name in CONSUMER.settings:
             raise OptionError(f"unknown option {name}: settings of Kafka are written as kafka.{name}")

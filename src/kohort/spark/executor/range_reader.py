@@ -21,7 +21,8 @@ from kohort.client.embedding import (
     TopicReplaced,
 )
 from kohort.client.errors import CorruptRecord, OffsetOutOfRange
-from kohort.spark.executor.rows import LARGEST_PIECE, Rows
+from kohort.spark.executor.rows import LARGEST_PIECE
+from kohort.spark.executor.typed_rows import rows_for
 from kohort.spark.options import FIXED_SETTINGS, SourceOptions, settings_without_group
 from kohort.spark.ranges import DataLoss, OffsetRange, unread
 from kohort.wire.records.columns import Columns, decode_columns, prefer
@@ -64,7 +65,7 @@ def read_range(
     wanted: OffsetRange, leader: PartitionLeader, options: SourceOptions, names: Sequence[str]
 ) -> Iterator[Any]:
     """The records of a range as pyarrow.RecordBatch, only the named columns."""
-    rows, session = Rows(wanted.partition, names), session_for(options)
+    rows, session = rows_for(wanted.partition, names, options.decoding), session_for(options)
     if wanted.open_end:
         latest = session.end_offsets([wanted.partition])[wanted.partition]
         wanted = replace(wanted, end=max(wanted.end, latest))
