@@ -1,0 +1,1 @@
+"""Serializers and deserializers for Producer and Consumer, with or without a schema registry."""
