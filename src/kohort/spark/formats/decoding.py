@@ -110,6 +110,10 @@ def _made(decoding: ColumnDecoding) -> Decoder:
 
         json_decoder = JsonDecoder(decoding.target)
         return json_decoder if decoding.registry is None else Unframed(json_decoder)
+    if decoding.format == "avro":
+        from kohort.spark.formats.avro_decoder import AvroDecoder
+
+        return AvroDecoder(decoding)
     raise AssertionError(decoding.format)
 
 
