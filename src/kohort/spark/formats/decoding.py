@@ -114,6 +114,10 @@ def _made(decoding: ColumnDecoding) -> Decoder:
         from kohort.spark.formats.avro_decoder import AvroDecoder
 
         return AvroDecoder(decoding)
+    if decoding.format == "protobuf":
+        from kohort.spark.formats.protobuf_decoder import ProtobufDecoder
+
+        return ProtobufDecoder(decoding)
     raise AssertionError(decoding.format)
 
 

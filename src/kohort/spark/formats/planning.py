@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from pyspark.sql.types import (
     ArrayType,
@@ -18,8 +18,9 @@ from pyspark.sql.types import (
 from kohort.settings import SettingError
 from kohort.spark.formats.arrow_types import NoArrowType, arrow_type
 from kohort.spark.formats.ddl import SchemaTextError, nullable, read_schema
-from kohort.spark.formats.decoding import ColumnDecoding, RecordDecoding
+from kohort.spark.formats.decoding import ColumnDecoding, RecordDecoding, missing_package
 from kohort.spark.formats.format_options import CORRUPT, ColumnFormat, Mode, RecordFormats
+from kohort.spark.formats.json_schema_types import is_json_schema, json_schema_type
 
 CORRUPT_TYPE = StructType(
     [StructField("reason", StringType()), StructField("key", BinaryType()), StructField("value", BinaryType())]
@@ -92,18 +93,103 @@ def planned_column(formats: RecordFormats, column: ColumnFormat, topics: Sequenc
     """What the schema of a column says, from the options or from the registry."""
     if column.format == "string":
         return PlannedColumn(StringType())
-    if column.format == "json":
-        return _json(column)
-    raise AssertionError(column.format)
+    schema = schema_of(formats, column, topics)
+    try:
+        return _PLANS[column.format](column, schema)
+    except ImportError as error:
+        raise missing_package(column.format, error) from error
 
 
-def _json(column: ColumnFormat) -> PlannedColumn:
-    if column.schema is None:
+@dataclass(frozen=True, slots=True)
+class SchemaSource:
+    """A schema as the options or the registry have it."""
+
+    text: str | None
+    references: dict[str, str] = field(default_factory=dict)
+    id: int | None = None
+    subject: str | None = None
+
+
+KINDS = {"json": "JSON", "avro": "AVRO", "protobuf": "PROTOBUF"}
+
+
+def schema_of(formats: RecordFormats, column: ColumnFormat, topics: Sequence[str]) -> SchemaSource:
+    """The schema that the options give, else the one that the registry has: by its id, or the latest of a subject."""
+    if column.schema is not None or formats.registry is None:
+        return SchemaSource(column.schema)
+    from kohort.serde.registry import SchemaRegistry
+
+    registry = SchemaRegistry.shared(formats.registry)
+    if column.schema_id is not None:
+        found = registry.schema(column.schema_id)
+    else:
+        found = registry.latest(subject_of(column, topics))
+    if found.kind != KINDS[column.format]:
+        what = f"schema id {found.id}" if found.subject is None else f"the subject {found.subject}"
+        raise SettingError(f"{what} in the registry is {found.kind}, not {KINDS[column.format]}: set {column.option('Format')}")
+    others = {name: each.text for name, each in registry.references_of(found).items()}
+    return SchemaSource(found.text, others, found.id, found.subject)
+
+
+def subject_of(column: ColumnFormat, topics: Sequence[str]) -> str:
+    """The subject whose latest schema is the reader's; SettingError if the options do not say which that is."""
+    from kohort.serde.subjects import subject_name_strategy, topic_name_strategy
+
+    if column.subject is not None:
+        return column.subject
+    if subject_name_strategy(column.strategy) is not topic_name_strategy:
+        raise SettingError(
+            f"with {column.column}.subject.name.strategy={column.strategy} the subject depends on the record: name it with "
+            f"{column.option('Subject')}"
+        )
+    if len(topics) != 1:
+        raise SettingError(
+            f"several topics may have several schemas: name the one to read them by with {column.option('Subject')} or "
+            f"{column.option('Schema')}"
+        )
+    return topic_name_strategy(topics[0], column.column == "key", None)
+
+
+def _needed(column: ColumnFormat, schema: SchemaSource) -> str:
+    if schema.text is None:
+        raise SettingError(
+            f"{column.option('Format')}={column.format} needs a schema: give {column.option('Schema')} or schema.registry.url"
+        )
+    return schema.text
+
+
+def _json(column: ColumnFormat, schema: SchemaSource) -> PlannedColumn:
+    if schema.text is None:
         return PlannedColumn(None)
     try:
-        return PlannedColumn(read_schema(column.schema))
+        if schema.id is not None or is_json_schema(schema.text):
+            return PlannedColumn(json_schema_type(schema.text, schema.references))
+        return PlannedColumn(read_schema(schema.text))
     except SchemaTextError as error:
         raise SettingError(f"{column.option('Schema')}: {error}") from None
+
+
+def _avro(column: ColumnFormat, schema: SchemaSource) -> PlannedColumn:
+    from kohort.spark.formats.avro_schema import read_avro, spark_type, with_references
+
+    text = with_references(_needed(column, schema), schema.references)
+    return PlannedColumn(spark_type(read_avro(text)), text, schema_id=schema.id)
+
+
+def _protobuf(column: ColumnFormat, schema: SchemaSource) -> PlannedColumn:
+    from kohort.spark.formats.protobuf_schema import find_message
+    from kohort.spark.formats.protobuf_types import message_type
+
+    found = find_message(_needed(column, schema), schema.references, column.message_name, column.option("MessageName"))
+    kind = message_type(found.descriptor)
+    return PlannedColumn(kind, found.descriptor.full_name, found.descriptors, schema.id)
+
+
+_PLANS: dict[str, Callable[[ColumnFormat, SchemaSource], PlannedColumn]] = {
+    "json": _json,
+    "avro": _avro,
+    "protobuf": _protobuf,
+}
 
 
 def check_part(asked: DataType, whole: DataType, where: str) -> None:
