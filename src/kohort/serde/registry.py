@@ -30,7 +30,7 @@ from kohort.serde.errors import (
     SchemaRefused,
 )
 from kohort.serde.packages import package
-from kohort.serde.registry_settings import RegistrySettings
+from kohort.serde.registry_settings import RegistrySettings as RegistrySettings
 from kohort.settings import SettingError
 
 if TYPE_CHECKING:
@@ -263,7 +263,9 @@ class SchemaRegistry:
         )
 
     def _wait_ms(self, attempt: int) -> float:
-        longest = min(self.settings.retries_max_wait_ms, self.settings.retries_wait_ms * 2 ** (attempt - 1))
+        longest: float = min(
+            self.settings.retries_max_wait_ms, self.settings.retries_wait_ms * 2 ** (attempt - 1)
+        )
         return longest * (0.5 + random.random() / 2)
 
     def _send(self, method: str, url: str, body: object) -> tuple[int, bytes]:
