@@ -52,7 +52,9 @@ class Schemas:
 
     def schema(self, depth: int) -> tuple[Any, Any]:
         """A schema, and a function that draws a pair: what is written, and what is expected."""
-        kinds = ["leaf", "leaf", "enum", "fixed"] + (["record", "optional", "array", "map", "union"] if depth else [])
+        kinds = ["leaf", "leaf", "enum", "fixed"] + (
+            ["record", "optional", "array", "map", "union"] if depth else []
+        )
         return getattr(self, self.draw(st.sampled_from(kinds)))(depth)
 
     def leaf(self, depth: int) -> tuple[Any, Any]:
@@ -84,14 +86,18 @@ class Schemas:
 
         def value() -> Any:
             pairs = [each() for _, each in parts]
-            return {f"f{at}": w for at, (w, _) in enumerate(pairs)}, {f"f{at}": e for at, (_, e) in enumerate(pairs)}
+            return {f"f{at}": w for at, (w, _) in enumerate(pairs)}, {
+                f"f{at}": e for at, (_, e) in enumerate(pairs)
+            }
 
         return {"type": "record", "name": name, "fields": fields}, value
 
     def optional(self, depth: int) -> tuple[Any, Any]:
         schema, inner = self.schema(0) if self.draw(st.booleans()) else self.record(depth - 1)
         first = self.draw(st.booleans())
-        return (["null", schema] if first else [schema, "null"]), lambda: inner() if self.draw(st.booleans()) else (None, None)
+        return (
+            ["null", schema] if first else [schema, "null"]
+        ), lambda: inner() if self.draw(st.booleans()) else (None, None)
 
     def array(self, depth: int) -> tuple[Any, Any]:
         schema, inner = self.schema(depth - 1)
@@ -122,7 +128,9 @@ class Schemas:
                 return None, None
             written, found = inner() if chosen == "record" else (self.draw(LEAVES[chosen][1]),) * 2
             names = [each if isinstance(each, str) else "record" for each in choices if each != "null"]
-            return written, {f"member{at}": found if name == chosen else None for at, name in enumerate(names)}
+            return written, {
+                f"member{at}": found if name == chosen else None for at, name in enumerate(names)
+            }
 
         return choices, value
 
@@ -225,7 +233,13 @@ def test_records_of_an_older_schema_are_read_as_the_newer_one() -> None:
     assert bad == {}
     common = {"shop": "web", "tags": [("a", 1)]}
     assert array.to_pylist() == [
-        {"lines": [{"n": 2, "gift": True}, {"n": 3, "gift": True}], "cost": 5.0, "id": 1, "note": None, **common},
+        {
+            "lines": [{"n": 2, "gift": True}, {"n": 3, "gift": True}],
+            "cost": 5.0,
+            "id": 1,
+            "note": None,
+            **common,
+        },
         {"lines": [], "cost": 7.0, "id": 2, "note": "x", **common},
     ]
     slow = FastavroDecoder(json.dumps(ORDER), json.dumps(NEWER), target_of(NEWER))
@@ -234,7 +248,12 @@ def test_records_of_an_older_schema_are_read_as_the_newer_one() -> None:
 
 def test_fewer_fields_are_asked_for() -> None:
     target = arrow_type(spark_type(read_avro(json.dumps(ORDER))))
-    target = pa.struct([target.field("note"), pa.field("lines", pa.list_(pa.field("element", pa.struct([("n", pa.int32())]))))])
+    target = pa.struct(
+        [
+            target.field("note"),
+            pa.field("lines", pa.list_(pa.field("element", pa.struct([("n", pa.int32())])))),
+        ]
+    )
     data = pa.array([encoded(ORDER, each) for each in WRITTEN], pa.binary())
     array, _ = program(ORDER, ORDER, target).decode(data, everything(2), 0)
     assert array.to_pylist() == [{"note": None, "lines": [{"n": 2}, {"n": 3}]}, {"note": "x", "lines": []}]
@@ -243,8 +262,17 @@ def test_fewer_fields_are_asked_for() -> None:
 def test_a_column_with_nulls_and_bad_records() -> None:
     good = encoded(ORDER, WRITTEN[1])
     values = [None, good, good + b"!!", good[:-1], b"", good]
-    made = AvroDecoder(ColumnDecoding("avro", target_of(ORDER), json.dumps(ORDER))).decode(pa.array(values, pa.binary()))
-    assert [None if row is None else row["id"] for row in made.array.to_pylist()] == [None, 2, None, None, None, 2]
+    made = AvroDecoder(ColumnDecoding("avro", target_of(ORDER), json.dumps(ORDER))).decode(
+        pa.array(values, pa.binary())
+    )
+    assert [None if row is None else row["id"] for row in made.array.to_pylist()] == [
+        None,
+        2,
+        None,
+        None,
+        None,
+        2,
+    ]
     assert made.bad == {
         2: "2 bytes are left after the record, so it was written with another schema",
         3: "the record ends too early",
@@ -265,7 +293,11 @@ def test_long_arrays_make_columns_larger_and_bombs_do_not() -> None:
     longs = {"type": "array", "items": "long"}
     data = pa.array([encoded(longs, list(range(5000)))], pa.binary())
     assert program(longs).decode(data, everything(1), 0)[0].to_pylist() == [list(range(5000))]
-    record = {"type": "record", "name": "R", "fields": [{"name": "skipped", "type": schema}, {"name": "n", "type": "int"}]}
+    record = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "skipped", "type": schema}, {"name": "n", "type": "int"}],
+    }
     bomb = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\x00\x02"
     made = program(record, record, pa.struct([("n", pa.int32())]))
     _, bad = made.decode(pa.array([bomb], pa.binary()), everything(1), 0)
@@ -276,7 +308,11 @@ def test_a_union_of_int_and_long_is_a_long() -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": ["int", "null", "long"]}]}
     assert spark_type(read_avro(json.dumps(schema))).simpleString() == "struct<n:bigint>"
     data = pa.array([encoded(schema, {"n": n}) for n in (1, None, 1 << 40)], pa.binary())
-    assert [row["n"] for row in program(schema).decode(data, everything(3), 0)[0].to_pylist()] == [1, None, 1 << 40]
+    assert [row["n"] for row in program(schema).decode(data, everything(3), 0)[0].to_pylist()] == [
+        1,
+        None,
+        1 << 40,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -299,5 +335,7 @@ def test_references_are_written_into_the_schema() -> None:
     order = {"type": "record", "name": "Order", "namespace": "shop", "fields": [
         {"name": "first", "type": "Line"}, {"name": "more", "type": {"type": "array", "items": "shop.Line"}}]}  # fmt: skip
     whole = with_references(json.dumps(order), {"shop.Line": line})
-    assert spark_type(read_avro(whole)).simpleString() == "struct<first:struct<n:int>,more:array<struct<n:int>>>"
+    assert (
+        spark_type(read_avro(whole)).simpleString() == "struct<first:struct<n:int>,more:array<struct<n:int>>>"
+    )
     assert fastavro.parse_schema(json.loads(whole))["name"] == "shop.Order"

@@ -25,7 +25,15 @@ NAMES = [each.name for each in TARGET]
 
 number = st.integers(-(1 << 70), 1 << 70) | st.floats(allow_nan=False) | st.integers(-100, 100)
 text = st.text(max_size=8) | st.sampled_from(
-    ["2024-05-17", "2024-05-17T12:00:00Z", "2024-05-17 12:00:00", "2024-05-17T12:00:00.123456+02:00", "1.25", "NaN", ""]
+    [
+        "2024-05-17",
+        "2024-05-17T12:00:00Z",
+        "2024-05-17 12:00:00",
+        "2024-05-17T12:00:00.123456+02:00",
+        "1.25",
+        "NaN",
+        "",
+    ]
 )
 anything = st.recursive(
     st.none() | st.booleans() | number | text,
@@ -139,5 +147,7 @@ def test_other_types_than_a_struct() -> None:
     made = JsonDecoder(arrow_type(read_schema("map<string,int>"))).decode(array)
     assert made.array.to_pylist() == [[("a", 1), ("b", None)], None, [], None]
     assert made.bad == {3: "[] is no object"}
-    made = JsonDecoder(arrow_type(read_schema("array<binary>"))).decode(pa.array([b'["AQI=","?"]', b'["AQI="]'], pa.binary()))
+    made = JsonDecoder(arrow_type(read_schema("array<binary>"))).decode(
+        pa.array([b'["AQI=","?"]', b'["AQI="]'], pa.binary())
+    )
     assert made.array.to_pylist() == [None, [b"\x01\x02"]]

@@ -80,7 +80,11 @@ class TypedRows(Rows):
     def _fail(self, bad: list[int], decoded: dict[str, DecodedColumn], columns: Columns) -> None:
         row = bad[0]
         name, reason = next((name, each.bad[row]) for name, each in decoded.items() if row in each.bad)
-        more = f" ({len(bad) - 1} more of the {len(columns)} records after it do not fit either)" if len(bad) > 1 else ""
+        more = (
+            f" ({len(bad) - 1} more of the {len(columns)} records after it do not fit either)"
+            if len(bad) > 1
+            else ""
+        )
         raise RecordDoesNotFit(
             f"{self._place(row, columns)}: the {name} does not fit {name}Format={self._formats[name]}: {reason}{more}. "
             "mode=PERMISSIVE keeps such records in the column _corrupt, mode=DROPMALFORMED leaves them out"

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from kohort.settings import SettingError
-from kohort.spark.formats.avro_program import AvroProgram, Incompatible, NotCompiled, WrongContent
+from kohort.spark.formats.avro_program import AvroProgram, Incompatible, NotCompiled
 from kohort.spark.formats.avro_schema import AvroType, members, read_avro, widened, with_references
 from kohort.spark.formats.byte_columns import placed
+from kohort.spark.formats.column_runs import WrongContent
 from kohort.spark.formats.decoding import ColumnDecoding, DecodedColumn, Misfit, UndecidedRecord
 from kohort.spark.formats.frames import FRAME_SIZE, frame_ids
 from kohort.wire.records.columns import compiled
@@ -90,9 +91,7 @@ class AvroDecoder:
         return FastavroDecoder(writer_text, self._reader_text, self._target).decode
 
 
-def _column(
-    count: int, done: list[tuple[Any, Rows]], bad: dict[int, str], target: Any
-) -> DecodedColumn:
+def _column(count: int, done: list[tuple[Any, Rows]], bad: dict[int, str], target: Any) -> DecodedColumn:
     """Puts together what was decoded by schemas."""
     for rows, (_, wrong) in done:
         bad |= {int(rows[at]): why for at, why in wrong.items()}
@@ -132,7 +131,14 @@ class _Halving:
 
 # --- fastavro -------------------------------------------------------------------------------------------------
 
-_KEPT = ("decimal", "date", "timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
+_KEPT = (
+    "decimal",
+    "date",
+    "timestamp-millis",
+    "timestamp-micros",
+    "local-timestamp-millis",
+    "local-timestamp-micros",
+)
 
 
 class FastavroDecoder:
@@ -161,7 +167,9 @@ class FastavroDecoder:
         try:
             found = fastavro.schemaless_reader(stream, self._writer, self._reader)
             if stream.tell() != len(payload):
-                raise Misfit(f"{len(payload) - stream.tell()} bytes are left after the record, so it was written with another schema")
+                raise Misfit(
+                    f"{len(payload) - stream.tell()} bytes are left after the record, so it was written with another schema"
+                )
             return self._convert(found)
         except Misfit:
             raise
@@ -196,7 +204,9 @@ def _converter(kind: AvroType, target: Any) -> Callable[[Any], Any]:
         branches = members(kind)
         if len(branches) == 1 or widened(branches):
             return _optional(_converter(branches[-1], target))
-        raise Incompatible("a union of several types has changed between the schemas, which cannot be decoded")
+        raise Incompatible(
+            "a union of several types has changed between the schemas, which cannot be decoded"
+        )
     if kind.kind == "record":
         inner = {each.name: each.type for each in kind.fields}
         fields = [(each.name, _converter(inner[each.name], each.type)) for each in target]

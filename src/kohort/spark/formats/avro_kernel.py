@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from kohort.spark.formats.column_runs import OF_BYTES, OF_LISTS
 from kohort.wire.records.kernels import (
     BYTES_IN,
     INT32S_IN,
@@ -26,10 +27,10 @@ FLAGS = types.Array(types.uint8, 2, "C")
 
 # Operations: one row of the program each, with up to three numbers. A column of -1 is read and forgotten.
 NUMBER, BOOLEAN, FLOAT, DOUBLE, BYTES, FIXED, ENUM, STRUCT, UNION, JUMP, BEGIN, NEXT, FAIL, END = range(14)
-# What a column holds, which says what null is in it.
-OF_NUMBERS, OF_BYTES, OF_LISTS = range(3)
 # Why a record is bad, with a number more.
-TOO_SHORT, TOO_LONG_NUMBER, NO_BRANCH, NO_SYMBOL, NO_BOOLEAN, BELOW_ZERO, LEFT_OVER, NULL, TOO_MANY = range(1, 10)
+TOO_SHORT, TOO_LONG_NUMBER, NO_BRANCH, NO_SYMBOL, NO_BOOLEAN, BELOW_ZERO, LEFT_OVER, NULL, TOO_MANY = range(
+    1, 10
+)
 FULL = -1
 DEEPEST = 64
 """Arrays and maps within each other."""

@@ -15,15 +15,27 @@ import pyarrow as pa
 
 from kohort.spark.formats import avro_kernel as vm
 from kohort.spark.formats.avro_schema import NO_DEFAULT, AvroField, AvroType, members, widened
-from kohort.spark.formats.byte_columns import bitmap, parts, read_only
-from kohort.spark.formats.decoding import Misfit
-from kohort.wire.records.columns import loops_for
+from kohort.spark.formats.byte_columns import parts, read_only
+from kohort.spark.formats.column_runs import (
+    OF_BYTES,
+    OF_LISTS,
+    OF_NUMBERS,
+    Make,
+    Plan,
+    Run,
+    WrongContent,
+    bytes_of,
+    lists_of,
+    numbers_of,
+    struct_of,
+    symbols_of,
+    validity_of,
+)
 
 _PROMOTED = {
     "int": ("int", "long", "float", "double"), "long": ("long", "float", "double"), "float": ("float", "double"),
     "double": ("double",), "string": ("string", "bytes"), "bytes": ("bytes", "string"), "boolean": ("boolean",),
 }  # fmt: skip
-_LARGEST_MILLIS = (1 << 63) // 1000
 
 
 class NotCompiled(Exception):
@@ -32,32 +44,6 @@ class NotCompiled(Exception):
 
 class Incompatible(ValueError):
     """A record's schema cannot be read as the reader's; the text says why."""
-
-
-class WrongContent(ValueError):
-    """Some record of many has a wrong content, and it is not known which."""
-
-
-@dataclass(slots=True, eq=False)
-class Run:
-    """What a run has left, from which columns are made."""
-
-    data: Any
-    cells: Any
-    valid: Any
-    filled: Any
-    counts: Any
-
-
-Make = Callable[[Run, int], Any]
-
-
-@dataclass(slots=True, eq=False)
-class Plan:
-    """How one column of the result is made, and which columns of the run are null where it is null."""
-
-    make: Make
-    columns: list[int]
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +70,6 @@ class AvroProgram:
         self._nulls = read_only(np.array([*program.nulls, *plan.columns], np.int64))
         self._kinds = read_only(np.array(program.kinds, np.int64))
         self._has_lists = program.has_lists
-        self._symbols = made.unions
 
     def decode(self, data: Any, rows: Any, skip: int) -> tuple[Any, dict[int, str]]:
         """The values at these rows, and which of them are bad, counted among these rows."""
@@ -136,7 +121,6 @@ def _reason(code: int, detail: int) -> str:
 class _Compiler:
     def __init__(self) -> None:
         self.program = Program()
-        self.unions = 0
 
     def add(self, operation: int, a: int = 0, b: int = 0, c: int = 0) -> int:
         self.program.operations.append([operation, a, b, c])
@@ -144,8 +128,8 @@ class _Compiler:
 
     def column(self, kind: int) -> int:
         self.program.kinds.append(kind)
-        if kind == vm.OF_BYTES:
-            self.program.kinds.append(vm.OF_NUMBERS)  # its sizes
+        if kind == OF_BYTES:
+            self.program.kinds.append(OF_NUMBERS)  # its sizes
             return len(self.program.kinds) - 2
         return len(self.program.kinds) - 1
 
@@ -194,20 +178,20 @@ class _Compiler:
         elif reader.kind not in _PROMOTED.get(writer.kind, ()):
             raise Incompatible(f"{_named(writer)} cannot be read as {_named(reader)}")
         of_bytes = writer.kind in ("bytes", "string", "fixed")
-        column = self.column(vm.OF_BYTES if of_bytes else vm.OF_NUMBERS)
+        column = self.column(OF_BYTES if of_bytes else OF_NUMBERS)
         self._read(writer, column)
         if writer.kind == "enum":
-            make = _symbols(column, writer.symbols)
+            make = symbols_of(column, writer.symbols)
         elif of_bytes:
-            make = _decimals(column, target) if pa.types.is_decimal(target) else _bytes(column, target)
+            make = _decimals(column, target) if pa.types.is_decimal(target) else bytes_of(column, target)
         else:
-            make = _numbers(column, writer.kind, reader.logical, target)
+            make = numbers_of(column, writer.kind, reader.logical, target)
         return Plan(make, [column])
 
     def _record(self, writer: AvroType, reader: AvroType, target: Any) -> Plan:
         if not pa.types.is_struct(target):
             raise Incompatible(f"{_named(writer)} cannot be read as {target}")
-        column = self.column(vm.OF_NUMBERS)
+        column = self.column(OF_NUMBERS)
         self.add(vm.STRUCT, column)
         wanted = {each.name: each.type for each in target}
         plans: dict[str, Plan] = {}
@@ -222,15 +206,19 @@ class _Compiler:
                 raise Incompatible(f"field {each.name}: {error}") from None
         for name in wanted:
             if name not in plans:
-                plans[name] = _default(next(each for each in reader.fields if each.name == name), wanted[name])
+                plans[name] = _default(
+                    next(each for each in reader.fields if each.name == name), wanted[name]
+                )
         ordered = [plans[name] for name in wanted]
-        return Plan(_struct(column, ordered, target), [column, *(c for plan in ordered for c in plan.columns)])
+        return Plan(
+            struct_of(column, ordered, target), [column, *(c for plan in ordered for c in plan.columns)]
+        )
 
     def _list(self, writer: AvroType, reader: AvroType, target: Any) -> Plan:
         inner: list[Plan] = []
         is_map = writer.kind == "map"
         kind = target.item_type if is_map else target.value_type
-        keys = self.column(vm.OF_BYTES) if is_map else -1
+        keys = self.column(OF_BYTES) if is_map else -1
 
         def body() -> None:
             if is_map:
@@ -238,12 +226,12 @@ class _Compiler:
             inner.append(self.emit(writer.inner[0], reader.inner[0], kind))
 
         column = self._loop(writer, body)
-        children = [_bytes(keys, pa.string()), inner[0].make] if is_map else [inner[0].make]
-        return Plan(_lists(column, children, target), [column])
+        children = [bytes_of(keys, pa.string()), inner[0].make] if is_map else [inner[0].make]
+        return Plan(lists_of(column, children, target), [column])
 
     def _loop(self, writer: AvroType, body: Callable[[], None], skip_key: bool = False) -> int:
         self.program.has_lists = True
-        column = self.column(vm.OF_LISTS)
+        column = self.column(OF_LISTS)
         begin = self.add(vm.BEGIN, column)
         if skip_key and writer.kind == "map":
             self.add(vm.BYTES, -1)
@@ -297,7 +285,7 @@ class _Compiler:
             raise NotCompiled
         if widened(members(writer)):
             return self._whole_numbers(writer, target)
-        column = self.column(vm.OF_NUMBERS)
+        column = self.column(OF_NUMBERS)
         wanted = {each.name: each.type for each in target}
         plans: dict[int, Plan] = {}
         names = {}
@@ -320,13 +308,13 @@ class _Compiler:
             self._set_nulls(tables[at], others if at in names else [column, *others])
         ordered = [plans[at] for name in wanted for at in plans if names[at] == name]
         columns = [column, *(c for plan in ordered for c in plan.columns)]
-        return Plan(_struct(column, ordered, target), columns)
+        return Plan(struct_of(column, ordered, target), columns)
 
     def _whole_numbers(self, writer: AvroType, target: Any) -> Plan:
         """A union of int and long, which is a long."""
         if widened(members(writer)) != "long":
             raise NotCompiled
-        column = self.column(vm.OF_NUMBERS)
+        column = self.column(OF_NUMBERS)
 
         def branch(at: int) -> None:
             if writer.inner[at].kind != "null":
@@ -336,7 +324,7 @@ class _Compiler:
         for at, each in enumerate(writer.inner):
             if each.kind == "null":
                 self._set_nulls(tables[at], [column])
-        return Plan(_numbers(column, "long", "", target), [column])
+        return Plan(numbers_of(column, "long", "", target), [column])
 
 
 def _named(kind: AvroType) -> str:
@@ -360,79 +348,13 @@ def _same(one: AvroType, other: AvroType) -> bool:
     )  # fmt: skip
 
 
-# --- the columns of a run -----------------------------------------------------------------------------------
-
-
-def _valid(run: Run, column: int, count: int) -> Any:
-    assert run.filled[column] == count, "every record adds to every column"
-    return bitmap(run.valid[column, :count].view(np.bool_))
-
-
-def _numbers(column: int, source: str, logical: str, target: Any) -> Make:
-    def make(run: Run, count: int) -> Any:
-        numbers = run.cells[column, :count]
-        if source == "float":
-            numbers = numbers.astype(np.int32).view(np.float32)
-        elif source == "double":
-            numbers = numbers.view(np.float64)
-        valid = _valid(run, column, count)
-        if source == "boolean":
-            return pa.Array.from_buffers(target, count, [valid, bits(numbers)])
-        if logical.endswith("timestamp-millis") and pa.types.is_timestamp(target):
-            if count and max(int(numbers.max()), -int(numbers.min())) > _LARGEST_MILLIS:
-                raise WrongContent("a time is too far away for Spark")
-            numbers = numbers * 1000
-        kind = target.to_pandas_dtype() if not _is_time(target) else f"int{target.bit_width}"
-        if source in ("float", "double", "int", "long"):
-            numbers = np.ascontiguousarray(numbers.astype(kind, copy=False))
-        return pa.Array.from_buffers(target, count, [valid, pa.py_buffer(numbers)])
-
-    return make
-
-
-def _is_time(target: Any) -> bool:
-    return bool(pa.types.is_temporal(target))
-
-
-def bits(numbers: Any) -> Any:
-    """Booleans as Arrow has them."""
-    return pa.py_buffer(np.packbits(numbers.astype(np.bool_), bitorder="little"))
-
-
-def _symbols(column: int, symbols: tuple[str, ...]) -> Make:
-    names = pa.array(symbols, pa.string())
-
-    def make(run: Run, count: int) -> Any:
-        index = pa.Array.from_buffers(
-            pa.int64(), count, [_valid(run, column, count), pa.py_buffer(run.cells[column, :count])]
-        )
-        return names.take(index)
-
-    return make
-
-
-def _bytes(column: int, target: Any) -> Make:
-    def make(run: Run, count: int) -> Any:
-        starts, sizes = (run.cells[at, :count].astype(np.int32) for at in (column, column + 1))
-        gather = loops_for(len(run.data)).gather
-        validity, ends, content = gather([(run.data, starts, sizes)])
-        buffers = [None if validity is None else pa.py_buffer(validity), pa.py_buffer(ends), pa.py_buffer(content)]
-        array = pa.Array.from_buffers(target, count, buffers)
-        if pa.types.is_string(target):
-            try:
-                array.validate(full=True)
-            except pa.ArrowInvalid:
-                raise WrongContent("a string is no UTF-8") from None
-        return array
-
-    return make
-
-
 def _decimals(column: int, target: Any) -> Make:
     def make(run: Run, count: int) -> Any:
         out = np.empty((count, 16), np.uint8)
-        starts, sizes = (read_only(np.ascontiguousarray(run.cells[at, :count])) for at in (column, column + 1))
-        valid = _valid(run, column, count)
+        starts, sizes = (
+            read_only(np.ascontiguousarray(run.cells[at, :count])) for at in (column, column + 1)
+        )
+        valid = validity_of(run, column, count)
         too_large = vm.decimals(run.data, starts, sizes, out)
         array = pa.Array.from_buffers(target, count, [valid, pa.py_buffer(out)])
         try:
@@ -446,32 +368,15 @@ def _decimals(column: int, target: Any) -> Make:
     return make
 
 
-def _struct(column: int, plans: list[Plan], target: Any) -> Make:
-    def make(run: Run, count: int) -> Any:
-        children = [plan.make(run, count) for plan in plans]
-        return pa.Array.from_buffers(target, count, [_valid(run, column, count)], children=children)
-
-    return make
-
-
-def _lists(column: int, inner: list[Make], target: Any) -> Make:
-    def make(run: Run, count: int) -> Any:
-        ends = np.zeros(count + 1, np.int32)
-        ends[1:] = run.cells[column, :count]
-        elements = int(run.counts[column])
-        children = [each(run, elements) for each in inner]
-        if pa.types.is_map(target):
-            entries = pa.struct([target.key_field, target.item_field])
-            children = [pa.Array.from_buffers(entries, elements, [None], children=children)]
-        return pa.Array.from_buffers(target, count, [_valid(run, column, count), pa.py_buffer(ends)], children=children)
-
-    return make
+# --- defaults -------------------------------------------------------------------------------------------------
 
 
 def _default(missing: AvroField, target: Any) -> Plan:
     """A field that the writer does not have: the same value in all rows."""
     if missing.default is NO_DEFAULT:
-        raise Incompatible(f"the writer has no field {missing.name}, and the reader's schema has no default for it")
+        raise Incompatible(
+            f"the writer has no field {missing.name}, and the reader's schema has no default for it"
+        )
     kind = missing.type
     if kind.kind == "union":
         kind = kind.inner[0]  # the default of a union is of its first branch

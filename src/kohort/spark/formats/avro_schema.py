@@ -133,7 +133,9 @@ def _inlined(schema: Any, space: str, named: Mapping[str, Any], done: set[str]) 
         space = _space_of(schema, space)
         done.add(_full(str(schema["name"]), space))
     if "fields" in made:
-        made["fields"] = [{**each, "type": _inlined(each["type"], space, named, done)} for each in made["fields"]]
+        made["fields"] = [
+            {**each, "type": _inlined(each["type"], space, named, done)} for each in made["fields"]
+        ]
     for part in ("items", "values"):
         if part in made:
             made[part] = _inlined(made[part], space, named, done)
@@ -153,7 +155,9 @@ class _Reader:
                 return AvroType(schema)
             full = schema if schema in self._named else _full(schema, space)
             if full in open_names:
-                raise SettingError(f"the Avro type {full} contains itself; Spark has no recursive types: leave that field out")
+                raise SettingError(
+                    f"the Avro type {full} contains itself; Spark has no recursive types: leave that field out"
+                )
             if full not in self._named:
                 raise SettingError(f"the Avro schema has no type {schema}")
             return self.read(self._named[full], self._space[full], open_names)
@@ -162,7 +166,15 @@ class _Reader:
         if not isinstance(schema, dict) or "type" not in schema:
             raise SettingError(f"{json.dumps(schema)[:60]} is no Avro type")
         kind = schema["type"]
-        if not isinstance(kind, str) or kind not in (*PRIMITIVES, "record", "error", "enum", "fixed", "array", "map"):
+        if not isinstance(kind, str) or kind not in (
+            *PRIMITIVES,
+            "record",
+            "error",
+            "enum",
+            "fixed",
+            "array",
+            "map",
+        ):
             return self.read(kind, space, open_names)
         if _is_named(schema):
             return self._read_named(schema, space, open_names)
@@ -180,7 +192,9 @@ class _Reader:
         full = _full(str(schema["name"]), space)
         self._named[full], self._space[full] = schema, space
         if schema["type"] == "enum":
-            return AvroType("enum", full, symbols=tuple(schema.get("symbols", ())), default=schema.get("default"))
+            return AvroType(
+                "enum", full, symbols=tuple(schema.get("symbols", ())), default=schema.get("default")
+            )
         if schema["type"] == "fixed":
             size, logical = int(schema.get("size", 0)), str(schema.get("logicalType", ""))
             return AvroType("fixed", full, logical, size=size, **_decimal(schema))
@@ -202,7 +216,9 @@ def _decimal(schema: Mapping[str, Any]) -> dict[str, int]:
         return {}
     precision, scale = int(schema.get("precision", 0)), int(schema.get("scale", 0))
     if not 1 <= precision <= LARGEST_PRECISION or not 0 <= scale <= precision:
-        raise SettingError(f"an Avro decimal({precision},{scale}) does not fit Spark's, whose precision is 1 to 38")
+        raise SettingError(
+            f"an Avro decimal({precision},{scale}) does not fit Spark's, whose precision is 1 to 38"
+        )
     return {"precision": precision, "scale": scale}
 
 
@@ -230,7 +246,9 @@ def widened(branches: list[AvroType]) -> str:
     """The one type of a union of numbers, as from_avro has it: long for int and long; empty if there is none."""
     kinds = {each.kind for each in branches if not each.logical}
     if len(kinds) == len(branches) == 2:
-        return {frozenset(("int", "long")): "long", frozenset(("float", "double")): "double"}.get(frozenset(kinds), "")
+        return {frozenset(("int", "long")): "long", frozenset(("float", "double")): "double"}.get(
+            frozenset(kinds), ""
+        )
     return ""
 
 
@@ -238,7 +256,9 @@ def spark_type(kind: AvroType) -> DataType:
     """The type that from_avro gives, with everything nullable."""
     if kind.kind == "record":
         if not kind.fields:
-            raise SettingError(f"the Avro record {kind.name} has no fields, which Spark cannot have as a column")
+            raise SettingError(
+                f"the Avro record {kind.name} has no fields, which Spark cannot have as a column"
+            )
         return StructType([StructField(each.name, spark_type(each.type)) for each in kind.fields])
     if kind.kind == "array":
         return ArrayType(spark_type(kind.inner[0]))
@@ -251,7 +271,9 @@ def spark_type(kind: AvroType) -> DataType:
         if widened(branches):
             return _SPARK[widened(branches)]
         if branches:
-            return StructType([StructField(f"member{at}", spark_type(each)) for at, each in enumerate(branches)])
+            return StructType(
+                [StructField(f"member{at}", spark_type(each)) for at, each in enumerate(branches)]
+            )
     if kind.precision:
         return DecimalType(kind.precision, kind.scale)
     found = _LOGICAL.get((kind.kind, kind.logical)) or _SPARK.get(kind.kind)

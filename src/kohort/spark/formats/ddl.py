@@ -118,7 +118,9 @@ class _Parser:
     def _expect(self, sign: str) -> None:
         found = self._peek()
         if found != sign:
-            raise SchemaTextError(f"'{sign}' is missing before '{found}'" if found else f"'{sign}' is missing at the end")
+            raise SchemaTextError(
+                f"'{sign}' is missing before '{found}'" if found else f"'{sign}' is missing at the end"
+            )
         self._at += 1
 
     def _fields(self, end: str | None) -> list[StructField]:
@@ -187,7 +189,9 @@ class _Parser:
             scale = self._number()
         self._expect(")")
         if not 1 <= precision <= LARGEST_PRECISION or not 0 <= scale <= precision:
-            raise SchemaTextError(f"decimal({precision},{scale}): the precision is 1 to 38, the scale not above it")
+            raise SchemaTextError(
+                f"decimal({precision},{scale}): the precision is 1 to 38, the scale not above it"
+            )
         return DecimalType(precision, scale)
 
     def _number(self) -> int:

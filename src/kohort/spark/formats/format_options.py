@@ -103,7 +103,9 @@ def read_formats(options: Mapping[str, str]) -> RecordFormats:
 def _column(given: Mapping[str, str], column: str) -> ColumnFormat:
     named = given.get(f"{column}format", "binary").strip().lower()
     if named not in FORMATS:
-        raise SettingError(f"{column}Format is {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, not '{named}'{nearest(named, FORMATS)}")
+        raise SettingError(
+            f"{column}Format is {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, not '{named}'{nearest(named, FORMATS)}"
+        )
     number = given.get(f"{column}schemaid")
     if number is not None and not number.strip().isdecimal():
         raise SettingError(f"{column}SchemaId is the number of a schema in the registry, not '{number}'")
@@ -147,17 +149,23 @@ def _check_together(formats: RecordFormats, given: Mapping[str, str]) -> None:
         if each.format in ("binary", "string"):
             _refuse(given, each, _OF_COLUMN[1:], f"means nothing with {each.option('Format')}={each.format}")
             if f"{each.column}.subject.name.strategy" in given:
-                raise SettingError(f"{each.column}.subject.name.strategy means nothing with {each.option('Format')}={each.format}")
+                raise SettingError(
+                    f"{each.column}.subject.name.strategy means nothing with {each.option('Format')}={each.format}"
+                )
             continue
         if each.format != "protobuf":
             _refuse(given, each, ("MessageName",), "is for Protobuf")
         if formats.registry is None:
             _refuse(given, each, ("Subject", "SchemaId"), "needs schema.registry.url")
         elif each.schema_id is not None and each.subject is not None:
-            raise SettingError(f"{each.option('Subject')} and {each.option('SchemaId')} both name a schema: give one of them")
+            raise SettingError(
+                f"{each.option('Subject')} and {each.option('SchemaId')} both name a schema: give one of them"
+            )
     schemas = [each for each in formats.typed if each.format != "string"]
     if formats.registry is not None and not schemas:
-        raise SettingError("schema.registry.url means nothing without valueFormat or keyFormat avro, json or protobuf")
+        raise SettingError(
+            "schema.registry.url means nothing without valueFormat or keyFormat avro, json or protobuf"
+        )
     if "mode" in given and not formats.typed:
         raise SettingError("mode means nothing without valueFormat or keyFormat")
     if "emit.default.values" in given and all(each.format != "protobuf" for each in formats.typed):

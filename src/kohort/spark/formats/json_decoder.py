@@ -284,7 +284,9 @@ def _decimal(kind: Any) -> Convert:
         try:
             number = decimal.Decimal(value).quantize(unit, context=context)
         except decimal.InvalidOperation:
-            raise Misfit(f"{_shown(value)} is no number that fits into decimal({most},{kind.scale})") from None
+            raise Misfit(
+                f"{_shown(value)} is no number that fits into decimal({most},{kind.scale})"
+            ) from None
         if not number.is_finite() or len(number.as_tuple().digits) > most:
             raise Misfit(f"{_shown(value)} does not fit into decimal({most},{kind.scale})")
         return number
@@ -300,7 +302,11 @@ def _boolean(value: Any) -> Any:
 
 def _text(value: Any) -> Any:
     """A string; anything else as its JSON, as Spark has it."""
-    text = value if type(value) is str else json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str)
+    text = (
+        value
+        if type(value) is str
+        else json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str)
+    )
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -33,7 +33,12 @@ def is_json_schema(text: str) -> bool:
         return False
     if not isinstance(found, dict):
         return False
-    return "$schema" in found or "properties" in found or found.get("type") in ("object", *_SIMPLE) or "$ref" in found
+    return (
+        "$schema" in found
+        or "properties" in found
+        or found.get("type") in ("object", *_SIMPLE)
+        or "$ref" in found
+    )
 
 
 def json_schema_type(text: str, references: Mapping[str, str] | None = None) -> DataType:
@@ -56,15 +61,23 @@ class _Types:
         if "$ref" in schema:
             name = str(schema["$ref"])
             if name in inside:
-                raise SettingError(f"{where} refers to itself ({name}); Spark has no recursive types: leave that field out")
+                raise SettingError(
+                    f"{where} refers to itself ({name}); Spark has no recursive types: leave that field out"
+                )
             target, document = self._resolve(name, document, where)
             return self.type_of(target, document, where, (*inside, name))
         for word in ("oneOf", "anyOf", "allOf"):
             if word in schema:
-                branches = [each for each in schema[word] if not (isinstance(each, dict) and each.get("type") == "null")]
+                branches = [
+                    each
+                    for each in schema[word]
+                    if not (isinstance(each, dict) and each.get("type") == "null")
+                ]
                 if len(branches) == 1:
                     return self.type_of(branches[0], document, where, inside)
-                raise SettingError(f"{where} has {word} of several types, for which Spark has no type: give valueSchema")
+                raise SettingError(
+                    f"{where} has {word} of several types, for which Spark has no type: give valueSchema"
+                )
         kind = schema.get("type", "object" if "properties" in schema else None)
         if isinstance(kind, list):
             kinds = [each for each in kind if each != "null"]
@@ -85,7 +98,8 @@ class _Types:
         properties = schema.get("properties") or {}
         if properties:
             fields = [
-                StructField(name, self.type_of(each, document, f"{where}.{name}", inside)) for name, each in properties.items()
+                StructField(name, self.type_of(each, document, f"{where}.{name}", inside))
+                for name, each in properties.items()
             ]
             return StructType(fields)
         more = schema.get("additionalProperties", True)

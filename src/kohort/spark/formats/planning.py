@@ -23,7 +23,11 @@ from kohort.spark.formats.format_options import CORRUPT, ColumnFormat, Mode, Rec
 from kohort.spark.formats.json_schema_types import is_json_schema, json_schema_type
 
 CORRUPT_TYPE = StructType(
-    [StructField("reason", StringType()), StructField("key", BinaryType()), StructField("value", BinaryType())]
+    [
+        StructField("reason", StringType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+    ]
 )
 
 
@@ -70,7 +74,9 @@ def plan_decoding(formats: RecordFormats, asked: StructType, topics: Sequence[st
         kind = asked[column.column].dataType
         planned = planned_column(formats, column, topics)
         if nullable(kind) != kind:
-            raise SettingError(f"the column '{column.column}' has fields that are NOT NULL: leave these words out")
+            raise SettingError(
+                f"the column '{column.column}' has fields that are NOT NULL: leave these words out"
+            )
         if planned.kind is not None:
             check_part(kind, planned.kind, column.column)
         try:
@@ -126,7 +132,9 @@ def schema_of(formats: RecordFormats, column: ColumnFormat, topics: Sequence[str
         found = registry.latest(subject_of(column, topics))
     if found.kind != KINDS[column.format]:
         what = f"schema id {found.id}" if found.subject is None else f"the subject {found.subject}"
-        raise SettingError(f"{what} in the registry is {found.kind}, not {KINDS[column.format]}: set {column.option('Format')}")
+        raise SettingError(
+            f"{what} in the registry is {found.kind}, not {KINDS[column.format]}: set {column.option('Format')}"
+        )
     others = {name: each.text for name, each in registry.references_of(found).items()}
     return SchemaSource(found.text, others, found.id, found.subject)
 
@@ -180,7 +188,9 @@ def _protobuf(column: ColumnFormat, schema: SchemaSource) -> PlannedColumn:
     from kohort.spark.formats.protobuf_schema import find_message
     from kohort.spark.formats.protobuf_types import message_type
 
-    found = find_message(_needed(column, schema), schema.references, column.message_name, column.option("MessageName"))
+    found = find_message(
+        _needed(column, schema), schema.references, column.message_name, column.option("MessageName")
+    )
     kind = message_type(found.descriptor)
     return PlannedColumn(kind, found.descriptor.full_name, found.descriptors, schema.id)
 

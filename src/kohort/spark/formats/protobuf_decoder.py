@@ -55,7 +55,10 @@ class ProtobufDecoder:
             try:
                 messages[row] = parse(value if self._registry is None else self._payload(value, row))
             except (DecodeError, ValueError) as error:
-                messages[row], bad[row] = none, f"it is no message {self._class.DESCRIPTOR.full_name}: {error}"
+                messages[row], bad[row] = (
+                    none,
+                    f"it is no message {self._class.DESCRIPTOR.full_name}: {error}",
+                )
         array = self._take(messages)
         if bad or data.null_count:
             there = np.array(data.is_valid().to_numpy(zero_copy_only=False))
@@ -96,7 +99,11 @@ class ProtobufDecoder:
         except RegistryError as error:
             raise UndecidedRecord(str(error), row) from error
         wanted = self._class.DESCRIPTOR.full_name
-        return "" if name == wanted else f"the record holds the message {name} (schema id {number}), not {wanted}"
+        return (
+            ""
+            if name == wanted
+            else f"the record holds the message {name} (schema id {number}), not {wanted}"
+        )
 
 
 def pc_null(array: Any, there: Any) -> Any:
@@ -188,5 +195,3 @@ def _values(field: Any, target: Any, defaults: bool) -> Take:
     if field.cpp_type == field.CPPTYPE_UINT64:
         return lambda found: pa.array(np.array(found, np.uint64).view(np.int64))
     return lambda found: pa.array(found, target)
-
-

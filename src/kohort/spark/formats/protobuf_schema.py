@@ -27,9 +27,7 @@ class FoundMessage:
     """A FileDescriptorSet with the message and all that it needs."""
 
 
-def find_message(
-    schema: str, references: Mapping[str, str], name: str | None, option: str
-) -> FoundMessage:
+def find_message(schema: str, references: Mapping[str, str], name: str | None, option: str) -> FoundMessage:
     """The message of this name in a schema; SettingError if it is not there. Without a name there must be one only.
 
     The schema is the text of a .proto file, the path of such a file (`*.proto`), or the path of a FileDescriptorSet,
@@ -76,5 +74,7 @@ def _is_base64(text: str) -> bool:
 def _message(file: Any, name: str | None, option: str) -> Descriptor:
     names = list(file.message_types_by_name)
     if name is None and len(names) > 1:
-        raise SettingError(f"the Protobuf schema has several messages: set {option} to one of {', '.join(names)}")
+        raise SettingError(
+            f"the Protobuf schema has several messages: set {option} to one of {', '.join(names)}"
+        )
     return message_named(file, name)

@@ -37,7 +37,9 @@ def message_type(message: Descriptor, inside: tuple[str, ...] = ()) -> DataType:
     if name == DURATION:
         return DayTimeIntervalType()
     if name in inside:
-        raise SettingError(f"the Protobuf message {name} contains itself; Spark has no recursive types: leave that field out")
+        raise SettingError(
+            f"the Protobuf message {name} contains itself; Spark has no recursive types: leave that field out"
+        )
     if not message.fields:
         raise SettingError(f"the Protobuf message {name} has no fields, which Spark cannot have as a column")
     return StructType([StructField(each.name, field_type(each, (*inside, name))) for each in message.fields])
