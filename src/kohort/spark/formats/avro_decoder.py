@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from kohort.settings import SettingError
-from kohort.spark.formats.avro_program import AvroProgram, Incompatible, NotCompiled
+from kohort.spark.formats.avro_program import AvroProgram, Incompatible
 from kohort.spark.formats.avro_schema import AvroType, members, read_avro, widened, with_references
 from kohort.spark.formats.byte_columns import placed
-from kohort.spark.formats.column_runs import WrongContent
+from kohort.spark.formats.column_runs import NotCompiled, WrongContent
 from kohort.spark.formats.decoding import ColumnDecoding, DecodedColumn, Misfit, UndecidedRecord
 from kohort.spark.formats.frames import FRAME_SIZE, frame_ids
 from kohort.wire.records.columns import compiled

@@ -21,6 +21,7 @@ from kohort.spark.formats.column_runs import (
     OF_LISTS,
     OF_NUMBERS,
     Make,
+    NotCompiled,
     Plan,
     Run,
     WrongContent,
@@ -36,10 +37,6 @@ _PROMOTED = {
     "int": ("int", "long", "float", "double"), "long": ("long", "float", "double"), "float": ("float", "double"),
     "double": ("double",), "string": ("string", "bytes"), "bytes": ("bytes", "string"), "boolean": ("boolean",),
 }  # fmt: skip
-
-
-class NotCompiled(Exception):
-    """A schema that the compiled loop cannot decode."""
 
 
 class Incompatible(ValueError):
@@ -211,7 +208,7 @@ class _Compiler:
                 )
         ordered = [plans[name] for name in wanted]
         return Plan(
-            struct_of(column, ordered, target), [column, *(c for plan in ordered for c in plan.columns)]
+            struct_of(column, [plan.make for plan in ordered], target), [column, *(c for plan in ordered for c in plan.columns)]
         )
 
     def _list(self, writer: AvroType, reader: AvroType, target: Any) -> Plan:
@@ -308,7 +305,7 @@ class _Compiler:
             self._set_nulls(tables[at], others if at in names else [column, *others])
         ordered = [plans[at] for name in wanted for at in plans if names[at] == name]
         columns = [column, *(c for plan in ordered for c in plan.columns)]
-        return Plan(struct_of(column, ordered, target), columns)
+        return Plan(struct_of(column, [plan.make for plan in ordered], target), columns)
 
     def _whole_numbers(self, writer: AvroType, target: Any) -> Plan:
         """A union of int and long, which is a long."""

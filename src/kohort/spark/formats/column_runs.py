@@ -20,6 +20,10 @@ OF_NUMBERS, OF_BYTES, OF_LISTS = range(3)
 _LARGEST_MILLIS = (1 << 63) // 1000
 
 
+class NotCompiled(Exception):
+    """A schema that the compiled loops cannot decode."""
+
+
 class WrongContent(ValueError):
     """Some record of many has a wrong content, and it is not known which."""
 
@@ -115,9 +119,9 @@ def bytes_of(column: int, target: Any) -> Make:
     return make
 
 
-def struct_of(column: int, plans: list[Plan], target: Any) -> Make:
+def struct_of(column: int, inner: list[Make], target: Any) -> Make:
     def make(run: Run, count: int) -> Any:
-        children = [plan.make(run, count) for plan in plans]
+        children = [each(run, count) for each in inner]
         return pa.Array.from_buffers(target, count, [validity_of(run, column, count)], children=children)
 
     return make
@@ -129,7 +133,7 @@ def lists_of(column: int, inner: list[Make], target: Any) -> Make:
         ends[1:] = run.cells[column, :count]
         elements = int(run.counts[column])
         children = [each(run, elements) for each in inner]
-        if pa.types.is_map(target):
+        if pa.types.is_map(target) and len(children) == 2:
             entries = pa.struct([target.key_field, target.item_field])
             children = [pa.Array.from_buffers(entries, elements, [None], children=children)]
         return pa.Array.from_buffers(

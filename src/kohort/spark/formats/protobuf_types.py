@@ -51,7 +51,13 @@ def field_type(field: FieldDescriptor, inside: tuple[str, ...] = ()) -> DataType
         entry: Any = field.message_type
         key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
         return MapType(_one(key, inside), _one(value, inside))
-    return ArrayType(_one(field, inside)) if field.is_repeated else _one(field, inside)
+    return ArrayType(_one(field, inside)) if is_repeated(field) else _one(field, inside)
+
+
+def is_repeated(field: FieldDescriptor) -> bool:
+    """Whether a field is a list or a map; `is_repeated` is new in protobuf 6.30, and `label` goes away."""
+    known = getattr(field, "is_repeated", None)
+    return field.label == field.LABEL_REPEATED if known is None else bool(known)
 
 
 def is_map(field: FieldDescriptor) -> bool:
