@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "broker": {"kohort", "wire", "log", "coordinator", "settings", "exposition", "loopback", "portable"},
     "client": {"kohort", "wire", "settings", "loopback", "portable"},
     "serde": {"kohort", "errors", "client", "settings"},
-    "spark": {"kohort", "wire", "client", "settings", "exposition", "serde"},
+    "spark": {"kohort", "errors", "wire", "client", "settings", "exposition", "serde"},
     "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "spark"},
     "cli": {
         "kohort",
@@ -92,7 +92,8 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "client/consume": _WORDS | {"client/core", "client/offsets", "client/group", "client.records"},
     "client/produce": _WORDS | {"client/core"},
     "client/administer": _WORDS | {"client/core", "client/offsets", "client/group", "client.admin_types"},
-    "spark/executor": {"spark.options", "spark.ranges", "spark.restriction"},
+    "spark/formats": set(),
+    "spark/executor": {"spark/formats", "spark.options", "spark.ranges", "spark.restriction"},
     "spark/driver": {
         "spark/executor",
         "spark.offsets",
