@@ -22,7 +22,8 @@ from kohort.serde import (
     SchemaRegistry,
     WrongSchema,
 )
-from tests.serde.orders import AVRO, AVRO_SCHEMA, ORDER, Order
+from kohort.serde.objects import plain
+from tests.serde.orders import AVRO, AVRO_SCHEMA, ORDER, Line, Order, State
 from tests.serde.registry_server import Registry
 
 POINT = '{"type":"record","name":"Point","fields":[{"name":"x","type":"int"}]}'
@@ -47,6 +48,11 @@ def test_a_whole_order_with_logical_types() -> None:
     data = AvroSerializer(Order, schema=AVRO_SCHEMA)("t", ORDER)
     assert data is not None
     assert AvroDeserializer(Order, schema=AVRO)("t", data) == ORDER
+
+
+def test_a_dict_may_hold_objects() -> None:
+    mixed = {**plain(ORDER), "lines": [Line("apple", 2), Line("pear")], "state": State.PAID}
+    assert AvroSerializer(schema=AVRO)("t", mixed) == AvroSerializer(schema=AVRO)("t", ORDER)
 
 
 def test_functions_may_stand_for_a_class() -> None:

@@ -97,20 +97,27 @@ class AvroSerializer(Generic[T]):
         if thing is None:
             return None
         schema_id, schema = self._schema_for(topic)
-        out = BytesIO()
-        if schema_id is not None:
-            out.write(frame(schema_id))
         try:
-            data = self._plain(thing)
-            if is_bytes(schema):
-                out.write(data)  # as Confluent's serializers do: without Avro's length
-            else:
-                self._write(out, schema, data, strict_allow_default=True)
+            if type(thing) is dict and self._plain is plain:
+                try:  # most dicts hold plain data already
+                    return self._written(schema_id, schema, thing)
+                except Exception:
+                    pass  # others are made plain, and if that does not help, the error is that of plain data
+            return self._written(schema_id, schema, self._plain(thing))
         except Exception as error:
             named = f"schema id {schema_id}" if schema_id is not None else "the schema"
             raise DataMismatch(
                 f"{_a(thing)} cannot be written with {_described(schema)} ({named}): {_words(error)}"
             ) from error
+
+    def _written(self, schema_id: int | None, schema: Any, data: Any) -> bytes:
+        out = BytesIO()
+        if schema_id is not None:
+            out.write(frame(schema_id))
+        if is_bytes(schema):
+            out.write(data)  # as Confluent's serializers do: without Avro's length
+        else:
+            self._write(out, schema, data, strict_allow_default=True)
         return out.getvalue()
 
     def _schema_for(self, topic: str) -> tuple[int | None, Any]:

@@ -31,7 +31,6 @@ _FROM_TEXT: dict[type, Make] = {
 }
 _LISTS = {list: list, set: set, frozenset: frozenset, abc.Sequence: list, abc.Iterable: list, abc.Set: set}
 _DICTS = (dict, abc.Mapping, abc.MutableMapping)
-_ATOMS = (str, bytes, int, float, bool, type(None))
 
 
 def maker_of(kind: Any) -> Make:
@@ -181,26 +180,37 @@ class _Makers:
 
 def plain(thing: Any) -> Any:
     """Returns plain data for an object, as Avro wants it: dicts for classes, lists for sets, symbols for enums."""
-    if isinstance(thing, Enum):
-        return thing.value if isinstance(thing.value, str) else thing.name
-    if type(thing) in _ATOMS:
-        return thing
-    if isinstance(thing, dict):
-        return {key: plain(value) for key, value in thing.items()}
-    if isinstance(thing, list):
-        return [plain(each) for each in thing]
-    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-        return {each.name: plain(getattr(thing, each.name)) for each in dataclasses.fields(thing)}
-    if hasattr(thing, "model_dump"):
-        return plain(thing.model_dump())
-    if isinstance(thing, tuple):
-        named = getattr(thing, "_asdict", None)
-        return plain(named()) if named is not None else tuple(plain(each) for each in thing)
-    if isinstance(thing, set | frozenset):
-        return [plain(each) for each in thing]
-    if isinstance(thing, Mapping):
-        return {key: plain(value) for key, value in thing.items()}
-    return thing
+    kind = type(thing)
+    found = _PLAIN.get(kind)
+    if found is None:
+        if len(_PLAIN) >= _MOST_TYPES:  # of a program that makes classes without end
+            _PLAIN.clear()
+        found = _PLAIN[kind] = _plain_for(kind)
+    return found(thing)
+
+
+_MOST_TYPES = 1000
+_PLAIN: dict[type, Callable[[Any], Any]] = {}
+
+
+def _plain_for(kind: Any) -> Callable[[Any], Any]:
+    """Returns what makes plain data of the objects of one type."""
+    if issubclass(kind, Enum):
+        return lambda thing: thing.value if isinstance(thing.value, str) else thing.name
+    if dataclasses.is_dataclass(kind):
+        names = tuple(each.name for each in dataclasses.fields(kind))
+        return lambda thing: {name: plain(getattr(thing, name)) for name in names}
+    if hasattr(kind, "model_dump"):
+        return lambda thing: plain(thing.model_dump())
+    if hasattr(kind, "_asdict"):
+        return lambda thing: plain(thing._asdict())
+    if issubclass(kind, Mapping):
+        return lambda thing: {key: plain(value) for key, value in thing.items()}
+    if issubclass(kind, tuple):
+        return lambda thing: tuple(map(plain, thing))
+    if issubclass(kind, list | set | frozenset):
+        return lambda thing: list(map(plain, thing))
+    return _as_it_is
 
 
 def _at(place: str, maker: Make, data: Any) -> Any:
