@@ -109,10 +109,8 @@ class PipelineTrial:
     def run(self) -> TrialResult:
         """Writes the records, runs the pipeline once, and returns what came out."""
         from kohort.spark.pipelines.run import Run, start_spark
-        from kohort.spark.pipelines.trial import Trial
+        from kohort.spark.pipelines.trial import Trial, trial_options
 
-        counts = self._write_records()
-        self._tell(f"{sum(counts.values()):,} records in {', '.join(counts) or 'no topic'}; starting Spark")
         folder = Path(self._folder.name)
         state = PipelineState(folder, self._pipeline.name)
         state.folder.mkdir(parents=True, exist_ok=True)
@@ -124,6 +122,9 @@ class PipelineTrial:
             parameters=self._parameters,
             spark={**self._pipeline.spark_settings, **self._spark},
         )
+        trial_options(self._pipeline, run)  # what is wrong with them is told before Spark is started
+        counts = self._write_records()
+        self._tell(f"{sum(counts.values()):,} records in {', '.join(counts) or 'no topic'}; starting Spark")
         self._session, self._owns_session = start_spark(self._pipeline, run)
         self._tell("running the pipeline")
         before = self._ends()
