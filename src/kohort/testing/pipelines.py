@@ -17,6 +17,7 @@ from kohort.spark.pipelines.definition import Pipeline, PipelineError
 from kohort.spark.pipelines.state import PipelineState
 from kohort.spark.pipelines.trial_records import TrialRecord, is_whole, read_given, whole_record
 from kohort.spark.pipelines.trial_rows import TrialRow, text_of
+from kohort.spark.versions import UnsupportedPySpark, check_pyspark
 from kohort.testing.kafka import Kafka
 
 if TYPE_CHECKING:
@@ -61,8 +62,13 @@ def try_pipeline(
 
 def topics_read(pipeline: Pipeline) -> dict[str, int]:
     """Returns the topics that a pipeline reads, each with the partitions that it must have; built-in ones have none."""
-    from kohort.spark.pipelines.trial import topics_of
-
+    try:
+        check_pyspark()
+        from kohort.spark.pipelines.trial import topics_of
+    except UnsupportedPySpark as unsupported:
+        raise PipelineError(str(unsupported)) from None
+    except ImportError as missing:
+        raise PipelineError(f'pipelines run on Spark: pip install "kohort[spark]" ({missing})') from None
     if pipeline.origin == "built in":
         raise PipelineError(
             f"{pipeline.name} is built in: it reads __consumer_offsets, and cannot be tried with records"
