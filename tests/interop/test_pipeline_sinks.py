@@ -5,18 +5,21 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset
 import pytest
-from benchmarks import targets
+from benchmarks import outside, targets
 
 from kohort import Producer
 from kohort.spark.pipelines.definition import PipelineError, from_sql
 from kohort.spark.pipelines.progress import Terminal
 from kohort.spark.pipelines.run import Run, run_pipeline
 from kohort.spark.pipelines.state import PipelineState
+from tests.clients.process import KOHORT
 from tests.interop.postgres import Postgres
 from tests.spark.conftest import spark  # noqa: F401
 
@@ -179,3 +182,80 @@ def test_postgresql_says_what_is_wrong(
     code, shown = sinks.run("pg-wrong", "-- sink: postgresql pg_plain\n-- sink option key: word", query)
     assert code == 1
     assert "the table needs a unique index" in shown
+
+
+# --- Delta Lake and Iceberg -----------------------------------------------------------------------------
+
+DELTA = (("io.delta", "delta-spark_4.2_2.13", "4.4.0"), ("io.delta", "delta-storage", "4.4.0"))
+# There is none for Spark 4.2 yet; that for 4.1 writes with 4.2 too.
+ICEBERG = (("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),)
+
+
+class Command:
+    """`kohort pipeline run FILE --once` in a process of its own, as its Spark has other jars."""
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        self.folder, self._bootstrap = folder, bootstrap
+
+    def run(self, file: Path, *words: str) -> tuple[int, str]:
+        command = [
+            str(KOHORT), "pipeline", "run", str(file), "--bootstrap", self._bootstrap, "--once", "--master", "local[2]",
+            "--state", str(self.folder / "state"), *words,
+        ]  # fmt: skip
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=400, check=False, cwd=self.folder
+        )
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def command(tmp_path: Path, start_broker: Callable[..., targets.Target]) -> Command:
+    return Command(tmp_path, start_broker().address)
+
+
+def jars(name: str, wanted: tuple[tuple[str, str, str], ...]) -> str:
+    folder = outside._maven(f"{name}-{wanted[0][2]}", wanted, "*.jar", name, alone=True)
+    return ",".join(map(str, sorted(folder.glob("*.jar"))))
+
+
+def forget_the_last_commit(state: Path) -> None:
+    """Makes Spark repeat the last batch, as after a crash between the sink's commit and Spark's own."""
+    commits = state / "checkpoint" / "commits"
+    last = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
+def numbers_in(folder: Path, column: str) -> list[int]:
+    found = pyarrow.dataset.dataset([str(path) for path in folder.rglob("*.parquet")], format="parquet")
+    return sorted(found.to_table(columns=[column]).column(column).to_pylist())
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_table_gets_each_row_once_though_a_batch_is_repeated(command: Command, form: str) -> None:
+    topic = f"to-{form}"
+    query = "SELECT CAST(CAST(value AS STRING) AS INT) AS n FROM stream"
+    header = f"-- topics: {topic}\n-- option startingOffsets: earliest\n"
+    file = command.folder / f"{form}.sql"
+    if form == "delta":
+        out, given = command.folder / "out", jars("delta-spark-4.2", DELTA)
+        header += f"-- sink: delta {out}\n"
+    else:
+        out, given = command.folder / "house" / "db" / "numbers", jars("iceberg-spark-4.1", ICEBERG)
+        header += (
+            "-- sink: iceberg lake.db.numbers\n-- spark spark.sql.catalog.lake: org.apache.iceberg.spark.SparkCatalog\n"
+            f"-- spark spark.sql.catalog.lake.type: hadoop\n"
+            f"-- spark spark.sql.catalog.lake.warehouse: {command.folder / 'house'}\n"
+        )
+    file.write_text(header + query)
+    with Producer(bootstrap_servers=command._bootstrap) as producer:
+        for number in range(20):
+            producer.send(topic, value=str(number))
+    code, shown = command.run(file, "--set", f"spark.jars={given}")
+    assert code == 0, shown
+    assert numbers_in(out, "n") == list(range(20))
+    forget_the_last_commit(command.folder / "state" / form)
+    code, shown = command.run(file, "--set", f"spark.jars={given}")
+    assert code == 0, shown
+    assert numbers_in(out, "n") == list(range(20))
+    assert (out / ("_delta_log" if form == "delta" else "metadata")).is_dir()

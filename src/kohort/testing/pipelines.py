@@ -17,6 +17,7 @@ from kohort.spark.pipelines.definition import Pipeline, PipelineError
 from kohort.spark.pipelines.state import PipelineState
 from kohort.spark.pipelines.trial_records import TrialRecord, is_whole, read_given, whole_record
 from kohort.spark.pipelines.trial_rows import TrialRow, text_of
+from kohort.spark.versions import UnsupportedPySpark, check_pyspark
 from kohort.testing.kafka import Kafka
 
 if TYPE_CHECKING:
@@ -61,8 +62,13 @@ def try_pipeline(
 
 def topics_read(pipeline: Pipeline) -> dict[str, int]:
     """Returns the topics that a pipeline reads, each with the partitions that it must have; built-in ones have none."""
-    from kohort.spark.pipelines.trial import topics_of
-
+    try:
+        check_pyspark()
+        from kohort.spark.pipelines.trial import topics_of
+    except UnsupportedPySpark as unsupported:
+        raise PipelineError(str(unsupported)) from None
+    except ImportError as missing:
+        raise PipelineError(f'pipelines run on Spark: pip install "kohort[spark]" ({missing})') from None
     if pipeline.origin == "built in":
         raise PipelineError(
             f"{pipeline.name} is built in: it reads __consumer_offsets, and cannot be tried with records"
@@ -109,10 +115,8 @@ class PipelineTrial:
     def run(self) -> TrialResult:
         """Writes the records, runs the pipeline once, and returns what came out."""
         from kohort.spark.pipelines.run import Run, start_spark
-        from kohort.spark.pipelines.trial import Trial
+        from kohort.spark.pipelines.trial import Trial, trial_options
 
-        counts = self._write_records()
-        self._tell(f"{sum(counts.values()):,} records in {', '.join(counts) or 'no topic'}; starting Spark")
         folder = Path(self._folder.name)
         state = PipelineState(folder, self._pipeline.name)
         state.folder.mkdir(parents=True, exist_ok=True)
@@ -124,6 +128,9 @@ class PipelineTrial:
             parameters=self._parameters,
             spark={**self._pipeline.spark_settings, **self._spark},
         )
+        trial_options(self._pipeline, run)  # what is wrong with them is told before Spark is started
+        counts = self._write_records()
+        self._tell(f"{sum(counts.values()):,} records in {', '.join(counts) or 'no topic'}; starting Spark")
         self._session, self._owns_session = start_spark(self._pipeline, run)
         self._tell("running the pipeline")
         before = self._ends()

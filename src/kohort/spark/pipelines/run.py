@@ -407,7 +407,7 @@ def short_reason(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     starts = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
     for line in lines[starts[0] + 1 :] if starts else ():
-        if re.match(r"(?:[a-z_]\w*\.)*[A-Z]\w*: ", line):
+        if "PythonException: " not in line and re.match(r"(?:[a-z_]\w*\.)*[A-Z]\w*: ", line):
             return line.removeprefix(f"{PipelineError.__module__}.{PipelineError.__name__}: ")
     return lines[0] if lines else "the query failed without a message"
 

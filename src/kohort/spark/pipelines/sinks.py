@@ -160,8 +160,7 @@ def _attached(frame: Any, writer: Any, sink: Sink, bootstrap: str | None, name: 
             table.check_package()
         return writer.foreachBatch(table)
     if sink.form == "jdbc":
-        target = {"dbtable": sink.target} if sink.target else {}
-        return writer.foreachBatch(_into_jdbc({**target, **sink.options}))
+        return writer.foreachBatch(JdbcTable(sink.target, sink.options))
     if sink.form in TABLES:
         return _into_table(frame.sparkSession, writer, sink)
     writer = writer.format(sink.form)
@@ -174,13 +173,18 @@ def _attached(frame: Any, writer: Any, sink: Sink, bootstrap: str | None, name: 
     return writer.options(**sink.options)
 
 
-def _into_jdbc(options: dict[str, str]) -> Any:
+class JdbcTable:
     """Appends each batch, at least once, as Spark has no streaming sink for JDBC. The driver's jar must be there."""
 
-    def append(frame: Any, batch_id: int) -> None:
-        frame.write.format("jdbc").options(**options).mode("append").save()
+    def __init__(self, table: str, options: Mapping[str, str]) -> None:
+        self.table = table or options.get("dbtable", "")
+        self._options = {**({"dbtable": table} if table else {}), **options}
 
-    return append
+    def __str__(self) -> str:
+        return f"jdbc {self.table}"
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        frame.write.format("jdbc").options(**self._options).mode("append").save()
 
 
 def _into_table(spark: Any, writer: Any, sink: Sink) -> Any:

@@ -216,7 +216,8 @@ class Trial:
                 writer = writer.partitionBy(*made.partitions)
 
             def read() -> None:
-                back = spark.read.schema(frame.schema).options(**options).format(form).load(out)
+                lines = {"multiLine": "true"} if form == "csv" else {}
+                back = spark.read.schema(frame.schema).options(**lines, **options).format(form).load(out)
                 outcome.rows = _rows(back.select(*[f"`{name}`" for name in columns]))
 
             return outcome, writer, read

@@ -116,8 +116,8 @@ def rows_of_file(path: Path) -> Iterator[tuple[int, Any, str]]:
                     )
                 fields = {name: _cell(cell) for name, cell in row.items()}
                 yield reader.line_num, fields, json.dumps(fields, ensure_ascii=False)
-        except csv.Error as error:
-            raise PipelineError(f"{path} line {reader.line_num}: {error}") from None
+        except csv.Error as error:  # the line that it is in was not counted yet
+            raise PipelineError(f"{path} line {reader.line_num + 1}: {error}") from None
         return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
