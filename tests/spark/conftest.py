@@ -48,8 +48,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
+    from kohort.spark.pyspark_api import session_settings
+
     builder = SparkSession.builder.master("local[2]").appName("kohort tests")
-    for name, value in LOOPBACK.items():
+    # Of Kohort's own settings those of SQL; the sockets stay as Spark has them by default.
+    ours = {name: value for name, value in session_settings().items() if name.startswith("spark.sql.")}
+    for name, value in {**LOOPBACK, **ours}.items():
         builder = builder.config(name, value)
     session = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
     yield session
