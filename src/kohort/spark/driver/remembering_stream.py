@@ -45,7 +45,7 @@ class QueryPosition:
     _planned: Offsets | None = None
     """The end of the batch that Spark planned last, until it is known to be done."""
     _guessed: Offsets | None = None
-    """The first end, if Spark asked for it without having said where the query stands."""
+    """The first end, if it was counted from a start that Spark has not said."""
 
     def begin(self) -> Offsets | None:
         """The start of the batch whose end Spark asks for, which means that the one before is done."""
@@ -54,7 +54,7 @@ class QueryPosition:
         return self.at
 
     def answer(self, end: Offsets, *, guessed: bool) -> None:
-        """Notes the end that Spark was told, and whether from a start that Spark has not said."""
+        """Notes the end that Spark was told, and whether it was counted from a start that Spark has not said."""
         if guessed:
             self._guessed = end
         self.at = end
@@ -97,7 +97,9 @@ class RememberingStreamReader(StreamReader):
                 end = self._guess(driver)
             else:
                 end = driver.next(start, limited=True, durable=self._position.durable)
-            self._position.answer(end, guessed=start is None)
+            # Without a limit an end before the start means that records are gone, which `tasks` looks after.
+            is_limited = self.options.max_offsets_per_trigger is not None
+            self._position.answer(end, guessed=start is None and is_limited)
             if not self._has_asked:
                 self._has_asked = True
                 self._warn_of_a_cut(driver, end)
