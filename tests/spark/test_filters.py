@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import random
+import re
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -593,3 +595,20 @@ def test_where_in_a_stream(spark: Any, broker: BrokerProcess, filled: str, check
     assert sorted(seen) == [(partition, offset) for partition in (0, 2) for offset in range(20)]
     assert set(query.lastProgress.sources[0].endOffset.split('"')) >= {"0", "2"}
     assert '"1":' not in query.lastProgress.sources[0].endOffset
+
+
+def test_the_examples_of_the_page(
+    spark: Any, broker: BrokerProcess, filled: str, pushdown: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
+    section = page.partition("\n## Read less\n")[2].partition("\n## ")[0]
+    examples = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    assert len(examples) == 3
+    names: dict[str, Any] = {"spark": spark}
+    for example in examples:
+        here = example.replace("127.0.0.1:9092", broker.bootstrap_servers).replace('"orders"', f'"{filled}"')
+        exec(here, names)
+    shown = capsys.readouterr().out
+    assert "GreaterThanOrEqual(offset,100)" in shown
+    assert shown.endswith("60\n60\n")
+    assert names["recent"].count() == 0  # its records are of September

@@ -65,9 +65,10 @@ _ASSIGNORS = "partition.assignment.strategy"
 
 FIRST_BYTES_PER_OFFSET = 1024
 SMALLEST_FETCH = 64 << 10
-FIRST_FETCH, FETCH_GROWTH = 128 << 10, 8
-"""The first request of a range asks for so many bytes, each next one for so many times more: whoever wants the first
-few records of a long range should not wait for megabytes, nor make the broker read them."""
+FIRST_FETCH, FETCH_GROWTH, LONG_RANGE = 128 << 10, 8, 2 << 20
+"""The first request of a range that seems longer than the last of these asks for so many bytes, each next one
+for so many times more: whoever wants the first few records of a long range should not wait for megabytes, nor make the
+broker read them. It costs a long range one to two milliseconds."""
 LONGEST_PAUSE_MS = 1_000
 
 
@@ -336,7 +337,8 @@ class RangeFetcher:
         """A request for what follows an offset, on its way when this returns."""
         # No more than the rest of the range seems to need: a short range should not bring megabytes.
         needed = int(max(SMALLEST_FETCH, 1.1 * (self._end - offset) * self._bytes_per_offset))
-        needed, self._most_bytes = min(needed, self._most_bytes), self._most_bytes * FETCH_GROWTH
+        if needed > LONG_RANGE:
+            needed, self._most_bytes = min(needed, self._most_bytes), self._most_bytes * FETCH_GROWTH
         return PendingFetch(offset, self._session._send_fetch(self._leader, self._partition, offset, needed))
 
     def receive(self, fetch: PendingFetch) -> FetchedRecords | None:

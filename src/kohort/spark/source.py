@@ -88,7 +88,8 @@ class KohortDataSource(DataSource):
     Which records: `subscribe` (topics, with commas), `subscribePattern` (searched in names) or `assign`
     (`{"orders":[0,1]}`); `startingOffsets`, `endingOffsets` (earliest, latest or `{"orders":{"0":23,"1":-2}}`),
     `startingTimestamp`, `endingTimestamp`, `startingOffsetsByTimestamp`, `endingOffsetsByTimestamp`,
-    `startingOffsetsByTimestampStrategy` (error, latest).
+    `startingOffsetsByTimestampStrategy` (error, latest); `where` (`"partition = 1 AND timestamp >= 1790000000000"`),
+    `timestampsInOrder`, `filterPushdown`; `count` (headers, offsets: numbers of records instead of records).
     How much at once: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger`, `maxTriggerDelay`; `minPartitions`,
     `maxRecordsPerPartition` divide it into tasks.
     The group: `kafka.group.id`, `groupMode` (member, assign, shared), `failOnCommitError`.
