@@ -116,8 +116,13 @@ class KohortDataSource(DataSource):
         keep_what_is_loaded()
         if options.count_from is not None:
             return _counting_reader(options, schema)
-        kind = FilteringReader if options.filter_pushdown else KohortReader
-        return kind(options, columns_of(schema))
+        if not options.filter_pushdown:
+            return KohortReader(options, columns_of(schema))
+        if not hasattr(DataSourceReader, "pushFilters"):
+            raise OptionError(
+                "filterPushdown needs PySpark 4.1 or later: use the option where, which does the same"
+            )
+        return FilteringReader(options, columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from kohort.spark.driver.stream import KohortStreamReader
