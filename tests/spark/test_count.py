@@ -12,10 +12,12 @@ import pytest
 import kohort.spark
 from kohort import Admin, Producer, TopicPartition
 from kohort.broker.running import running
+from kohort.client.embedding import FETCH_GROWTH, FIRST_FETCH
 from kohort.spark.executor import range_reader
 from kohort.spark.options import OptionError
 from kohort.spark.ranges import DataLoss
 from kohort.spark.source import KohortDataSource
+from kohort.testing import Kafka
 from kohort.wire.records.batch import BatchRecord, ControlKind, encode_batch, encode_control_batch
 from tests.clients.process import BrokerProcess
 from tests.spark.reading import options_for
@@ -137,3 +139,34 @@ def test_with_spark(spark: Any, read: Any, new_topic: Any, produce: Any, broker:
         (topic, 0, 30),
         (topic, 1, 12),
     ]
+
+
+# --- limits -------------------------------------------------------------------------------------------
+
+
+def test_the_first_rows_of_a_long_range_cost_one_small_request(kafka: Kafka) -> None:
+    """Spark has no limit to push in 4.x, but it stops a task whose rows suffice."""
+    small = {
+        "max_request_size": 16 << 10,
+        "batch_size": 16 << 10,
+    }  # a first batch is sent whole, whatever its size
+    with Producer(bootstrap_servers=kafka.bootstrap_servers, **small) as producer:
+        for _ in range(20_000):
+            producer.send("long", value=b"v" * 1000, partition=0)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": "long"}
+    source = KohortDataSource(options)
+    reader = source.reader(source.schema())
+    (task,) = reader.partitions()
+
+    def sizes() -> list[int]:
+        return [seen.message.topics[0].partitions[0].partition_max_bytes for seen in kafka.requests("Fetch")]
+
+    rows: Any = reader.read(task)
+    assert 0 < next(rows).num_rows < 200
+    rows.close()
+    assert sizes() == [FIRST_FETCH]
+    rest = list(reader.read(task))
+    assert sum(batch.num_rows for batch in rest) == 20_000  # type: ignore[union-attr]
+    assert sizes()[1:4] == [FIRST_FETCH, FIRST_FETCH * FETCH_GROWTH, 4 << 20]
+    assert len(sizes()) < 12
+    range_reader.close_sessions()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import random
+import re
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
+    DataSourceReader,
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -41,7 +44,7 @@ from kohort.spark.executor.row_filter import chosen
 from kohort.spark.options import OptionError, SourceOptions
 from kohort.spark.ranges import DataLoss, OffsetRange
 from kohort.spark.restriction import ALL, EVERYTHING, HIGHEST, NOTHING, NumberSet, Restriction, pieces_within
-from kohort.spark.source import FilteringReader
+from kohort.spark.source import FilteringReader, KohortDataSource
 from kohort.wire.records.columns import Columns
 from tests.clients.process import BrokerProcess
 from tests.spark.reading import PLAIN, options_for
@@ -496,6 +499,22 @@ def test_where_of_a_stream_is_for_topics_and_partitions() -> None:
         options_for("127.0.0.1:1", "t", where="offset > 3")
 
 
+def test_what_is_not_possible_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("filterPushdown", "timestampsInOrder"):
+        with pytest.raises(OptionError, match=f"{name} is for batches"):
+            options_for("127.0.0.1:1", "t", **{name: True})
+    with pytest.raises(OptionError, match="groupMode=shared cannot go with a condition on partition"):
+        options_for("127.0.0.1:1", "t", where="partition = 1", kafka__group__id="g", groupMode="shared")
+    assert options_for("127.0.0.1:1", "t", where="topic = 't'", kafka__group__id="g", groupMode="shared")
+    monkeypatch.delattr(DataSourceReader, "pushFilters")  # as in PySpark 4.0
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "filterpushdown": "true"}
+    source = KohortDataSource(options)
+    with pytest.raises(
+        OptionError, match=r"filterPushdown needs PySpark 4\.1 or later: use the option where"
+    ):
+        source.reader(source.schema())
+
+
 # --- with Spark ---------------------------------------------------------------------------------------
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -563,6 +582,15 @@ def test_without_the_option_frames_of_one_load_do_not_disturb_each_other(
     assert frame.where("offset < 2").union(frame.where("offset >= 18")).count() == 12
 
 
+def test_spark_keeps_what_a_filter_chose_for_all_frames_of_a_load(
+    read: Any, filled: str, pushdown: None
+) -> None:
+    """Why filterPushdown is not the default, as docs/spark.md says. If this fails, Spark has become better."""
+    frame = read(subscribe=filled, filterPushdown=True)
+    assert frame.where("offset >= 15").count() == 15
+    assert frame.count() == 15  # of 60
+
+
 def test_where_in_spark(read: Any, filled: str) -> None:
     last = datetime.datetime.fromtimestamp(T0_MS / 1000 + 15, datetime.UTC).isoformat()
     frame = read(subscribe=filled, where=f"timestamp >= '{last}'")
@@ -593,3 +621,20 @@ def test_where_in_a_stream(spark: Any, broker: BrokerProcess, filled: str, check
     assert sorted(seen) == [(partition, offset) for partition in (0, 2) for offset in range(20)]
     assert set(query.lastProgress.sources[0].endOffset.split('"')) >= {"0", "2"}
     assert '"1":' not in query.lastProgress.sources[0].endOffset
+
+
+def test_the_examples_of_the_page(
+    spark: Any, broker: BrokerProcess, filled: str, pushdown: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
+    section = page.partition("\n## Read less\n")[2].partition("\n## ")[0]
+    examples = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    assert len(examples) == 3
+    names: dict[str, Any] = {"spark": spark}
+    for example in examples:
+        here = example.replace("127.0.0.1:9092", broker.bootstrap_servers).replace('"orders"', f'"{filled}"')
+        exec(here, names)
+    shown = capsys.readouterr().out
+    assert "GreaterThanOrEqual(offset,100)" in shown
+    assert shown.endswith("60\n60\n")
+    assert names["recent"].count() == 0  # its records are of September

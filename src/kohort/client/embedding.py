@@ -65,6 +65,10 @@ _ASSIGNORS = "partition.assignment.strategy"
 
 FIRST_BYTES_PER_OFFSET = 1024
 SMALLEST_FETCH = 64 << 10
+FIRST_FETCH, FETCH_GROWTH, LONG_RANGE = 128 << 10, 8, 2 << 20
+"""The first request of a range that seems longer than the last of these asks for so many bytes, each next one
+for so many times more: whoever wants the first few records of a long range should not wait for megabytes, nor make the
+broker read them. It costs a long range one to two milliseconds."""
 LONGEST_PAUSE_MS = 1_000
 
 
@@ -324,6 +328,7 @@ class RangeFetcher:
         self._session, self._partition, self._leader, self._end = session, partition, leader, end
         self._log = log
         self._bytes_per_offset = float(FIRST_BYTES_PER_OFFSET)
+        self._most_bytes = FIRST_FETCH
         self._failures = 0
         self._backoff = Backoff(session.config.retry_backoff_ms, LONGEST_PAUSE_MS, lambda: 0.5)
         self._give_up_s = 0.0  # when there has been no progress for too long; 0: nothing is wrong
@@ -332,6 +337,8 @@ class RangeFetcher:
         """A request for what follows an offset, on its way when this returns."""
         # No more than the rest of the range seems to need: a short range should not bring megabytes.
         needed = int(max(SMALLEST_FETCH, 1.1 * (self._end - offset) * self._bytes_per_offset))
+        if needed > LONG_RANGE:
+            needed, self._most_bytes = min(needed, self._most_bytes), self._most_bytes * FETCH_GROWTH
         return PendingFetch(offset, self._session._send_fetch(self._leader, self._partition, offset, needed))
 
     def receive(self, fetch: PendingFetch) -> FetchedRecords | None:

@@ -182,6 +182,11 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
     strategy = _strategy(options)
     if streaming:
         _refuse_endings(options)
+        for name in ("filterPushdown", "timestampsInOrder"):
+            if boolean(options, name, False):
+                raise OptionError(
+                    f"{name} is for batches: Spark pushes no filters to streams; where chooses topics and partitions"
+                )
     min_partitions = _number(options, "minPartitions", positive=True)
     max_records = _number(options, "maxRecordsPerPartition", positive=True, text="maxrecordsperpartition")
     kafka = kafka_settings(options, _NOT_SUPPORTED)
@@ -233,9 +238,17 @@ def _where(options: Mapping[str, str], streaming: bool) -> Restriction:
         wanted = read_condition(text)
     except ValueError as error:
         raise OptionError(f"where: {error}") from None
-    if streaming and wanted.rows_only() != EVERYTHING:
+    if streaming and not wanted.rows_only().is_everything:
         raise OptionError(
             "where: a stream chooses topics and partitions only; for offset and timestamp use the frame's own where()"
+        )
+    if (
+        options.get("groupmode", "").strip().lower() == GroupMode.SHARED.value
+        and not wanted.partitions.is_everything
+    ):
+        raise OptionError(
+            "groupMode=shared cannot go with a condition on partition: the group gives the partitions, and nobody "
+            "would read those that are excluded. Use groupMode=assign"
         )
     return wanted
 

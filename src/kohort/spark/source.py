@@ -98,7 +98,8 @@ class KohortDataSource(DataSource):
     Which records: `subscribe` (topics, with commas), `subscribePattern` (searched in names) or `assign`
     (`{"orders":[0,1]}`); `startingOffsets`, `endingOffsets` (earliest, latest or `{"orders":{"0":23,"1":-2}}`),
     `startingTimestamp`, `endingTimestamp`, `startingOffsetsByTimestamp`, `endingOffsetsByTimestamp`,
-    `startingOffsetsByTimestampStrategy` (error, latest).
+    `startingOffsetsByTimestampStrategy` (error, latest); `where` (`"partition = 1 AND timestamp >= 1790000000000"`),
+    `timestampsInOrder`, `filterPushdown`; `count` (headers, offsets: numbers of records instead of records).
     How much at once: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger`, `maxTriggerDelay`; `minPartitions`,
     `maxRecordsPerPartition` divide it into tasks.
     The group: `kafka.group.id`, `groupMode` (member, assign, shared), `failOnCommitError`.
@@ -127,6 +128,10 @@ class KohortDataSource(DataSource):
         keep_what_is_loaded()
         if options.count_from is not None:
             return _counting_reader(options, schema)
+        if options.filter_pushdown and not hasattr(DataSourceReader, "pushFilters"):
+            raise OptionError(
+                "filterPushdown needs PySpark 4.1 or later: use the option where, which does the same"
+            )
         kind = FilteringReader if options.filter_pushdown else KohortReader
         return kind(options, columns_of(schema, options.formats))
 

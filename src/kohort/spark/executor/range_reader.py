@@ -115,7 +115,7 @@ class RangeReader:
     ) -> Iterator[T]:
         """What `use` makes of each answer: its records, its aborted transactions, and whether it is complete."""
         fetcher = self._fetcher
-        ahead = fetcher.send(self._position)
+        ahead, is_first = fetcher.send(self._position), True
         while self._position < self._end:
             fetched = self._receive(ahead)
             if fetched is None or not len(fetched.records):
@@ -127,12 +127,15 @@ class RangeReader:
             self._open_start = False
             next_offset = fetched.next_offset
             after = self._end if next_offset is None else max(next_offset, self._position)
-            if after < self._end:
-                ahead = fetcher.send(after)
+            # Nothing is sent ahead of the first answer, which may be all that a `limit` takes.
+            asked = after if after < self._end and not is_first else -1
+            if asked >= 0:
+                ahead = fetcher.send(asked)
+            is_first = False
             yield from use(fetched.records, fetched.aborted, next_offset is not None)
             del fetched  # the next answer is received into the same memory
-            if self._position != after and self._position < self._end:
-                ahead = fetcher.send(self._position)  # the request that was sent ahead is of no use
+            if self._position != asked and self._position < self._end:
+                ahead = fetcher.send(self._position)  # nothing was sent ahead, or it is of no use
 
     # --- records that are not there -------------------------------------------------------------------
 
