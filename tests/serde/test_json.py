@@ -110,6 +110,11 @@ def test_references_are_followed_when_validating(registry: SchemaRegistry) -> No
     assert deserializer("t", frame + b'[{"x": 1}]') == [{"x": 1}]
     with pytest.raises(DataMismatch, match=r"at \$\[0\]: 'x' is a required property"):
         deserializer("t", frame + b"[{}]")
+    references = [SchemaReference("point.json", "point", 1)]
+    serializer = JsonSerializer(schema=line, references=references, registry=registry, validate=True)
+    assert serializer("lines", [{"x": 1}]) == frame + b'[{"x":1}]'
+    with pytest.raises(DataMismatch, match="'x' is a required property"):
+        serializer("lines", [{}])
 
 
 @pytest.mark.parametrize(
@@ -156,6 +161,10 @@ def test_what_is_no_json_is_told(thing: Any) -> None:
     [
         (lambda: JsonSerializer(registry="http://a"), "needs schema=…"),
         (lambda: JsonSerializer(validate=True), "validate=True needs a schema"),
+        (
+            lambda: JsonSerializer(schema="{}", references=[SchemaReference("a", "a", 1)]),
+            "give `registry` too",
+        ),
         (
             lambda: JsonSerializer(schema="{}", registry="http://a", use_latest_version=True),
             "no schema of your own",
