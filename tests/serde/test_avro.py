@@ -238,19 +238,6 @@ def test_a_schema_that_is_none_is_told(schema: Any) -> None:
         AvroSerializer(schema=schema)
 
 
-def test_a_package_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kohort.serde import MissingPackage, packages
-
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr(packages, "import_module", missing)
-    with pytest.raises(
-        MissingPackage, match=r'Avro needs the package fastavro, .*: pip install "kohort\[serde\]"'
-    ):
-        AvroSerializer(schema=POINT)
-
-
 def test_they_travel_to_other_processes(server: Registry, registry: SchemaRegistry) -> None:
     data = AvroSerializer(schema=POINT, registry=registry)("t", {"x": 1})
     assert data is not None
