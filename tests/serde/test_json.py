@@ -63,7 +63,9 @@ def test_functions_and_typed_dicts() -> None:
     assert JsonDeserializer(list[Point])("t", b'[{"x":1}]') == [Point(1)]
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(), st.lists))
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(), st.lists, max_leaves=8)
+)
 def test_what_is_written_is_read(thing: Any) -> None:
     data = JsonSerializer()("t", [thing])
     assert data is not None
