@@ -28,8 +28,8 @@ MAY_IMPORT = {
     "broker": {"kohort", "wire", "log", "coordinator", "settings", "exposition", "loopback", "portable"},
     "client": {"kohort", "wire", "settings", "loopback", "portable"},
     "serde": {"kohort", "errors", "client", "settings"},
-    "spark": {"kohort", "wire", "client", "settings", "exposition", "serde"},
-    "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings"},
+    "spark": {"kohort", "errors", "wire", "client", "settings", "exposition", "serde"},
+    "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "spark"},
     "cli": {
         "kohort",
         "wire",
@@ -41,6 +41,7 @@ MAY_IMPORT = {
         "exposition",
         "sim",
         "spark",
+        "testing",
     },
     "sim": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "cli"},
 }
@@ -91,13 +92,20 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "client/consume": _WORDS | {"client/core", "client/offsets", "client/group", "client.records"},
     "client/produce": _WORDS | {"client/core"},
     "client/administer": _WORDS | {"client/core", "client/offsets", "client/group", "client.admin_types"},
-    "spark/executor": {"spark.options", "spark.ranges"},
-    "spark/driver": {"spark/executor", "spark.offsets", "spark.options", "spark.ranges"},
+    "spark/formats": set(),
+    "spark/executor": {"spark/formats", "spark.options", "spark.ranges", "spark.restriction"},
+    "spark/driver": {
+        "spark/executor",
+        "spark.offsets",
+        "spark.options",
+        "spark.pyspark_api",
+        "spark.ranges",
+        "spark.restriction",
+    },
     "spark/pipelines": {
         "spark/driver",
-        "spark.java",
         "spark.options",
-        "spark.worker_python",
+        "spark.sessions",
     },
     "spark/history": {"spark/pipelines"},
 }
