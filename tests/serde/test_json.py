@@ -72,6 +72,19 @@ def test_what_is_written_is_read(thing: Any) -> None:
     assert JsonDeserializer()("t", data) == [thing]
 
 
+@given(st.binary(max_size=40) | st.binary(max_size=20).map(lambda data: b'{"x":' + data + b"}"))
+def test_no_bytes_raise_anything_else(data: bytes) -> None:
+    try:
+        assert isinstance(JsonDeserializer(Point)("t", data), Point)
+    except DataMismatch as told:
+        assert_one_line(told)
+
+
+def assert_one_line(told: Exception) -> None:
+    assert str(told)
+    assert "\n" not in str(told)
+
+
 def test_a_schema_id_stands_before_the_json(server: Registry, registry: SchemaRegistry) -> None:
     data = JsonSerializer(Point, schema=JSON_SCHEMA, registry=registry)("points", Point(1, 2))
     assert data == b'\x00\x00\x00\x00\x01{"x":1,"y":2}'
