@@ -55,6 +55,17 @@ def test_a_dict_may_hold_objects() -> None:
     assert AvroSerializer(schema=AVRO)("t", mixed) == AvroSerializer(schema=AVRO)("t", ORDER)
 
 
+def test_ranges_are_checked_where_that_is_asked_for() -> None:
+    assert AvroSerializer(schema=POINT, validate=True)("t", {"x": 1}) == b"\x02"
+    assert AvroSerializer(Order, schema=AVRO, validate=True)("t", ORDER) == AvroSerializer(schema=AVRO)(
+        "t", ORDER
+    )
+    with pytest.raises(
+        DataMismatch, match=r"cannot be written with the Avro type Point .*1099511627776.*expected int"
+    ):
+        AvroSerializer(schema=POINT, validate=True)("t", {"x": 2**40})
+
+
 def test_functions_may_stand_for_a_class() -> None:
     def to_plain(point: tuple[int, int]) -> dict[str, int]:
         return {"x": point[0]}
@@ -236,19 +247,6 @@ def test_wrong_arguments_of_a_deserializer_are_told() -> None:
 def test_a_schema_that_is_none_is_told(schema: Any) -> None:
     with pytest.raises(WrongSchema, match="cannot be read as an Avro schema"):
         AvroSerializer(schema=schema)
-
-
-def test_a_package_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kohort.serde import MissingPackage, packages
-
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr(packages, "import_module", missing)
-    with pytest.raises(
-        MissingPackage, match=r'Avro needs the package fastavro, .*: pip install "kohort\[serde\]"'
-    ):
-        AvroSerializer(schema=POINT)
 
 
 def test_they_travel_to_other_processes(server: Registry, registry: SchemaRegistry) -> None:

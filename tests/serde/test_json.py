@@ -63,11 +63,26 @@ def test_functions_and_typed_dicts() -> None:
     assert JsonDeserializer(list[Point])("t", b'[{"x":1}]') == [Point(1)]
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(), st.lists))
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(), st.lists, max_leaves=8)
+)
 def test_what_is_written_is_read(thing: Any) -> None:
     data = JsonSerializer()("t", [thing])
     assert data is not None
     assert JsonDeserializer()("t", data) == [thing]
+
+
+@given(st.binary(max_size=40) | st.binary(max_size=20).map(lambda data: b'{"x":' + data + b"}"))
+def test_no_bytes_raise_anything_else(data: bytes) -> None:
+    try:
+        assert isinstance(JsonDeserializer(Point)("t", data), Point)
+    except DataMismatch as told:
+        assert_one_line(told)
+
+
+def assert_one_line(told: Exception) -> None:
+    assert str(told)
+    assert "\n" not in str(told)
 
 
 def test_a_schema_id_stands_before_the_json(server: Registry, registry: SchemaRegistry) -> None:
@@ -110,6 +125,11 @@ def test_references_are_followed_when_validating(registry: SchemaRegistry) -> No
     assert deserializer("t", frame + b'[{"x": 1}]') == [{"x": 1}]
     with pytest.raises(DataMismatch, match=r"at \$\[0\]: 'x' is a required property"):
         deserializer("t", frame + b"[{}]")
+    references = [SchemaReference("point.json", "point", 1)]
+    serializer = JsonSerializer(schema=line, references=references, registry=registry, validate=True)
+    assert serializer("lines", [{"x": 1}]) == frame + b'[{"x":1}]'
+    with pytest.raises(DataMismatch, match="'x' is a required property"):
+        serializer("lines", [{}])
 
 
 @pytest.mark.parametrize(
@@ -156,6 +176,10 @@ def test_what_is_no_json_is_told(thing: Any) -> None:
     [
         (lambda: JsonSerializer(registry="http://a"), "needs schema=…"),
         (lambda: JsonSerializer(validate=True), "validate=True needs a schema"),
+        (
+            lambda: JsonSerializer(schema="{}", references=[SchemaReference("a", "a", 1)]),
+            "give `registry` too",
+        ),
         (
             lambda: JsonSerializer(schema="{}", registry="http://a", use_latest_version=True),
             "no schema of your own",

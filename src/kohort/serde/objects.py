@@ -30,6 +30,7 @@ _FROM_TEXT: dict[type, Make] = {
     Decimal: Decimal,
 }
 _LISTS = {list: list, set: set, frozenset: frozenset, abc.Sequence: list, abc.Iterable: list, abc.Set: set}
+_LONGEST = 500  # characters of what a user's function said
 _DICTS = (dict, abc.Mapping, abc.MutableMapping)
 
 
@@ -324,8 +325,10 @@ def _by_function(function: Make) -> Make:
         try:
             return function(data)
         except Exception as error:
-            words = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
-            raise DataMismatch(words or repr(error)) from error
+            lines = [
+                line.strip() for line in str(error).splitlines() if "For further information" not in line
+            ]
+            raise DataMismatch("; ".join(filter(None, lines))[:_LONGEST] or repr(error)) from error
 
     return make
 
