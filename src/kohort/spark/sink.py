@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -36,6 +36,7 @@ from kohort.client.config import PRODUCER, read_config
 from kohort.client.producer import ArrowDelivery, Producer
 from kohort.settings import SettingError, nearest
 from kohort.spark.options import OptionError, kafka_settings
+from kohort.spark.pyspark_api import DataSourceStreamArrowWriter
 from kohort.wire.errors import ErrorCode, KafkaError, KohortError
 from kohort.wire.records.batch import HEADER_SIZE
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -305,46 +304,20 @@ def topic_settings(sink: Sink | None, parameters: Mapping[str, str], run: Run) -
 
 def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
     """A SparkSession, on loopback if the master is local, and whether it is new, so that the caller has to stop it."""
-    from kohort.spark.java import use_java
-    from kohort.spark.worker_python import use_python
-
-    use_java()
-    if run.master.startswith("local"):
-        use_python()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = {
-        "spark.ui.showConsoleProgress": "false",
-        "spark.ui.enabled": "false",
-        "spark.python.unix.domain.socket.enabled": "true",  # each task begins 40 ms sooner than over TCP
-        **run.spark,
-    }
-    java_options = settings.get("spark.driver.extraJavaOptions", "")
-    settings["spark.driver.extraJavaOptions"] = f"{_log_to_file(run.state.folder)} {java_options}".strip()
-    if run.master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        # Spark's default of 200 is for clusters: with state, each partition is a file or more in every batch.
-        cores = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
-        settings = {**loopback, **cores, **settings}
-    import pyspark
     from pyspark import cloudpickle
     from pyspark.sql import SparkSession
 
-    if run.master.startswith("local-cluster"):
-        # Spark's own scripts would set these; without them its workers do not find their classes.
-        os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
-        os.environ.setdefault("SPARK_SCALA_VERSION", "2.13")
+    from kohort.spark.sessions import JAVA_OPTIONS, builder
+
     if pipeline.module is not None:
         # Executors cannot import the user's file: its functions travel with the job.
         cloudpickle.register_pickle_by_value(pipeline.module)  # type: ignore[no-untyped-call]
     there = SparkSession.getActiveSession()
     if there is not None:
         return there, False
-    builder = SparkSession.builder.master(run.master).appName(f"kohort {pipeline.name}")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate(), True
+    settings = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false", **run.spark}
+    settings[JAVA_OPTIONS] = f"{_log_to_file(run.state.folder)} {settings.get(JAVA_OPTIONS, '')}".strip()
+    return builder(f"kohort {pipeline.name}", run.master, **settings).getOrCreate(), True
 
 
 def _log_to_file(folder: Path) -> str:
