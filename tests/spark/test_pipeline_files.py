@@ -457,6 +457,8 @@ def test_the_reason_of_a_failure_is_found_in_sparks_long_texts() -> None:
     )  # fmt: skip
     assert short_reason(text) == "kohort.spark.driver.planning.DataLoss: Some data may have been lost"
     assert short_reason("[X] only this\nand that") == "[X] only this"
+    java = "An error occurred while calling o70.toTable.\n: java.lang.LinkageError: no such class\n\tat a.b"
+    assert short_reason(java) == "java.lang.LinkageError: no such class"
     ours = "Traceback (most recent call last):\nkohort.spark.pipelines.definition.PipelineError: postgresql t: no\n"
     assert short_reason(ours) == "postgresql t: no"
     worker = (

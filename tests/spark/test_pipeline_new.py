@@ -11,19 +11,24 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kohort.cli.main import main
+from kohort.serde.registry import RegistrySettings, SchemaRegistry
 from kohort.spark.pipelines.cluster_sample import as_line, last_records, topics_of_cluster
 from kohort.spark.pipelines.definition import PipelineError, load_file
 from kohort.spark.pipelines.draft import Answers, draft, query_of
-from kohort.spark.pipelines.guess import BINARY, JSON, TEXT, fields_of, guess_format, schema_of
+from kohort.spark.pipelines.guess import AVRO, BINARY, JSON, TEXT, fields_of, guess_format, schema_of
 from kohort.spark.pipelines.interview import Given, Interview
+from kohort.spark.pipelines.run import Run, stream_options
 from kohort.spark.pipelines.sinks import KINDS, read_sink
+from kohort.spark.pipelines.state import PipelineState
 from kohort.spark.pipelines.trial_records import read_records
 from kohort.testing import Kafka
+from tests.serde.registry_server import running_registry
 
 # --- guessing -------------------------------------------------------------------------------------------
 
@@ -83,16 +88,26 @@ def answers(file: str = "orders.sql", sink: str = "parquet ./out", form: str = J
     )  # type: ignore[arg-type]
 
 
+REGISTRY = "http://127.0.0.1:8081"
+OPTIONS = {
+    JSON: {"valueFormat": "json", "valueSchema": "id BIGINT, `it's` STRING", "mode": "PERMISSIVE"},
+    AVRO: {"valueFormat": "avro", "schema.registry.url": REGISTRY, "mode": "PERMISSIVE"},
+}
+
+
 @pytest.mark.parametrize("suffix", ["sql", "py"])
-@pytest.mark.parametrize("form", [JSON, TEXT, BINARY])
+@pytest.mark.parametrize("form", [JSON, TEXT, BINARY, AVRO])
 def test_the_file_can_be_loaded_and_says_what_was_answered(tmp_path: Path, suffix: str, form: str) -> None:
     file = tmp_path / f"orders.{suffix}"
     for kind in KINDS.values():
         sink = f"{kind.name} {kind.example}"
-        file.write_text(draft(answers(str(file), sink, form, trigger="10 seconds")), "utf-8")
+        more = {"registry": REGISTRY} if form == AVRO else {}
+        file.write_text(draft(answers(str(file), sink, form, trigger="10 seconds", **more)), "utf-8")
         made = load_file(file)
         assert made.streams == {"stream": ("orders", "more")}
-        assert (made.bootstrap, made.group, made.options) == ("h:1", "g", {"startingOffsets": "earliest"})
+        assert (made.bootstrap, made.group) == ("h:1", "g")
+        assert made.options == {"startingOffsets": "earliest", **OPTIONS.get(form, {})}
+        stream_options(made, Run(PipelineState(tmp_path, "orders")))
         if made.sink is not None:
             assert str(made.sink.filled_in(made.parameters)) == sink.strip()
             assert made.sink.trigger == "10 seconds"
@@ -105,6 +120,9 @@ def test_a_topic_gets_a_key_and_a_value() -> None:
         return query_of(answers(sink="kohort up", select=select)).split("\nFROM")[0]
 
     assert first("") == "SELECT\n  record.key AS key,\n  to_json(struct(id, `it's`)) AS value"
+    avro = answers(sink="kohort up", form=AVRO, registry=REGISTRY)
+    assert "to_json(data) AS value" in query_of(avro)
+    assert "value AS data" in query_of(avro)
     assert first("upper(x) AS value") == "SELECT\n  record.key AS key,\n  upper(x) AS value"
     assert first("id AS key, x AS value") == "SELECT\n  id AS key, x AS value"
 
@@ -166,6 +184,23 @@ def test_a_person_is_shown_topics_and_records_and_asked_again_when_wrong(shop: K
         assert said in told
 
 
+def test_a_registry_says_what_the_values_are(kafka: Kafka) -> None:
+    with running_registry() as server:
+        with SchemaRegistry(RegistrySettings.of(server.url)) as registry:
+            number = registry.register("orders-value", "AVRO", '{"type": "string"}')
+        kafka.produce("orders", [b"\x00" + number.to_bytes(4, "big") + b"\x02x"])
+        given = Given(bootstrap=kafka.bootstrap_servers, topics=("orders",), sink="console", start="latest")
+        person = Script(server.url, "", *[""] * 5, "-")
+        made, _ = Interview(given, person).run()
+        assert (made.form, made.registry, made.schema) == (AVRO, server.url, "")
+        assert f"avro, by schema {number} of the registry" in "\n".join(person.told)
+        kafka.produce("lost", [b"\x00" + (number + 1).to_bytes(4, "big") + b"\x02x"])
+        person = Script(server.url, "text", *[""] * 5, "-")
+        made, _ = Interview(replace(given, topics=("lost",)), person).run()
+        assert made.form == TEXT
+        assert "the registry does not say what it is" in "\n".join(person.told)
+
+
 def test_what_is_given_is_not_asked_for() -> None:
     person = Script("", "", "", "", "", "")
     given = Given("x.sql", "h:1", topics=("t",), form="text", sink="console")
@@ -218,7 +253,7 @@ def test_options_alone_write_the_file_and_never_over_another(
     out = capsys.readouterr().out
     assert "kohort pipeline test orders.sql --records some.jsonl" in out
     assert "kohort pipeline run orders.sql" in out
-    assert "'id BIGINT, item STRING'" in (here / "orders.sql").read_text()
+    assert "-- option valueSchema: id BIGINT, item STRING\n" in (here / "orders.sql").read_text()
     assert len((here / "some.jsonl").read_text().splitlines()) == 20
     before = (here / "orders.sql").read_text()
     assert main([*words, "orders.sql", "--sink", "console"]) == 1
@@ -237,6 +272,12 @@ def test_options_alone_write_the_file_and_never_over_another(
         (["--topic", "t"], "nothing says --format"),
         ([], "nothing says --topic and --format"),
         (["--topic", "t", "--format", "text", "--schema", "a INT"], "--schema is for --format json"),
+        (["--topic", "t", "--format", "avro"], "nothing says --registry"),
+        (["--topic", "t", "--format", "avro", "--registry", "host:1"], "no address of a schema registry"),
+        (
+            ["--topic", "t", "--format", "json", "--registry", REGISTRY, "--schema", "a INT"],
+            "with a registry",
+        ),
         (["--topic", "t", "--format", "text", "--sink", "parquet"], "needs a folder"),
         (["--topic", "t", "--format", "text", "--sink", "iceburg:x"], "did you mean iceberg"),
         (["--topic", "t", "--format", "text", "--trigger", "soon"], "is no time between two batches"),

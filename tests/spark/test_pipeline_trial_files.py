@@ -187,5 +187,6 @@ def test_folders_are_told_from_tables() -> None:
 
 def test_packages_fit_the_version_of_spark() -> None:
     assert package_of("delta", "4.2.0") == "io.delta:delta-spark_4.2_2.13:4.4.0"
-    assert package_of("delta", "4.9.0") == "io.delta:delta-spark_4.2_2.13:4.4.0"
+    assert package_of("delta", "4.9.0") is None
+    assert package_of("iceberg", "4.2.0") is None
     assert package_of("iceberg", "4.1.1") == "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"

@@ -81,8 +81,11 @@ def _add_new(actions: Any) -> None:
     new.add_argument("--group", help="default: the name of the file")
     new.add_argument(
         "--format",
-        choices=("json", "text", "binary"),
+        choices=("json", "text", "binary", "avro", "protobuf"),
         help="of the values; default: what records of the topic show",
+    )
+    new.add_argument(
+        "--registry", metavar="URL", help="a schema registry that knows the fields; for avro, protobuf, json"
     )
     new.add_argument("--schema", metavar="DDL", help="fields of the JSON, as in 'id BIGINT, name STRING'")
     new.add_argument("--select", metavar="SQL", help="columns to keep; default: all fields")

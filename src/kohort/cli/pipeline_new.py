@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from kohort.cli.pipeline import pairs
@@ -14,6 +15,7 @@ from kohort.cli.properties import read_properties
 from kohort.spark.pipelines.cluster_sample import as_line
 from kohort.spark.pipelines.definition import PipelineError, from_sql
 from kohort.spark.pipelines.draft import commands, draft
+from kohort.spark.pipelines.guess import AVRO, JSON, PROTOBUF
 from kohort.spark.pipelines.interview import Given, Interview
 
 
@@ -42,7 +44,7 @@ def new(options: argparse.Namespace) -> int:
     kafka = read_properties(Path(options.config)) if options.config else {}
     given = Given(
         options.file, options.bootstrap or kafka.pop("bootstrap.servers", None), options.config, kafka, options.topic,
-        options.group, options.format, options.schema, options.select, options.where, options.sink,
+        options.group, options.format, options.schema, options.registry, options.select, options.where, options.sink,
         pairs(options.sink_option), options.start, options.trigger, options.save_records,
     )  # fmt: skip
     is_there = sys.stdin is not None and sys.stdin.isatty() and not options.yes
@@ -57,6 +59,8 @@ def new(options: argparse.Namespace) -> int:
         _refuse_to_overwrite(answers.records, options.force)
         _write(answers.records, "".join(f"{as_line(record)}\n" for record in records))
     _write(answers.file, text)
+    if answers.form in (JSON, AVRO, PROTOBUF) and find_spec("orjson") is None:
+        print(f'{answers.form} needs: pip install "kohort[spark,serde]"', file=sys.stderr)
     test, run = commands(answers)
     print(f"{answers.file} is written. It is a plain text: change it as you like.")
     print(f"  test it:  {test}")

@@ -54,6 +54,15 @@ def _is_at_the_end(consumer: Any, ends: Mapping[TopicPartition, int], filled: li
     return all(consumer.position(each, timeout=_ASK_S) >= ends[each] for each in filled)
 
 
+def schema_kind(registry: str, schema_id: int) -> str:
+    """Returns what a schema of a registry is for: `avro`, `json` or `protobuf`; KohortError if it does not say."""
+    from kohort.serde.registry import SchemaRegistry
+    from kohort.serde.registry_settings import RegistrySettings
+
+    with SchemaRegistry(RegistrySettings.of({"schema.registry.url": registry})) as found:
+        return found.schema(schema_id).kind.lower()
+
+
 def _record(record: Any) -> TrialRecord:
     headers = dict(record.headers or ())
     return TrialRecord(record.value, record.key, headers, record.timestamp, record.partition, record.topic)

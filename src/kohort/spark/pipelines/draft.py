@@ -1,6 +1,6 @@
 """Writes the text of a new pipeline, in SQL or in Python, from the answers of a person or of options.
 
-How values are decoded is in `decoded` alone.
+How values are decoded is in `source_options` and `decoded` alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kohort.spark.pipelines.definition import PipelineError, Sink
-from kohort.spark.pipelines.guess import BINARY, JSON, fields_of
+from kohort.spark.pipelines.guess import BINARY, TEXT, fields_of
 from kohort.spark.pipelines.sinks import TOPICS, check_sink
 
 _TRIGGER = re.compile(r"\d+(\.\d+)? *(milliseconds?|ms|seconds?|minutes?|hours?|days?)", re.IGNORECASE)
@@ -28,7 +28,7 @@ class Answers:
     bootstrap: str
     group: str
     form: str
-    """Of the values: json, text or binary."""
+    """Of the values: json, text, binary, avro or protobuf."""
     sink: Sink
     schema: str = ""
     select: str = ""
@@ -37,6 +37,8 @@ class Answers:
     start: str = "earliest"
     trigger: str = ""
     config: str | None = None
+    registry: str = ""
+    """The address of a schema registry, which knows the fields then."""
     records: Path | None = None
     """Where records of the topic were written to, for a trial."""
 
@@ -88,25 +90,50 @@ def check_line(text: str, what: str) -> str:
 # --- the query ----------------------------------------------------------------------------------------
 
 
+def source_options(answers: Answers) -> dict[str, str]:
+    """Returns the options of the source: with `decoded` the one place that knows how values are decoded."""
+    options = {"startingOffsets": answers.start}
+    if not _is_typed(answers):
+        return options
+    options["valueFormat"] = answers.form
+    if answers.registry:
+        options["schema.registry.url"] = answers.registry
+    else:
+        options["valueSchema"] = answers.schema
+    return {**options, "mode": "PERMISSIVE"}
+
+
 def decoded(answers: Answers) -> str:
-    """Returns the query that makes columns of records: the one place that knows how values are decoded."""
+    """Returns the query that makes columns of records."""
     record = "struct(CAST(key AS STRING) AS key, topic, partition, offset, timestamp) AS record"
-    if answers.form != JSON:
-        value = "value" if answers.form == BINARY else "CAST(value AS STRING) AS value"
-        return f"SELECT {value},\n    {record}\n  FROM stream"
-    schema = answers.schema.replace("\\", "\\\\").replace("'", "\\'")
-    return (
-        "SELECT data.*, record\n  FROM (\n"
-        f"    SELECT from_json(CAST(value AS STRING), '{schema}') AS data,\n"
-        f"      {record}\n    FROM stream\n  )"
-    )
+    value = "CAST(value AS STRING) AS value" if answers.form == TEXT else "value"
+    if _is_typed(answers):
+        value = "value.*, value AS data, _corrupt" if _is_data_wanted(answers) else "value.*, _corrupt"
+    return f"SELECT {value},\n    {record}\n  FROM stream"
+
+
+def _is_typed(answers: Answers) -> bool:
+    return answers.form not in (TEXT, BINARY)
+
+
+def _is_data_wanted(answers: Answers) -> bool:
+    """Whether the whole value is written to a topic though its fields are not known here, but in a registry."""
+    return _is_typed(answers) and not answers.schema and not _chosen(answers) and answers.sink.form in TOPICS
+
+
+def _chosen(answers: Answers) -> str:
+    return "" if answers.select.strip() == "*" else answers.select.strip()
 
 
 def kept(answers: Answers) -> list[str]:
     """Returns the columns that are kept."""
-    if answers.select.strip() and answers.select.strip() != "*":
-        return [answers.select.strip()]
-    return [*(fields_of(answers.schema) if answers.form == JSON else ["value"])]
+    if _chosen(answers):
+        return [_chosen(answers)]
+    if not _is_typed(answers):
+        return ["value"]
+    if answers.schema:
+        return fields_of(answers.schema)
+    return ["to_json(data) AS value"] if _is_data_wanted(answers) else ["* EXCEPT (record, _corrupt)"]
 
 
 def query_of(answers: Answers) -> str:
@@ -124,8 +151,7 @@ def query_of(answers: Answers) -> str:
 
 
 def _example(answers: Answers) -> str:
-    first = next(iter(fields_of(answers.schema)), "") if answers.form == JSON else "value"
-    return f"{first or 'value'} IS NOT NULL"
+    return "_corrupt IS NULL" if _is_typed(answers) else "value IS NOT NULL"
 
 
 # --- the file -----------------------------------------------------------------------------------------
@@ -155,10 +181,11 @@ def _about(answers: Answers) -> list[str]:
     return lines
 
 
-_ABOUT_JSON = (
-    "A value that is no such JSON gives nulls; `record` has its key, topic, partition, offset, timestamp."
-)
-_ABOUT_OTHER = "`record` has the key, topic, partition, offset and timestamp of a value."
+def _about_query(answers: Answers) -> list[str]:
+    lines = ["What is kept. `record` has the key, topic, partition, offset and timestamp of a value."]
+    if _is_typed(answers):
+        lines.append("A value that does not fit gives nulls, and `_corrupt` says why and has its bytes.")
+    return lines
 
 
 def _as_sql(answers: Answers) -> str:
@@ -168,7 +195,7 @@ def _as_sql(answers: Answers) -> str:
         f"-- topics: {', '.join(answers.topics)}",
         f"-- bootstrap: {answers.bootstrap}",
         f"-- group: {answers.group}",
-        f"-- option startingOffsets: {answers.start}",
+        *(f"-- option {name}: {value}" for name, value in source_options(answers).items()),
     ]
     target = answers.sink.target
     if target:
@@ -178,7 +205,7 @@ def _as_sql(answers: Answers) -> str:
     header += [f"-- sink option {name}: {value}" for name, value in answers.sink.options.items()]
     if answers.trigger:
         header += [f"-- trigger: {answers.trigger}"]
-    header += ["", "-- What is kept. " + (_ABOUT_JSON if answers.form == JSON else _ABOUT_OTHER)]
+    header += ["", *(f"-- {line}" for line in _about_query(answers))]
     return "\n".join(header) + "\n" + query_of(answers)
 
 
@@ -206,12 +233,11 @@ from kohort.spark.pipelines.sinks import write_to
 topics = {json.dumps(list(answers.topics))}
 bootstrap = {json.dumps(answers.bootstrap)}
 group = {json.dumps(answers.group)}
-options = {{"startingOffsets": {json.dumps(answers.start)}}}
+options = {json.dumps(source_options(answers), ensure_ascii=False)}
 # Where the rows go; `--set sink=…` changes it for one run.
 parameters = {json.dumps(parameters, ensure_ascii=False)}
 
-# What is kept. {_ABOUT_JSON if answers.form == JSON else _ABOUT_OTHER}
-QUERY = """
+{"".join(f"# {line}" + chr(10) for line in _about_query(answers))}QUERY = """
 {escaped}
 """
 

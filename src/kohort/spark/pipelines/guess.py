@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-JSON, TEXT, BINARY = "json", "text", "binary"
-FORMATS = (JSON, TEXT, BINARY)
+JSON, TEXT, BINARY, AVRO, PROTOBUF = "json", "text", "binary", "avro", "protobuf"
+FORMATS = (JSON, TEXT, BINARY, AVRO, PROTOBUF)
 _LEAST_SHARE = 0.5  # of the values must be objects: a few may be broken
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)")
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
@@ -24,10 +24,8 @@ class Guess:
     schema: str = ""
     """The fields of JSON, as a DDL of Spark."""
     why: str = ""
-
-    @property
-    def fields(self) -> list[str]:
-        return fields_of(self.schema)
+    schema_id: int | None = None
+    """Of a schema registry, if the values begin as with one."""
 
 
 def guess_format(values: Sequence[bytes | None]) -> Guess:
@@ -43,7 +41,9 @@ def guess_format(values: Sequence[bytes | None]) -> Guess:
     if all(len(value) > 5 and value[0] == 0 for value in there):
         ids = sorted({int.from_bytes(value[1:5], "big") for value in there})
         shown = ", ".join(map(str, ids[:5]))
-        return Guess(BINARY, why=f"they begin as with a schema registry (schema id {shown})")
+        return Guess(
+            BINARY, why=f"they begin as with a schema registry (schema id {shown})", schema_id=ids[-1]
+        )
     if all(_is_text(value) for value in there):
         return Guess(TEXT, why="text in UTF-8")
     return Guess(BINARY, why="no text in UTF-8")

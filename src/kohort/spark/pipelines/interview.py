@@ -6,16 +6,27 @@ the defaults are taken, and what has none must be given.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from kohort.settings import nearest
-from kohort.spark.pipelines.cluster_sample import last_records, topics_of_cluster
+from kohort.spark.pipelines.cluster_sample import last_records, schema_kind, topics_of_cluster
 from kohort.spark.pipelines.definition import PipelineError, Sink
 from kohort.spark.pipelines.draft import Answers, check_file, check_line, check_topics, check_trigger
-from kohort.spark.pipelines.guess import FORMATS, JSON, Guess, fields_of, guess_format
+from kohort.spark.pipelines.guess import (
+    AVRO,
+    BINARY,
+    FORMATS,
+    JSON,
+    PROTOBUF,
+    TEXT,
+    Guess,
+    fields_of,
+    guess_format,
+)
 from kohort.spark.pipelines.sinks import KINDS, check_sink, read_sink
 from kohort.spark.pipelines.trial_records import TrialRecord
 from kohort.spark.pipelines.trial_rows import text_of
@@ -51,6 +62,7 @@ class Given:
     group: str | None = None
     form: str | None = None
     schema: str | None = None
+    registry: str | None = None
     select: str | None = None
     where: str | None = None
     sink: str | None = None
@@ -78,8 +90,9 @@ class Interview:
         topics = () if self._missing else self._topics(there)
         records = self._look(settings, topics, there)
         guess = guess_format([record.value for record in records])
-        form = self._form(guess, records)
-        schema = self._schema(form, guess)
+        registry = self._registry(guess)
+        form = self._form(self._asked(guess, registry), records)
+        schema = self._schema(form, guess, registry)
         if self._missing:
             raise PipelineError(
                 f"there is no terminal to ask on, and nothing says {' and '.join(self._missing)}: give "
@@ -103,26 +116,17 @@ class Interview:
         )
         saved = self._save_to(file, records)
         answers = Answers(
-            file,
-            topics,
-            bootstrap,
-            group,
-            form,
-            sink,
-            schema,
-            select,
-            where,
-            start,
-            trigger,
-            given.config,
-            saved,
-        )
+            file, topics, bootstrap, group, form, sink, schema, select, where, start, trigger,
+            config=given.config, registry=registry, records=saved,
+        )  # fmt: skip
         return answers, records
 
     def _knows_enough(self) -> bool:
         """Whether options say everything that the cluster would be looked at for."""
         given = self._given
-        has_format = given.form is not None and (given.form != JSON or given.schema is not None)
+        has_format = given.form is not None and (
+            given.form != JSON or given.schema is not None or given.registry is not None
+        )
         return bool(given.topics) and has_format and given.save_records is None
 
     # --- questions -----------------------------------------------------------------------------------
@@ -183,6 +187,27 @@ class Interview:
                     self._person.tell(f"  the records of {topic} cannot be looked at: {error}")
         return records
 
+    def _registry(self, guess: Guess) -> str:
+        """Returns the address of the schema registry; empty if none is needed."""
+        form, given = self._given.form, self._given.registry
+        if given is None and form in (AVRO, PROTOBUF) and not self._person.is_there:
+            self._missing.append("--registry")
+            return ""
+        if given is not None or form in (AVRO, PROTOBUF) or (form is None and guess.schema_id is not None):
+            return self._answer("schema registry (empty: none)", given, "", _registry_address)
+        return ""
+
+    def _asked(self, guess: Guess, registry: str) -> Guess:
+        """Returns the guess with what the registry says of the schema that the records name."""
+        if not registry or guess.schema_id is None or self._given.form is not None:
+            return guess
+        try:
+            kind = schema_kind(registry, guess.schema_id)
+        except KohortError as error:
+            self._person.tell(f"  the registry does not say what it is: {error}")
+            return guess
+        return replace(guess, form=kind, why=f"{kind}, by schema {guess.schema_id} of the registry")
+
     def _form(self, guess: Guess, records: list[TrialRecord]) -> str:
         for record in records[-_SHOWN:] if self._given.form is None else ():
             self._person.tell(
@@ -193,13 +218,18 @@ class Interview:
         elif not records and self._given.form is None and not self._person.is_there:
             self._missing.append("--format (no records to guess it from)")
         return self._answer(
-            "format of the values: json, text or binary", self._given.form, guess.form, _one_of(*FORMATS)
+            f"format of the values: {', '.join(FORMATS)}", self._given.form, guess.form, _one_of(*FORMATS)
         )
 
-    def _schema(self, form: str, guess: Guess) -> str:
-        if form != JSON:
+    def _schema(self, form: str, guess: Guess, registry: str) -> str:
+        if form in (AVRO, PROTOBUF) and not registry and not self._missing:
+            raise PipelineError(
+                f"{form} needs a schema registry, which knows the fields: --registry http://HOST:PORT"
+            )
+        if form != JSON or registry:
             if self._given.schema is not None:
-                raise PipelineError(f"--schema is for --format json, not for {form}")
+                other = "one with a registry" if registry else form
+                raise PipelineError(f"--schema is for --format json without a registry, not for {other}")
             return ""
         if not guess.schema and self._given.schema is None and not self._person.is_there:
             self._missing.append("--schema (no records to guess it from)")
@@ -208,7 +238,7 @@ class Interview:
         return self._answer(question, self._given.schema, guess.schema, _schema)
 
     def _what_to_keep(self, form: str, schema: str) -> tuple[str, str]:
-        fields = fields_of(schema) if form == JSON else ["value"]
+        fields = fields_of(schema) if schema else ["value"] if form in (TEXT, BINARY) else ["the fields"]
         if self._person.is_there and self._given.select is None:
             places = ["record.key", "record.offset", "record.timestamp"]
             self._person.tell(f"  columns: {', '.join([*fields, *places])} …")
@@ -267,6 +297,15 @@ def _one_of(*words: str) -> Callable[[str], str]:
         return text.lower()
 
     return check
+
+
+def _registry_address(text: str) -> str:
+    for each in text.split(",") if text else ():
+        if not re.fullmatch(r"https?://[^\s/]+\S*", each.strip()):
+            raise PipelineError(
+                f"{each.strip()!r} is no address of a schema registry: write it as http://HOST:PORT"
+            )
+    return text.strip()
 
 
 def _schema(text: str) -> str:

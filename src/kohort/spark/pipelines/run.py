@@ -409,6 +409,8 @@ def short_reason(text: str) -> str:
     for line in lines[starts[0] + 1 :] if starts else ():
         if "PythonException: " not in line and re.match(r"(?:[a-z_]\w*\.)*[A-Z]\w*: ", line):
             return line.removeprefix(f"{PipelineError.__module__}.{PipelineError.__name__}: ")
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
+        return lines[1].removeprefix(": ")  # the first line is of Py4J, and names an object of its own
     return lines[0] if lines else "the query failed without a message"
 
 

@@ -63,7 +63,7 @@ _WITHOUT_TARGET_TOO = ("jdbc",)  # its option dbtable says the same
 
 # The newest that is on Maven Central for each version of Spark.
 _DELTA = {"4.0": "4.4.0", "4.1": "4.4.0", "4.2": "4.4.0"}
-_ICEBERG = {"4.0": ("4.0", "1.11.0"), "4.1": ("4.1", "1.12.0"), "4.2": ("4.1", "1.12.0")}
+_ICEBERG = {"4.0": "1.11.0", "4.1": "1.12.0"}
 _DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -107,14 +107,14 @@ def settings_of_spark(sink: Sink | None) -> dict[str, str]:
     return dict(_DELTA_SETTINGS) if sink is not None and sink.form == "delta" else {}
 
 
-def package_of(form: str, spark_version: str) -> str:
-    """Returns the package on Maven Central that brings a format to this version of Spark."""
+def package_of(form: str, spark_version: str) -> str | None:
+    """Returns the package on Maven Central that brings a format to this version of Spark; None if there is none."""
     line = ".".join(spark_version.split(".")[:2])
-    if form == "delta":
-        newest = line if line in _DELTA else max(_DELTA)
-        return f"io.delta:delta-spark_{newest}_2.13:{_DELTA[newest]}"
-    fitting, version = _ICEBERG.get(line, _ICEBERG[max(_ICEBERG)])
-    return f"org.apache.iceberg:iceberg-spark-runtime-{fitting}_2.13:{version}"
+    version = (_DELTA if form == "delta" else _ICEBERG).get(line)
+    if version is None:
+        return None
+    name = "io.delta:delta-spark_" if form == "delta" else "org.apache.iceberg:iceberg-spark-runtime-"
+    return f"{name}{line}_2.13:{version}"
 
 
 # --- writers ------------------------------------------------------------------------------------------
@@ -215,6 +215,12 @@ def check_package(spark: Any, form: str) -> None:
         sources.lookupDataSource(form, spark._jsparkSession.sessionState().conf())
     except Exception:
         package = package_of(form, spark.version)
+        if package is None:
+            known = ", ".join(_DELTA if form == "delta" else _ICEBERG)
+            advice = f"and Kohort knows of none for it, only for Spark {known}: use one of these, or give its jar with "
+            raise PipelineError(
+                f"-- sink: {form}: this Spark ({spark.version}) does not have {form}, {advice}`--set spark.jars=…`"
+            ) from None
         raise PipelineError(
             f"-- sink: {form}: this Spark ({spark.version}) does not have {form}; it is got from Maven Central with "
             f"`--set spark.jars.packages={package}`, or with the line `-- spark spark.jars.packages: {package}`"
