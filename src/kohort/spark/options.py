@@ -17,7 +17,13 @@ from kohort.client.config import CONSUMER, read_config
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError, nearest
 from kohort.spark.formats.decoding import RecordDecoding
-from kohort.spark.formats.format_options import READ_OPTIONS, RecordFormats, is_format_option, read_formats
+from kohort.spark.formats.format_options import (
+    BINARY,
+    READ_OPTIONS,
+    RecordFormats,
+    is_format_option,
+    read_formats,
+)
 from kohort.spark.offsets import Offsets, from_json
 
 LATEST_OFFSET = -1
@@ -116,7 +122,7 @@ class SourceOptions:
     """How long to wait for records that should be there."""
     offset_retries: int = 3
     offset_retry_interval_ms: int = 1_000
-    formats: RecordFormats = RecordFormats()
+    formats: RecordFormats = BINARY
     decoding: RecordDecoding | None = None
     """How executors decode keys and values; planned when it is known which columns the query reads."""
 

@@ -208,7 +208,8 @@ class _Compiler:
                 )
         ordered = [plans[name] for name in wanted]
         return Plan(
-            struct_of(column, [plan.make for plan in ordered], target), [column, *(c for plan in ordered for c in plan.columns)]
+            struct_of(column, [plan.make for plan in ordered], target),
+            [column, *(c for plan in ordered for c in plan.columns)],
         )
 
     def _list(self, writer: AvroType, reader: AvroType, target: Any) -> Plan:
@@ -285,7 +286,7 @@ class _Compiler:
         column = self.column(OF_NUMBERS)
         wanted = {each.name: each.type for each in target}
         plans: dict[int, Plan] = {}
-        names = {}
+        names: dict[int, str] = {}
         for at, each in enumerate(writer.inner):
             if each.kind != "null":
                 names[at] = f"member{len(names)}"
@@ -337,12 +338,16 @@ def _reader_field(written: AvroField, reader: AvroType) -> AvroField | None:
 
 def _same(one: AvroType, other: AvroType) -> bool:
     return (
-        (one.kind, one.name, one.logical, one.symbols, one.size, one.precision, one.scale, len(one.inner))
-        == (other.kind, other.name, other.logical, other.symbols, other.size, other.precision, other.scale, len(other.inner))
+        _facts(one) == _facts(other)
         and [each.name for each in one.fields] == [each.name for each in other.fields]
         and all(_same(a.type, b.type) for a, b in zip(one.fields, other.fields, strict=True))
         and all(_same(a, b) for a, b in zip(one.inner, other.inner, strict=True))
-    )  # fmt: skip
+    )
+
+
+def _facts(kind: AvroType) -> tuple[object, ...]:
+    numbers = (kind.size, kind.precision, kind.scale, len(kind.inner))
+    return (kind.kind, kind.name, kind.logical, kind.symbols, *numbers)
 
 
 def _decimals(column: int, target: Any) -> Make:

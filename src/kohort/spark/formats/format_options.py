@@ -1,4 +1,4 @@
-"""The options of typed records, which the source and the sink share: formats, schemas, and what to do with bad records."""
+"""The options of typed records, which the source and the sink share: formats, schemas, and the mode."""
 
 from __future__ import annotations
 
@@ -70,6 +70,10 @@ class RecordFormats:
         return tuple(each for each in (self.key, self.value) if each.format != "binary")
 
 
+BINARY = RecordFormats()
+"""Keys and values as they are."""
+
+
 def is_format_option(name: str, names: tuple[str, ...]) -> bool:
     """Whether an option, in small letters, is one of `names` (READ_OPTIONS, WRITE_OPTIONS) or of the registry."""
     return any(name == each.lower() for each in names) or is_registry_option(name)
@@ -80,7 +84,7 @@ def is_registry_option(name: str) -> bool:
 
 
 def read_formats(options: Mapping[str, str]) -> RecordFormats:
-    """Checks what can be checked without a schema; `options` has names in small letters. SettingError says what is wrong."""
+    """Checks what can be checked without a schema; SettingError says what is wrong. Names are in small letters."""
     given = dict(options)
     for short, name in _WITHOUT_COLUMN.items():
         if short in given:

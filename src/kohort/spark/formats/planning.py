@@ -147,8 +147,8 @@ def subject_of(column: ColumnFormat, topics: Sequence[str]) -> str:
         return column.subject
     if subject_name_strategy(column.strategy) is not topic_name_strategy:
         raise SettingError(
-            f"with {column.column}.subject.name.strategy={column.strategy} the subject depends on the record: name it with "
-            f"{column.option('Subject')}"
+            f"with {column.column}.subject.name.strategy={column.strategy} the subject depends on the record: "
+            f"name it with {column.option('Subject')}"
         )
     if len(topics) != 1:
         raise SettingError(
@@ -161,7 +161,8 @@ def subject_of(column: ColumnFormat, topics: Sequence[str]) -> str:
 def _needed(column: ColumnFormat, schema: SchemaSource) -> str:
     if schema.text is None:
         raise SettingError(
-            f"{column.option('Format')}={column.format} needs a schema: give {column.option('Schema')} or schema.registry.url"
+            f"{column.option('Format')}={column.format} needs a schema: give {column.option('Schema')} or "
+            "schema.registry.url"
         )
     return schema.text
 
