@@ -82,6 +82,8 @@ class KohortDataSource(DataSource):
     `maxRecordsPerPartition` divide it into tasks.
     The group: `kafka.group.id`, `groupMode` (member, assign, shared), `failOnCommitError`.
     `failOnDataLoss` (true), `includeHeaders` (false), and any setting of the consumer as `kafka.NAME`.
+    Typed columns: `valueFormat`, `keyFormat` (json, avro, protobuf, string), `valueSchema`, `keySchema` or
+    `schema.registry.url`, `mode` (FAILFAST, PERMISSIVE, DROPMALFORMED); docs/spark-formats.md has the rest.
     """
 
     @classmethod
