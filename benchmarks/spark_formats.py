@@ -339,14 +339,15 @@ def write(figures: Figures, sizes: dict[str, float], trouble: list[str], words: 
         "## Spark: typed records",
         "",
         words,
-        f"One Kohort broker (`durability=os`), Spark (`local[2]`, heap of 4 GB), {PARTITIONS} partitions, {rows:,} orders "
-        f"of six fields in each format ({', '.join(f'{name} {size:.0f} B' for name, size in sizes.items())}). From "
+        f"One Kohort broker (`durability=os`), Spark (`local[2]`, heap of 4 GB), {PARTITIONS} partitions, {rows:,} "
+        f"orders of six fields in each format ({', '.join(f'{name} {size:.0f} B' for name, size in sizes.items())}). From "
         "`load()` to sums over all six fields, which were checked.",
         "",
         *markdown(table(figures)),
         "",
         "- connector: spark-sql-kafka-0-10, tuned as in the table of Spark, with `from_json`, `from_avro` or "
-        "`from_protobuf` after it. kohort-after: our source with the column `value` and the same functions. kohort: `valueFormat`.",
+        "`from_protobuf` after it. kohort-after: our source with the column `value` and the same functions. "
+        "kohort: `valueFormat`.",
         "",
         *(f"- FAILED: {each}" for each in trouble),
     ]

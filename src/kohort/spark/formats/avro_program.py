@@ -20,10 +20,10 @@ from kohort.spark.formats.column_runs import (
     OF_BYTES,
     OF_LISTS,
     OF_NUMBERS,
+    ColumnRun,
     Make,
     NotCompiled,
     Plan,
-    Run,
     WrongContent,
     bytes_of,
     lists_of,
@@ -85,7 +85,7 @@ class AvroProgram:
 
     def _run(
         self, content: Any, ends: Any, rows: Any, skip: int, capacity: int, last: bool
-    ) -> tuple[Run | None, Any]:
+    ) -> tuple[ColumnRun | None, Any]:
         columns = len(self._kinds)
         cells, valid = np.empty((columns, capacity), np.int64), np.empty((columns, capacity), np.uint8)
         filled, counts = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
@@ -95,7 +95,7 @@ class AvroProgram:
             self._operations, self._branches, self._nulls, self._kinds, content, ends, read_only(rows), settings, cells,
             valid, filled, counts, bad,
         )  # fmt: skip
-        return (None if done == vm.FULL else Run(content, cells, valid, filled, counts)), bad
+        return (None if done == vm.FULL else ColumnRun(content, cells, valid, filled, counts)), bad
 
 
 def _reason(code: int, detail: int) -> str:
@@ -351,7 +351,7 @@ def _facts(kind: AvroType) -> tuple[object, ...]:
 
 
 def _decimals(column: int, target: Any) -> Make:
-    def make(run: Run, count: int) -> Any:
+    def make(run: ColumnRun, count: int) -> Any:
         out = np.empty((count, 16), np.uint8)
         starts, sizes = (
             read_only(np.ascontiguousarray(run.cells[at, :count])) for at in (column, column + 1)
@@ -384,7 +384,7 @@ def _default(missing: AvroField, target: Any) -> Plan:
         kind = kind.inner[0]  # the default of a union is of its first branch
     scalar = pa.array([_default_value(missing.default, kind)], target)
 
-    def make(run: Run, count: int) -> Any:
+    def make(run: ColumnRun, count: int) -> Any:
         return scalar.take(pa.array(np.zeros(count, np.int64)))
 
     return Plan(make, [])

@@ -28,7 +28,7 @@ WRITE_OPTIONS = (*(name for name in READ_OPTIONS if name not in _OF_BOTH), *_OF_
 _WITHOUT_COLUMN = {"schema": "valueSchema", "messagename": "valueMessageName"}
 
 
-class Mode(Enum):
+class ParseMode(Enum):
     """What becomes of a record that cannot be decoded, by the words of Spark's readers."""
 
     FAILFAST = "FAILFAST"
@@ -59,7 +59,7 @@ class RecordFormats:
 
     key: ColumnFormat = ColumnFormat(KEY)
     value: ColumnFormat = ColumnFormat(VALUE)
-    mode: Mode = Mode.FAILFAST
+    mode: ParseMode = ParseMode.FAILFAST
     emit_default_values: bool = False
     registry: RegistrySettings | None = None
     writing: Mapping[str, bool] = field(default_factory=dict)
@@ -124,11 +124,11 @@ def _column(given: Mapping[str, str], column: str) -> ColumnFormat:
     )
 
 
-def _mode(given: Mapping[str, str]) -> Mode:
-    named = given.get("mode", Mode.FAILFAST.value).strip().upper()
-    if named not in Mode.__members__:
-        raise SettingError(f"mode is {', '.join(Mode.__members__)}, not '{given['mode']}'")
-    return Mode[named]
+def _mode(given: Mapping[str, str]) -> ParseMode:
+    named = given.get("mode", ParseMode.FAILFAST.value).strip().upper()
+    if named not in ParseMode.__members__:
+        raise SettingError(f"mode is {', '.join(ParseMode.__members__)}, not '{given['mode']}'")
+    return ParseMode[named]
 
 
 def _boolean(given: Mapping[str, str], name: str) -> bool:

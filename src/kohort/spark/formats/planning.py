@@ -19,7 +19,7 @@ from kohort.settings import SettingError
 from kohort.spark.formats.arrow_types import NoArrowType, arrow_type
 from kohort.spark.formats.ddl import SchemaTextError, nullable, read_schema
 from kohort.spark.formats.decoding import ColumnDecoding, RecordDecoding, missing_package
-from kohort.spark.formats.format_options import CORRUPT, ColumnFormat, Mode, RecordFormats
+from kohort.spark.formats.format_options import CORRUPT, ColumnFormat, ParseMode, RecordFormats
 from kohort.spark.formats.json_schema_types import is_json_schema, json_schema_type
 
 CORRUPT_TYPE = StructType(
@@ -57,7 +57,7 @@ def typed_columns(formats: RecordFormats, topics: Sequence[str]) -> dict[str, Da
                 f"{column.column} struct<…>"
             )
         found[column.column] = kind
-    if formats.mode is Mode.PERMISSIVE and formats.typed:
+    if formats.mode is ParseMode.PERMISSIVE and formats.typed:
         found[CORRUPT] = CORRUPT_TYPE
     return found
 

@@ -13,9 +13,9 @@ from kohort.spark.formats.column_runs import (
     OF_BYTES,
     OF_LISTS,
     OF_NUMBERS,
+    ColumnRun,
     Make,
     NotCompiled,
-    Run,
     WrongContent,
     bytes_of,
     lists_of,
@@ -55,7 +55,7 @@ class ProtobufProgram:
             assert capacity < most, "an element takes a byte at least"
             capacity = min(most, 4 * capacity)
 
-    def _run(self, content: Any, starts: Any, ends: Any, capacity: int) -> tuple[Run | None, Any]:
+    def _run(self, content: Any, starts: Any, ends: Any, capacity: int) -> tuple[ColumnRun | None, Any]:
         columns = len(self._kinds)
         cells, valid = np.empty((columns, capacity), np.int64), np.empty((columns, capacity), np.uint8)
         filled, counts = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
@@ -64,7 +64,7 @@ class ProtobufProgram:
             self._tables, self._fields, self._columns, self._siblings, self._kinds, self._initial, content,
             read_only(starts), read_only(ends), cells, valid, filled, counts, found,
         )  # fmt: skip
-        return (None if done == loop.FULL else Run(content, cells, valid, filled, counts)), found
+        return (None if done == loop.FULL else ColumnRun(content, cells, valid, filled, counts)), found
 
 
 class _Tables:
@@ -205,7 +205,7 @@ def _values(field: Any, column: int, target: Any) -> Make:
 def _names(enum: Any, column: int, target: Any) -> Make:
     known = {number: each.name for number, each in enum.values_by_number.items()}
 
-    def make(run: Run, count: int) -> Any:
+    def make(run: ColumnRun, count: int) -> Any:
         numbers, places = np.unique(run.cells[column, :count], return_inverse=True)
         names = [
             known.get(number) or f"UNKNOWN_ENUM_VALUE_{enum.name}_{number}" for number in numbers.tolist()
@@ -220,7 +220,7 @@ def _names(enum: Any, column: int, target: Any) -> Make:
 def _time(struct: int, parts: list[Make], target: Any) -> Make:
     """Seconds and nanoseconds as microseconds; the fields of both messages stand in this order."""
 
-    def make(run: Run, count: int) -> Any:
+    def make(run: ColumnRun, count: int) -> Any:
         seconds, nanos = (np.asarray(part(run, count).fill_null(0)) for part in parts)
         if count and max(int(seconds.max()), -int(seconds.min())) >= _MOST_SECONDS:
             raise WrongContent("a time is too far away for Spark")
