@@ -334,13 +334,17 @@ def table(figures: Figures) -> list[list[str]]:
     return rows
 
 
+def sizes_of(sizes: dict[str, float]) -> str:
+    return ", ".join(f"{name} {size:.0f} B" for name, size in sizes.items())
+
+
 def write(figures: Figures, sizes: dict[str, float], trouble: list[str], words: str, rows: int) -> None:
     body = [
         "## Spark: typed records",
         "",
         words,
         f"One Kohort broker (`durability=os`), Spark (`local[2]`, heap of 4 GB), {PARTITIONS} partitions, {rows:,} "
-        f"orders of six fields in each format ({', '.join(f'{name} {size:.0f} B' for name, size in sizes.items())}). From "
+        f"orders of six fields in each format ({sizes_of(sizes)}). From "
         "`load()` to sums over all six fields, which were checked.",
         "",
         *markdown(table(figures)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -159,6 +160,12 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     registry: Registry
 
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except OSError:  # the client went away, or TLS did not come about
+            self.close_connection = True
+
     def do_GET(self) -> None:
         self.handle_any()
 
@@ -220,13 +227,16 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running_registry() -> Iterator[Registry]:
+def running_registry(tls: ssl.SSLContext | None = None) -> Iterator[Registry]:
+    """Runs a registry; with `tls` it speaks HTTPS."""
     registry = Registry()
     handler = type("OneHandler", (Handler,), {"registry": registry})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         server.block_on_close = False
-        registry.url = f"http://127.0.0.1:{server.server_port}"
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        registry.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         try:

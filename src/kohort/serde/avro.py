@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack, overload
 
 from kohort.serde.errors import DataMismatch, WrongSchema
 from kohort.serde.framing import frame, split
-from kohort.serde.objects import Make, made_by, maker_of, plain
+from kohort.serde.objects import Make, is_a_type, made_by_type_or_function, plain
 from kohort.serde.packages import package
 from kohort.serde.registry import RegisteredSchema, SchemaReference
 from kohort.serde.schemas import RegistryLike, SchemaIds, SerializerKeywords, of_kind, registry_of
@@ -75,7 +75,7 @@ class AvroSerializer(Generic[T]):
         **keywords: Unpack[SerializerKeywords],
     ) -> None:
         self._ids = SchemaIds("AVRO", keywords, lambda: references)
-        self._plain = plain if of is None or isinstance(of, type) else of
+        self._plain = plain if of is None or is_a_type(of) else of
         self._write = package("fastavro", "Avro").schemaless_writer
         self._parsed: dict[int, Any] = {}
         self._text = None if schema is None else schema_text(schema)
@@ -97,20 +97,27 @@ class AvroSerializer(Generic[T]):
         if thing is None:
             return None
         schema_id, schema = self._schema_for(topic)
-        out = BytesIO()
-        if schema_id is not None:
-            out.write(frame(schema_id))
         try:
-            data = self._plain(thing)
-            if is_bytes(schema):
-                out.write(data)  # as Confluent's serializers do: without Avro's length
-            else:
-                self._write(out, schema, data, strict_allow_default=True)
+            if type(thing) is dict and self._plain is plain:
+                try:  # most dicts hold plain data already
+                    return self._written(schema_id, schema, thing)
+                except Exception:
+                    pass  # others are made plain, and if that does not help, the error is that of plain data
+            return self._written(schema_id, schema, self._plain(thing))
         except Exception as error:
             named = f"schema id {schema_id}" if schema_id is not None else "the schema"
             raise DataMismatch(
                 f"{_a(thing)} cannot be written with {_described(schema)} ({named}): {_words(error)}"
             ) from error
+
+    def _written(self, schema_id: int | None, schema: Any, data: Any) -> bytes:
+        out = BytesIO()
+        if schema_id is not None:
+            out.write(frame(schema_id))
+        if is_bytes(schema):
+            out.write(data)  # as Confluent's serializers do: without Avro's length
+        else:
+            self._write(out, schema, data, strict_allow_default=True)
         return out.getvalue()
 
     def _schema_for(self, topic: str) -> tuple[int | None, Any]:
@@ -172,7 +179,7 @@ class AvroDeserializer(Generic[T]):
         registry: RegistryLike | None = None,
     ) -> None:
         self._registry = registry_of(registry)
-        self._make: Make | None = maker(of)
+        self._make: Make | None = made_by_type_or_function(of)
         self._read = package("fastavro", "Avro").schemaless_reader
         self._reader = None if schema is None else parsed_text(schema_text(schema))
         self._by_id: dict[int, Any] = {}
@@ -218,13 +225,6 @@ class AvroDeserializer(Generic[T]):
         parsed = parsed_schema(schema, self._registry.references_of(schema))
         self._by_id[schema_id] = parsed
         return parsed
-
-
-def maker(of: Any) -> Make | None:
-    """Returns what makes objects: for a class by its fields, or a function that was given; None for plain data."""
-    if of is None or of is dict:
-        return None
-    return maker_of(of) if isinstance(of, type) or not callable(of) else made_by(of)
 
 
 def schema_text(schema: AvroSchema) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Generic, Unpack, overload
 
-from kohort.serde.avro import maker
 from kohort.serde.errors import DataMismatch, RegistryError, WrongSchema
 from kohort.serde.framing import frame, split
-from kohort.serde.objects import Make
+from kohort.serde.objects import Make, is_a_type, made_by_type_or_function
 from kohort.serde.packages import package
-from kohort.serde.registry import RegisteredSchema, SchemaRegistry
+from kohort.serde.registry import RegisteredSchema, SchemaReference, SchemaRegistry
 from kohort.serde.schemas import RegistryLike, SchemaIds, SerializerKeywords, of_kind, registry_of
 from kohort.settings import SettingError
 
@@ -46,6 +45,7 @@ class JsonSerializer(Generic[T]):
         of: None = None,
         *,
         schema: JsonSchema | None = None,
+        references: Sequence[SchemaReference] = (),
         validate: bool = False,
         **keywords: Unpack[SerializerKeywords],
     ) -> None: ...
@@ -55,6 +55,7 @@ class JsonSerializer(Generic[T]):
         of: type[T],
         *,
         schema: JsonSchema | None = None,
+        references: Sequence[SchemaReference] = (),
         validate: bool = False,
         **keywords: Unpack[SerializerKeywords],
     ) -> None: ...
@@ -64,6 +65,7 @@ class JsonSerializer(Generic[T]):
         of: Callable[[T], Any],
         *,
         schema: JsonSchema | None = None,
+        references: Sequence[SchemaReference] = (),
         validate: bool = False,
         **keywords: Unpack[SerializerKeywords],
     ) -> None: ...
@@ -72,21 +74,25 @@ class JsonSerializer(Generic[T]):
         of: Any = None,
         *,
         schema: JsonSchema | None = None,
+        references: Sequence[SchemaReference] = (),
         validate: bool = False,
         **keywords: Unpack[SerializerKeywords],
     ) -> None:
-        self._ids = SchemaIds("JSON", keywords)
-        self._plain = None if of is None or isinstance(of, type) else of
+        self._ids = SchemaIds("JSON", keywords, lambda: references)
+        self._plain = None if of is None or is_a_type(of) else of
         self._dump = package("orjson", "JSON").dumps
         self._text = None if schema is None else schema if isinstance(schema, str) else json.dumps(schema)
         self._title: str | None = None
         self._validates = validate
         self._checks: dict[int, Callable[[Any], None]] = {}
         if self._text is not None:
-            own = RegisteredSchema(0, "JSON", self._text)
+            own = RegisteredSchema(0, "JSON", self._text, tuple(references))
             self._title = _title(own)
+            if references and self._ids.registry is None:
+                raise SettingError("references are in a schema registry: give `registry` too")
             if validate:
-                self._checks[0] = validator(own, {})
+                known = self._ids.registry.references_of(own) if self._ids.registry else {}
+                self._checks[0] = validator(own, known)
         elif validate and not self._ids.uses_latest:
             raise SettingError("validate=True needs a schema: give schema=…")
         if self._ids.registry is not None and self._text is None and not self._ids.uses_latest:
@@ -170,7 +176,7 @@ class JsonDeserializer(Generic[T]):
         validate: bool = False,
     ) -> None:
         self._registry = registry_of(registry)
-        self._make: Make | None = maker(of)
+        self._make: Make | None = made_by_type_or_function(of)
         self._load = package("orjson", "JSON").loads
         self._validates = validate
         self._checks: dict[int | None, Callable[[Any], None]] = {}

@@ -30,8 +30,8 @@ _FROM_TEXT: dict[type, Make] = {
     Decimal: Decimal,
 }
 _LISTS = {list: list, set: set, frozenset: frozenset, abc.Sequence: list, abc.Iterable: list, abc.Set: set}
+_LONGEST = 500  # characters of what a user's function said
 _DICTS = (dict, abc.Mapping, abc.MutableMapping)
-_ATOMS = (str, bytes, int, float, bool, type(None))
 
 
 def maker_of(kind: Any) -> Make:
@@ -41,6 +41,30 @@ def maker_of(kind: Any) -> Make:
     that the data lacks do not fit.
     """
     return _Makers().of(kind)
+
+
+def made_by_type_or_function(of: Any) -> Make | None:
+    """Returns what makes objects, by the fields of a type or by a user's function; None if plain data is wanted."""
+    if of is None or of is dict or of is Any:
+        return None
+    if is_a_type(of):
+        return maker_of(of)
+    if not callable(of):
+        raise SettingError(f"{of!r} is neither a type nor a function that makes an object of plain data")
+    return _by_function(of)
+
+
+def is_a_type(of: Any) -> bool:
+    """Says whether something is a class or a type hint (`list[Order]`), and no function."""
+    return isinstance(of, type) or get_origin(of) is not None
+
+
+class _Misplaced(DataMismatch):
+    """A part of the data does not fit; `place` is where: `field lines[0].article`."""
+
+    def __init__(self, place: str, words: str) -> None:
+        super().__init__(f"{place}: {words}")
+        self.place, self.words = place, words
 
 
 class _Makers:
@@ -111,7 +135,7 @@ class _Makers:
                 f"top of a module, or give a function that makes an object of a dict"
             ) from error
         if typing.is_typeddict(kind):
-            return _typed_dict(kind, {name: self.of(hint) for name, hint in hints.items()})
+            return _typed_dict(kind, {name: self.of(hint) for name, hint in hints.items()}, _needed_by(kind))
         if dataclasses.is_dataclass(kind):
             known = [each for each in dataclasses.fields(kind) if each.init]
             absent = dataclasses.MISSING
@@ -157,36 +181,49 @@ class _Makers:
 
 def plain(thing: Any) -> Any:
     """Returns plain data for an object, as Avro wants it: dicts for classes, lists for sets, symbols for enums."""
-    if isinstance(thing, Enum):
-        return thing.value if isinstance(thing.value, str) else thing.name
-    if type(thing) in _ATOMS:
-        return thing
-    if isinstance(thing, dict):
-        return {key: plain(value) for key, value in thing.items()}
-    if isinstance(thing, list):
-        return [plain(each) for each in thing]
-    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-        return {each.name: plain(getattr(thing, each.name)) for each in dataclasses.fields(thing)}
-    if hasattr(thing, "model_dump"):
-        return plain(thing.model_dump())
-    if isinstance(thing, tuple):
-        named = getattr(thing, "_asdict", None)
-        return plain(named()) if named is not None else tuple(plain(each) for each in thing)
-    if isinstance(thing, set | frozenset):
-        return [plain(each) for each in thing]
-    if isinstance(thing, Mapping):
-        return {key: plain(value) for key, value in thing.items()}
-    return thing
+    kind = type(thing)
+    found = _PLAIN.get(kind)
+    if found is None:
+        if len(_PLAIN) >= _MOST_TYPES:  # of a program that makes classes without end
+            _PLAIN.clear()
+        found = _PLAIN[kind] = _plain_for(kind)
+    return found(thing)
+
+
+_MOST_TYPES = 1000
+_PLAIN: dict[type, Callable[[Any], Any]] = {}
+
+
+def _plain_for(kind: Any) -> Callable[[Any], Any]:
+    """Returns what makes plain data of the objects of one type."""
+    if issubclass(kind, Enum):
+        return lambda thing: thing.value if isinstance(thing.value, str) else thing.name
+    if dataclasses.is_dataclass(kind):
+        names = tuple(each.name for each in dataclasses.fields(kind))
+        return lambda thing: {name: plain(getattr(thing, name)) for name in names}
+    if hasattr(kind, "model_dump"):
+        return lambda thing: plain(thing.model_dump())
+    if hasattr(kind, "_asdict"):
+        return lambda thing: plain(thing._asdict())
+    if issubclass(kind, Mapping):
+        return lambda thing: {key: plain(value) for key, value in thing.items()}
+    if issubclass(kind, tuple):
+        return lambda thing: tuple(map(plain, thing))
+    if issubclass(kind, list | set | frozenset):
+        return lambda thing: list(map(plain, thing))
+    return _as_it_is
 
 
 def _at(place: str, maker: Make, data: Any) -> Any:
     """Makes a part; if it does not fit, the message begins with its place."""
     try:
         return maker(data)
+    except _Misplaced as error:
+        inner = error.place.removeprefix("field ")
+        joint = "" if inner.startswith("[") else "."
+        raise _Misplaced(f"{place}{joint}{inner}", error.words) from error.__cause__
     except DataMismatch as error:
-        words = str(error)
-        joint = "" if words.startswith("[") else "." if words.startswith("field ") else ": "
-        raise DataMismatch(f"{place}{joint}{words.removeprefix('field ')}") from error.__cause__
+        raise _Misplaced(place, str(error)) from error.__cause__
 
 
 def _shown(data: Any) -> str:
@@ -288,15 +325,12 @@ def _by_function(function: Make) -> Make:
         try:
             return function(data)
         except Exception as error:
-            words = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
-            raise DataMismatch(words or repr(error)) from error
+            lines = [
+                line.strip() for line in str(error).splitlines() if "For further information" not in line
+            ]
+            raise DataMismatch("; ".join(filter(None, lines))[:_LONGEST] or repr(error)) from error
 
     return make
-
-
-def made_by(function: Make) -> Make:
-    """Returns a user's function, whose exceptions become DataMismatch with their text in one line."""
-    return _by_function(function)
 
 
 def _structure(kind: Callable[..., Any], makers: dict[str, Make], needed: set[str]) -> Make:
@@ -315,7 +349,7 @@ def _structure(kind: Callable[..., Any], makers: dict[str, Make], needed: set[st
                 except DataMismatch:
                     _at(f"field {name}", maker, data[name])
             elif name in needed:
-                raise DataMismatch(f"field {name}: is missing, and {name_of} needs it")
+                raise _Misplaced(f"field {name}", f"is missing, and {name_of} needs it")
         try:
             return kind(**given)
         except Exception as error:  # of __post_init__
@@ -324,15 +358,25 @@ def _structure(kind: Callable[..., Any], makers: dict[str, Make], needed: set[st
     return make
 
 
-def _typed_dict(kind: Any, makers: dict[str, Make]) -> Make:
-    needed = kind.__required_keys__
+def _needed_by(kind: Any) -> set[str]:
+    """Returns the names of a TypedDict that must be there.
 
+    Its `__required_keys__` do not know of NotRequired where annotations are text.
+    """
+    marks = {
+        name: get_origin(hint) for name, hint in typing.get_type_hints(kind, include_extras=True).items()
+    }
+    must = {name for name in kind.__required_keys__ if marks.get(name) is not typing.NotRequired}
+    return must | {name for name, mark in marks.items() if mark is typing.Required}
+
+
+def _typed_dict(kind: Any, makers: dict[str, Make], needed: set[str]) -> Make:
     def make(data: Any) -> Any:
         if type(data) is not dict:
             raise DataMismatch(f"{_shown(data)} is no object with the fields of {kind.__name__}")
         for name in needed:
             if name not in data:
-                raise DataMismatch(f"field {name}: is missing, and {kind.__name__} needs it")
+                raise _Misplaced(f"field {name}", f"is missing, and {kind.__name__} needs it")
         return {
             name: _at(f"field {name}", makers[name], value) if name in makers else value
             for name, value in data.items()

@@ -277,10 +277,19 @@ def compiled(name: str, text: str, imports: Mapping[str, str]) -> list[FileDescr
     ready = {path: file for path, file in given.items() if file is not None}
     texts = {path: each for path, each in {**imports, name: text}.items() if path not in ready}
     if texts:
-        for path in _order(ready, ready):  # all of them: protoc wants sets that are complete
-            ready.setdefault(path.name, path)
-        ready.update(_protoc(texts, ready))
+        ready.update(_protoc(texts, _complete(ready)))
     return _order(ready, [name])
+
+
+def _complete(files: Mapping[str, FileDescriptorProto]) -> dict[str, FileDescriptorProto]:
+    """Returns the files whose imports are there too, and these imports: protoc takes no others."""
+    found: dict[str, FileDescriptorProto] = {}
+    for name in files:
+        try:
+            found.update((file.name, file) for file in _order(files, [name]))
+        except WrongSchema:  # it imports a text; that text cannot import it in turn
+            continue
+    return found
 
 
 def _order(files: Mapping[str, FileDescriptorProto], wanted: Iterable[str]) -> list[FileDescriptorProto]:
