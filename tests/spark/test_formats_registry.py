@@ -20,7 +20,7 @@ from kohort.settings import SettingError
 from kohort.spark.executor.typed_rows import TypedRows
 from kohort.spark.formats.decoding import RecordDecoding, RecordDoesNotFit
 from kohort.spark.formats.format_options import RecordFormats, read_formats
-from kohort.spark.formats.planning import plan_decoding, typed_columns
+from kohort.spark.formats.planning import CORRUPT_TYPE, plan_decoding, typed_columns
 from kohort.spark.formats.protobuf_decoder import message_class
 from kohort.spark.formats.protobuf_schema import find_message
 from kohort.wire.records.columns import Columns, decode_columns, encode_batch_columns
@@ -125,6 +125,15 @@ def test_an_id_that_the_registry_does_not_have(server: Registry) -> None:
     assert [row["value"] and row["value"]["id"] for row in found] == [0, None, 2]
     assert "schema id 77" in found[1]["_corrupt"]["reason"]
     assert found[1]["_corrupt"]["value"] == values[1]
+
+
+def test_the_column_of_bad_records_alone(server: Registry) -> None:
+    number = register(server, "orders-value", FIRST)
+    formats = formats_of(server, valueFormat="avro", mode="PERMISSIVE")
+    decoding = plan_decoding(formats, StructType([StructField("_corrupt", CORRUPT_TYPE)]), ["orders"])
+    assert decoding is not None
+    found = rows(decoding, [avro(FIRST, {"id": 1, "old": ""}, number), b"x"], "_corrupt")
+    assert [row["_corrupt"] and row["_corrupt"]["value"] for row in found] == [None, b"x"]
 
 
 def test_a_registry_that_is_away_is_no_fault_of_the_record(server: Registry) -> None:

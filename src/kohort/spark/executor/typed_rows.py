@@ -41,7 +41,7 @@ class TypedRows(Rows):
         super().__init__(partition, names, types)
         self._names, self._mode = tuple(names), decoding.mode
         self._decoders: dict[str, Decoder] = {
-            name: decoder_for(each) for name, each in decoding.columns.items() if name in names
+            name: decoder_for(each) for name, each in decoding.columns.items()
         }
         self._formats = {name: each.format for name, each in decoding.columns.items()}
 

@@ -69,10 +69,12 @@ def plan_decoding(formats: RecordFormats, asked: StructType, topics: Sequence[st
     """
     columns = {}
     for column in formats.typed:
-        if column.column not in asked.names:
+        if column.column not in asked.names and CORRUPT not in asked.names:
             continue
-        kind = asked[column.column].dataType
         planned = planned_column(formats, column, topics)
+        kind = asked[column.column].dataType if column.column in asked.names else planned.kind
+        if kind is None:
+            raise SettingError(f"{CORRUPT} needs to know the fields: give {column.option('Schema')}")
         if nullable(kind) != kind:
             raise SettingError(
                 f"the column '{column.column}' has fields that are NOT NULL: leave these words out"
