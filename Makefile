@@ -59,6 +59,7 @@ bench: setup ## side by side with Apache Kafka, other clients and Spark's connec
 	$(BIN)/python -m benchmarks.clients
 	$(BIN)/python -m benchmarks.spark
 	$(BIN)/python -m benchmarks.spark_filters
+	$(BIN)/python -m benchmarks.spark_formats
 	$(BIN)/python -m benchmarks.serde
 
 chaos: setup ## long runs: SIGKILL (CYCLES=200) and the simulator (REBALANCES=1000000)

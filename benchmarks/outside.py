@@ -27,6 +27,8 @@ _CONNECTOR = (
     ("org.apache.kafka", "kafka-clients", "3.9.2"),
     ("org.apache.commons", "commons-pool2", "2.13.1"),
 )
+_AVRO = (("org.apache.spark", "spark-avro_2.13", "4.1.1"),)  # works with Spark 4.2
+_PROTOBUF = (("org.apache.spark", "spark-protobuf_2.13", "4.1.1"),)
 APICURIO_VERSION = "3.0.9"  # the newest that runs on Java 17; 3.3 needs 21
 _DEBIAN = {
     "java": "default-jre-headless",
@@ -73,6 +75,17 @@ def connector_jars() -> list[Path]:
     folder = _maven(
         f"spark-sql-kafka-{CONNECTOR_VERSION}", _CONNECTOR, "spark-sql-kafka-*.jar", name, alone=True
     )
+    return sorted(folder.glob("*.jar"))
+
+
+def avro_jars() -> list[Path]:
+    """Spark's from_avro, for `spark.jars`."""
+    return sorted(_maven("spark-avro-4.1.1", _AVRO, "spark-avro*.jar", "from_avro", alone=True).glob("*.jar"))
+
+
+def protobuf_jars() -> list[Path]:
+    """Spark's from_protobuf, for `spark.jars`."""
+    folder = _maven("spark-protobuf-4.1.1", _PROTOBUF, "spark-protobuf*.jar", "from_protobuf", alone=True)
     return sorted(folder.glob("*.jar"))
 
 

@@ -93,10 +93,24 @@ def test_from_json_gives_the_same(spark: Any, read: Read, new_topic: Any, send: 
     """For what both take; docs/spark-formats.md has the differences."""
     ddl = "i int, d double, s string, b boolean, m decimal(6,2), t timestamp, day date, a array<int>, o map<string,int>"
     documents = [
-        {"i": 1, "d": 1, "s": "x", "b": True, "m": 1.25, "t": "2024-05-17T12:00:00Z", "day": "2024-05-17", "a": [1, None]},
-        {"i": None, "s": 5, "o": {"k": 1, "l": None}}, {"s": {"a": [1, "x"]}}, {"s": True, "d": "NaN"}, {"other": 1}, {},
-        {"m": "3.14159", "t": "2024-05-17 12:00:00.5+02:00", "d": 1e300}, {"t": 1700000000, "m": 7},
-    ]  # fmt: skip
+        {
+            "i": 1,
+            "d": 1,
+            "s": "x",
+            "b": True,
+            "m": 1.25,
+            "t": "2024-05-17T12:00:00Z",
+            "day": "2024-05-17",
+            "a": [1, None],
+        },
+        {"i": None, "s": 5, "o": {"k": 1, "l": None}},
+        {"s": {"a": [1, "x"]}},
+        {"s": True, "d": "NaN"},
+        {"other": 1},
+        {},
+        {"m": "3.14159", "t": "2024-05-17 12:00:00.5+02:00", "d": 1e300},
+        {"t": 1700000000, "m": 7},
+    ]
     texts = [json.dumps(each).encode() for each in documents] + [b"", b"null", b'{"i":1,"i":2}', b'{"d":NaN}']
     topic = new_topic()
     send(topic, texts)
@@ -144,12 +158,18 @@ def test_a_stream_goes_on_where_it_stopped(
     [
         ({"valueFormat": "xml"}, "valueFormat is binary, string, json, avro or protobuf, not 'xml'"),
         ({"valueFormat": "json"}, "valueFormat=json needs to know the fields: give valueSchema"),
-        ({"valueFormat": "json", "valueSchema": "id bigintt"}, "valueSchema: 'bigintt' is no type; types are boolean"),
+        (
+            {"valueFormat": "json", "valueSchema": "id bigintt"},
+            "valueSchema: 'bigintt' is no type; types are boolean",
+        ),
         ({"valueSchema": "id bigint"}, "valueSchema means nothing with valueFormat=binary"),
-        ({"valueFormat": "json", "valueSchema": "id int", "mode": "FAST"}, "mode is FAILFAST, PERMISSIVE, DROPMALFORMED, not 'FAST'"),
+        (
+            {"valueFormat": "json", "valueSchema": "id int", "mode": "FAST"},
+            "mode is FAILFAST, PERMISSIVE, DROPMALFORMED, not 'FAST'",
+        ),
         ({"valueFormatt": "json"}, "unknown option valueformatt .*did you mean valueFormat?"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said(read: Read, given: dict[str, str], text: str) -> None:
     with pytest.raises(Exception, match=text):
         read(**{"subscribe": "t", **given}).collect()

@@ -32,15 +32,15 @@ LEAVES: dict[str, tuple[Any, Any]] = {
     "string": ("string", st.text(max_size=5)),
     "bytes": ("bytes", st.binary(max_size=5)),
     "date": ({"type": "int", "logicalType": "date"}, st.dates()),
-    "millis": ({"type": "long", "logicalType": "timestamp-millis"}, st.integers(-10**12, 10**12)),
-    "micros": ({"type": "long", "logicalType": "timestamp-micros"}, st.integers(-10**15, 10**15)),
-    "local": ({"type": "long", "logicalType": "local-timestamp-micros"}, st.integers(-10**15, 10**15)),
+    "millis": ({"type": "long", "logicalType": "timestamp-millis"}, st.integers(-(10**12), 10**12)),
+    "micros": ({"type": "long", "logicalType": "timestamp-micros"}, st.integers(-(10**15), 10**15)),
+    "local": ({"type": "long", "logicalType": "local-timestamp-micros"}, st.integers(-(10**15), 10**15)),
     "time": ({"type": "int", "logicalType": "time-millis"}, st.integers(0, 86_399_999)),
     "decimal": (
         {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 4},
         st.integers(-(10**27), 10**27).map(lambda n: Decimal(n).scaleb(-4)),
     ),
-}  # fmt: skip
+}
 TIMES = {"millis": 1000, "micros": 1, "local": 1}
 
 
@@ -204,23 +204,52 @@ def test_damage_is_noticed_or_reads_as_fastavro_reads_it(found: Any, damage: Any
 
 
 ORDER = {
-    "type": "record", "name": "Order", "namespace": "shop",
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
     "fields": [
-        {"name": "id", "type": "long"}, {"name": "price", "type": "int"}, {"name": "note", "type": ["null", "string"]},
-        {"name": "lines", "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [
-            {"name": "sku", "type": "string"}, {"name": "n", "type": "int"}]}}},
+        {"name": "id", "type": "long"},
+        {"name": "price", "type": "int"},
+        {"name": "note", "type": ["null", "string"]},
+        {
+            "name": "lines",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Line",
+                    "fields": [{"name": "sku", "type": "string"}, {"name": "n", "type": "int"}],
+                },
+            },
+        },
     ],
-}  # fmt: skip
+}
 NEWER = {
-    "type": "record", "name": "Order", "namespace": "shop",
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
     "fields": [
-        {"name": "lines", "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [
-            {"name": "n", "type": "long"}, {"name": "gift", "type": "boolean", "default": True}]}}},
-        {"name": "cost", "aliases": ["price"], "type": "double"}, {"name": "id", "type": ["null", "long"]},
-        {"name": "shop", "type": ["string", "null"], "default": "web"}, {"name": "note", "type": ["null", "string"]},
+        {
+            "name": "lines",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Line",
+                    "fields": [
+                        {"name": "n", "type": "long"},
+                        {"name": "gift", "type": "boolean", "default": True},
+                    ],
+                },
+            },
+        },
+        {"name": "cost", "aliases": ["price"], "type": "double"},
+        {"name": "id", "type": ["null", "long"]},
+        {"name": "shop", "type": ["string", "null"], "default": "web"},
+        {"name": "note", "type": ["null", "string"]},
         {"name": "tags", "type": {"type": "map", "values": "int"}, "default": {"a": 1}},
     ],
-}  # fmt: skip
+}
 WRITTEN = [
     {"id": 1, "price": 5, "note": None, "lines": [{"sku": "a", "n": 2}, {"sku": "b", "n": 3}]},
     {"id": 2, "price": 7, "note": "x", "lines": []},
@@ -318,13 +347,16 @@ def test_a_union_of_int_and_long_is_a_long() -> None:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ('{"type":"record","name":"T","fields":[{"name":"next","type":["null","T"]}]}', "the Avro type T contains itself"),
+        (
+            '{"type":"record","name":"T","fields":[{"name":"next","type":["null","T"]}]}',
+            "the Avro type T contains itself",
+        ),
         ("{", "the Avro schema is no JSON"),
         ('{"type":"records"}', "the Avro schema has no type records"),
         ('"null"', "Spark has no type for the Avro type null alone"),
         ('{"type":"bytes","logicalType":"decimal","precision":50}', r"decimal\(50,0\) does not fit"),
     ],
-)  # fmt: skip
+)
 def test_schemas_that_spark_cannot_have(schema: str, words: str) -> None:
     with pytest.raises(SettingError, match=words):
         spark_type(read_avro(schema))
@@ -332,8 +364,15 @@ def test_schemas_that_spark_cannot_have(schema: str, words: str) -> None:
 
 def test_references_are_written_into_the_schema() -> None:
     line = '{"type":"record","name":"Line","namespace":"shop","fields":[{"name":"n","type":"int"}]}'
-    order = {"type": "record", "name": "Order", "namespace": "shop", "fields": [
-        {"name": "first", "type": "Line"}, {"name": "more", "type": {"type": "array", "items": "shop.Line"}}]}  # fmt: skip
+    order = {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [
+            {"name": "first", "type": "Line"},
+            {"name": "more", "type": {"type": "array", "items": "shop.Line"}},
+        ],
+    }
     whole = with_references(json.dumps(order), {"shop.Line": line})
     assert (
         spark_type(read_avro(whole)).simpleString() == "struct<first:struct<n:int>,more:array<struct<n:int>>>"

@@ -1,4 +1,4 @@
-"""JSON to columns: the fast way gives what the other gives, bad records are told apart, and types are as Spark has them."""
+"""JSON to columns: the fast way gives what the other gives, bad records are told apart, types are those of Spark."""
 
 from __future__ import annotations
 
@@ -37,9 +37,12 @@ text = st.text(max_size=8) | st.sampled_from(
 )
 anything = st.recursive(
     st.none() | st.booleans() | number | text,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*NAMES, "a", "x", "other"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*NAMES, "a", "x", "other"]), inner, max_size=3)
+    ),
     max_leaves=6,
-)  # fmt: skip
+)
 fitting = st.fixed_dictionaries(
     {},
     optional={
@@ -51,12 +54,13 @@ fitting = st.fixed_dictionaries(
         "m": st.none() | st.integers(-99_999_999, 99_999_999) | st.sampled_from([1.25, 0.5, "3.14"]),
         "t": st.none() | st.datetimes().map(lambda at: at.isoformat() + "Z"),
         "day": st.none() | st.dates().map(lambda at: at.isoformat()),
-        "inner": st.none() | st.fixed_dictionaries({"a": st.none() | st.integers(-5, 5)}, optional={"s": st.text(max_size=3)}),
+        "inner": st.none()
+        | st.fixed_dictionaries({"a": st.none() | st.integers(-5, 5)}, optional={"s": st.text(max_size=3)}),
         "many": st.none() | st.lists(st.none() | st.integers(-9, 9), max_size=3),
         "rows": st.none() | st.lists(st.fixed_dictionaries({"x": st.integers(0, 9)}), max_size=2),
         "other": anything,
     },
-)  # fmt: skip
+)
 document = (fitting | st.dictionaries(st.sampled_from([*NAMES, "other"]), anything, max_size=4)).map(
     lambda found: json.dumps(found, ensure_ascii=False).encode("utf-8", "surrogatepass")
 )
@@ -65,16 +69,63 @@ value = (
     | document
     | st.sampled_from(
         [
-            b"", b" ", b"null", b"5", b"[]", b'[{"i":1}]', b"{", b"}", b'{"i":1', b'{"i":1}{"i":2}', b'{"i":1} ', b'\n{"i"\n:1}',
-            b'{"i":1,"i":2}', b'{"s":"\xff"}', b'\xef\xbb\xbf{"i":1}', b'{"d":NaN}', b'{"d":1e999}', b'{"i":01}', b"{'i':1}",
-            b'{"s":"\\ud800"}', b'{"s":"\\u0041\\n"}', b'{"s":"a\nb"}', b'{"i":1.0}', b'{"i":1e2}', b'{"s":"}{"}', b'{"i":1}]',
-            b'{"s":5}', b'{"s":{"a":[1,2.5,null]}}', b'{"d":"Infinity"}', b'{"m":1.005}', b'{"m":123456789.1}', b'{"t":1700000000}',
-            b'{"t":"2024-05-17"}', b'{"i":-0}', b'{"d":-0.0}', b'{"l":9223372036854775808}', b'{"inner":[]}', b'{"many":{}}',
-            b'{"many":[1,null,"x"]}', b'\x00', b'{"s":"\x00"}', b'{"a":1}/*c*/', b'{"I":1}', b'{"s":null}', b'{"s":"\\x"}',
-            b'{"d":.5}', b'{"d":5.}', b'{"d":+5}', b'{"d":-}', b'{"i":1,}', b'{,}', b'{"i"}', b'{"i":tru}', b'{"d":1E400}',
+            b"",
+            b" ",
+            b"null",
+            b"5",
+            b"[]",
+            b'[{"i":1}]',
+            b"{",
+            b"}",
+            b'{"i":1',
+            b'{"i":1}{"i":2}',
+            b'{"i":1} ',
+            b'\n{"i"\n:1}',
+            b'{"i":1,"i":2}',
+            b'{"s":"\xff"}',
+            b'\xef\xbb\xbf{"i":1}',
+            b'{"d":NaN}',
+            b'{"d":1e999}',
+            b'{"i":01}',
+            b"{'i':1}",
+            b'{"s":"\\ud800"}',
+            b'{"s":"\\u0041\\n"}',
+            b'{"s":"a\nb"}',
+            b'{"i":1.0}',
+            b'{"i":1e2}',
+            b'{"s":"}{"}',
+            b'{"i":1}]',
+            b'{"s":5}',
+            b'{"s":{"a":[1,2.5,null]}}',
+            b'{"d":"Infinity"}',
+            b'{"m":1.005}',
+            b'{"m":123456789.1}',
+            b'{"t":1700000000}',
+            b'{"t":"2024-05-17"}',
+            b'{"i":-0}',
+            b'{"d":-0.0}',
+            b'{"l":9223372036854775808}',
+            b'{"inner":[]}',
+            b'{"many":{}}',
+            b'{"many":[1,null,"x"]}',
+            b"\x00",
+            b'{"s":"\x00"}',
+            b'{"a":1}/*c*/',
+            b'{"I":1}',
+            b'{"s":null}',
+            b'{"s":"\\x"}',
+            b'{"d":.5}',
+            b'{"d":5.}',
+            b'{"d":+5}',
+            b'{"d":-}',
+            b'{"i":1,}',
+            b"{,}",
+            b'{"i"}',
+            b'{"i":tru}',
+            b'{"d":1E400}',
         ]
     )
-)  # fmt: skip
+)
 
 
 def both(values: list[bytes | None], target: Any = TARGET) -> tuple[Any, Any]:
@@ -108,9 +159,19 @@ def test_the_fast_way_gives_what_the_other_gives(values: list[bytes | None], goo
 def test_the_fast_way_is_taken() -> None:
     """Without this the comparison above could hold for a fast way that always gives up."""
     one = {
-        "i": 1, "l": 1 << 40, "d": 0.5, "b": True, "s": "ü", "m": 1.25, "t": "2024-05-17T12:00:00Z", "day": "2024-05-17",
-        "inner": {"a": 1, "s": "x", "t": "2024-05-17T12:00:00+02:00"}, "many": [1, None], "rows": [{"x": 1}], "other": {},
-    }  # fmt: skip
+        "i": 1,
+        "l": 1 << 40,
+        "d": 0.5,
+        "b": True,
+        "s": "ü",
+        "m": 1.25,
+        "t": "2024-05-17T12:00:00Z",
+        "day": "2024-05-17",
+        "inner": {"a": 1, "s": "x", "t": "2024-05-17T12:00:00+02:00"},
+        "many": [1, None],
+        "rows": [{"x": 1}],
+        "other": {},
+    }
     decoder = JsonDecoder(TARGET)
     decoder.one = None  # type: ignore[assignment, method-assign]
     made = decoder.decode(pa.array([json.dumps(one).encode()] * FEW, pa.binary()))

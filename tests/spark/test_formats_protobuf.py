@@ -27,7 +27,8 @@ enum Color { NONE = 0; RED = 1; }
 message Line { string sku = 1; int32 n = 2; }
 message Order {
   int64 id = 1; int32 small = 2; uint32 unsigned = 3; uint64 large = 4; double d = 5; float f = 6; bool yes = 7;
-  string name = 8; bytes raw = 9; Color color = 10; optional int32 maybe = 11; Line first = 12; repeated Line lines = 13;
+  string name = 8; bytes raw = 9; Color color = 10; optional int32 maybe = 11; Line first = 12;
+  repeated Line lines = 13;
   repeated int32 numbers = 14; map<string, int32> counts = 15; map<int32, Line> by_number = 16;
   google.protobuf.Timestamp at = 17; google.protobuf.Duration took = 18; oneof choice { string a = 19; int64 b = 20; }
 }
@@ -40,9 +41,11 @@ import "google/protobuf/timestamp.proto";
 enum Color { NONE = 0; RED = 1; }
 message Leaf { sint32 z = 1; repeated string names = 2; optional double d = 3; map<string, bytes> m = 4; }
 message All {
-  int32 i = 1; int64 l = 2; uint32 ui = 3; uint64 ul = 4; sint32 si = 5; sint64 sl = 6; fixed32 f32 = 7; fixed64 f64 = 8;
-  sfixed32 s32 = 9; sfixed64 s64 = 10; bool yes = 11; float f = 12; double d = 13; string s = 14; bytes raw = 15;
-  Color color = 16; optional string maybe = 17; Leaf leaf = 18; repeated Leaf leaves = 19; repeated sint64 numbers = 20;
+  int32 i = 1; int64 l = 2; uint32 ui = 3; uint64 ul = 4; sint32 si = 5; sint64 sl = 6; fixed32 f32 = 7;
+  fixed64 f64 = 8; sfixed32 s32 = 9; sfixed64 s64 = 10;
+  bool yes = 11; float f = 12; double d = 13; string s = 14; bytes raw = 15;
+  Color color = 16; optional string maybe = 17; Leaf leaf = 18; repeated Leaf leaves = 19;
+  repeated sint64 numbers = 20;
   repeated bool flags = 21 [packed = false]; repeated Color colors = 22; map<int32, Leaf> map = 23;
   google.protobuf.Timestamp at = 24; oneof one { string a = 25; Leaf b = 26; int32 c = 27; } repeated bytes blobs = 100;
 }
@@ -60,14 +63,34 @@ leaf = st.fixed_dictionaries(
     },
 )
 simple = {
-    "i": number32, "l": number64, "ui": unsigned32, "ul": unsigned64, "si": number32, "sl": number64, "f32": unsigned32,
-    "f64": unsigned64, "s32": number32, "s64": number64, "yes": st.booleans(), "f": st.floats(width=32, allow_nan=False),
-    "d": st.floats(allow_nan=False), "s": short, "raw": st.binary(max_size=3), "color": st.integers(0, 3), "maybe": short,
-    "leaf": leaf, "leaves": st.lists(leaf, max_size=3), "numbers": st.lists(number64, max_size=3),
-    "flags": st.lists(st.booleans(), max_size=3), "colors": st.lists(st.integers(0, 2), max_size=3),
-    "map": st.dictionaries(number32, leaf, max_size=2), "blobs": st.lists(st.binary(max_size=3), max_size=3),
-    "at": st.fixed_dictionaries({"seconds": st.integers(-(10**9), 10**9), "nanos": st.integers(0, 999_999_999)}),
-}  # fmt: skip
+    "i": number32,
+    "l": number64,
+    "ui": unsigned32,
+    "ul": unsigned64,
+    "si": number32,
+    "sl": number64,
+    "f32": unsigned32,
+    "f64": unsigned64,
+    "s32": number32,
+    "s64": number64,
+    "yes": st.booleans(),
+    "f": st.floats(width=32, allow_nan=False),
+    "d": st.floats(allow_nan=False),
+    "s": short,
+    "raw": st.binary(max_size=3),
+    "color": st.integers(0, 3),
+    "maybe": short,
+    "leaf": leaf,
+    "leaves": st.lists(leaf, max_size=3),
+    "numbers": st.lists(number64, max_size=3),
+    "flags": st.lists(st.booleans(), max_size=3),
+    "colors": st.lists(st.integers(0, 2), max_size=3),
+    "map": st.dictionaries(number32, leaf, max_size=2),
+    "blobs": st.lists(st.binary(max_size=3), max_size=3),
+    "at": st.fixed_dictionaries(
+        {"seconds": st.integers(-(10**9), 10**9), "nanos": st.integers(0, 999_999_999)}
+    ),
+}
 one_of = st.sampled_from(["a", "b", "c", ""])
 message = st.tuples(st.fixed_dictionaries({}, optional=simple), one_of, short, leaf, number32).map(
     lambda drawn: {**drawn[0], **({drawn[1]: drawn["abc".index(drawn[1]) + 2]} if drawn[1] else {})}
@@ -121,7 +144,9 @@ def test_the_compiled_loop_gives_what_the_protobuf_package_gives(
 def test_the_compiled_loop_is_taken(every_kind: FoundMessage) -> None:
     """Without this the comparison above could hold for a loop that finds everything strange."""
     kind = message_class(every_kind.descriptors, "All")
-    value = kind(i=1, leaves=[{"z": 1}, {}], map={1: {"d": 1.0}}, numbers=[1, 2], flags=[True, False], a="x").SerializeToString()
+    value = kind(
+        i=1, leaves=[{"z": 1}, {}], map={1: {"d": 1.0}}, numbers=[1, 2], flags=[True, False], a="x"
+    ).SerializeToString()
     target = arrow_type(message_type(every_kind.descriptor))
     decoder = ProtobufDecoder(ColumnDecoding("protobuf", target, "All", every_kind.descriptors))
     decoder._class = None
@@ -155,10 +180,24 @@ def test_the_types_are_those_of_from_protobuf(order: FoundMessage) -> None:
 def test_values(order: FoundMessage) -> None:
     kind = message_class(order.descriptors, "shop.Order")
     full = kind(
-        id=-5, small=7, unsigned=(1 << 32) - 1, large=(1 << 64) - 1, d=1.5, f=0.25, yes=True, name="ü", raw=b"\xff", color=1,
-        maybe=0, first={"sku": "x", "n": 0}, lines=[{"sku": "a", "n": 1}, {"n": 2}], numbers=[0, 5], counts={"k": 0},
-        by_number={3: {"sku": "z"}}, a="",
-    )  # fmt: skip
+        id=-5,
+        small=7,
+        unsigned=(1 << 32) - 1,
+        large=(1 << 64) - 1,
+        d=1.5,
+        f=0.25,
+        yes=True,
+        name="ü",
+        raw=b"\xff",
+        color=1,
+        maybe=0,
+        first={"sku": "x", "n": 0},
+        lines=[{"sku": "a", "n": 1}, {"n": 2}],
+        numbers=[0, 5],
+        counts={"k": 0},
+        by_number={3: {"sku": "z"}},
+        a="",
+    )
     full.at.FromJsonString("2024-05-17T12:00:00.000001Z")
     full.took.FromJsonString("1.5s")
     strange = kind(color=9)
@@ -167,12 +206,27 @@ def test_values(order: FoundMessage) -> None:
     first, null, empty, odd = made.array.to_pylist()
     assert null is None
     assert first == {
-        "id": -5, "small": 7, "unsigned": -1, "large": -1, "d": 1.5, "f": 0.25, "yes": True, "name": "ü", "raw": b"\xff",
-        "color": "RED", "maybe": 0, "first": {"sku": "x", "n": None}, "numbers": [0, 5], "counts": [("k", 0)],
-        "lines": [{"sku": "a", "n": 1}, {"sku": None, "n": 2}], "by_number": [(3, {"sku": "z", "n": None})],
-        "at": datetime.datetime(2024, 5, 17, 12, 0, 0, 1, datetime.UTC), "took": datetime.timedelta(seconds=1.5),
-        "a": "", "b": None,
-    }  # fmt: skip
+        "id": -5,
+        "small": 7,
+        "unsigned": -1,
+        "large": -1,
+        "d": 1.5,
+        "f": 0.25,
+        "yes": True,
+        "name": "ü",
+        "raw": b"\xff",
+        "color": "RED",
+        "maybe": 0,
+        "first": {"sku": "x", "n": None},
+        "numbers": [0, 5],
+        "counts": [("k", 0)],
+        "lines": [{"sku": "a", "n": 1}, {"sku": None, "n": 2}],
+        "by_number": [(3, {"sku": "z", "n": None})],
+        "at": datetime.datetime(2024, 5, 17, 12, 0, 0, 1, datetime.UTC),
+        "took": datetime.timedelta(seconds=1.5),
+        "a": "",
+        "b": None,
+    }
     lists = {"lines": [], "numbers": [], "counts": [], "by_number": []}
     assert empty == {**dict.fromkeys(first), **lists}
     assert odd["color"] == "UNKNOWN_ENUM_VALUE_Color_9"

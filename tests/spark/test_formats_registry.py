@@ -11,6 +11,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructField, StructType
 
 from kohort import TopicPartition
 from kohort.errors import KohortError
@@ -19,18 +20,25 @@ from kohort.settings import SettingError
 from kohort.spark.executor.typed_rows import TypedRows
 from kohort.spark.formats.decoding import RecordDecoding, RecordDoesNotFit
 from kohort.spark.formats.format_options import RecordFormats, read_formats
-from kohort.spark.formats.planning import plan_decoding, typed_columns
+from kohort.spark.formats.planning import CORRUPT_TYPE, plan_decoding, typed_columns
 from kohort.spark.formats.protobuf_decoder import message_class
 from kohort.spark.formats.protobuf_schema import find_message
 from kohort.wire.records.columns import Columns, decode_columns, encode_batch_columns
-from pyspark.sql.types import StructField, StructType
 from tests.serde.registry_server import Registry, running_registry
 
-FIRST = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}, {"name": "old", "type": "string"}]}
+FIRST = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "old", "type": "string"}],
+}
 SECOND = {
-    "type": "record", "name": "Order",
-    "fields": [{"name": "id", "type": "long"}, {"name": "price", "type": ["null", "double"], "default": None}],
-}  # fmt: skip
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "price", "type": ["null", "double"], "default": None},
+    ],
+}
 PROTO = 'syntax = "proto3"; message Order { int64 id = 1; } message Other { string s = 1; }'
 
 
@@ -49,7 +57,9 @@ def formats_of(server: Registry | None, **given: Any) -> RecordFormats:
 
 def planned(formats: RecordFormats, *topics: str) -> RecordDecoding:
     columns = typed_columns(formats, topics)
-    made = plan_decoding(formats, StructType([StructField(name, kind) for name, kind in columns.items()]), topics)
+    made = plan_decoding(
+        formats, StructType([StructField(name, kind) for name, kind in columns.items()]), topics
+    )
     assert made is not None
     return made
 
@@ -69,7 +79,9 @@ def avro(schema: Any, value: Any, number: int) -> bytes:
 
 
 def columns(values: list[bytes | None], first_offset: int = 100) -> Columns:
-    batch = bytearray(encode_batch_columns([None] * len(values), values, [0] * len(values), [[]] * len(values)))
+    batch = bytearray(
+        encode_batch_columns([None] * len(values), values, [0] * len(values), [[]] * len(values))
+    )
     batch[:8] = first_offset.to_bytes(8, "big")
     return decode_columns(bytes(batch), 0, check_crcs=False).columns
 
@@ -100,15 +112,28 @@ def test_records_of_two_schemas_are_read_by_the_latest(server: Registry) -> None
 
 def test_an_id_that_the_registry_does_not_have(server: Registry) -> None:
     number = register(server, "orders-value", FIRST)
-    values: list[bytes | None] = [avro(FIRST, {"id": n, "old": ""}, number if n != 1 else 77) for n in range(3)]
+    values: list[bytes | None] = [
+        avro(FIRST, {"id": n, "old": ""}, number if n != 1 else 77) for n in range(3)
+    ]
     decoding = planned(formats_of(server, valueFormat="avro"), "orders")
-    with pytest.raises(RecordDoesNotFit, match=r"^orders-3@101: the value does not fit valueFormat=avro: .*schema id 77"):
+    with pytest.raises(
+        RecordDoesNotFit, match=r"^orders-3@101: the value does not fit valueFormat=avro: .*schema id 77"
+    ):
         rows(decoding, values)
     kept = planned(formats_of(server, valueFormat="avro", mode="PERMISSIVE"), "orders")
     found = rows(kept, values, "value", "_corrupt")
     assert [row["value"] and row["value"]["id"] for row in found] == [0, None, 2]
     assert "schema id 77" in found[1]["_corrupt"]["reason"]
     assert found[1]["_corrupt"]["value"] == values[1]
+
+
+def test_the_column_of_bad_records_alone(server: Registry) -> None:
+    number = register(server, "orders-value", FIRST)
+    formats = formats_of(server, valueFormat="avro", mode="PERMISSIVE")
+    decoding = plan_decoding(formats, StructType([StructField("_corrupt", CORRUPT_TYPE)]), ["orders"])
+    assert decoding is not None
+    found = rows(decoding, [avro(FIRST, {"id": 1, "old": ""}, number), b"x"], "_corrupt")
+    assert [row["_corrupt"] and row["_corrupt"]["value"] for row in found] == [None, b"x"]
 
 
 def test_a_registry_that_is_away_is_no_fault_of_the_record(server: Registry) -> None:
@@ -126,7 +151,9 @@ def test_records_without_a_frame(server: Registry) -> None:
     register(server, "orders-value", FIRST)
     decoding = planned(formats_of(server, valueFormat="avro"), "orders")
     for value in (b'{"id":1}', b"\0\0", b""):
-        with pytest.raises(RecordDoesNotFit, match=r"orders-3@100: .*not written by a serializer with a schema registry"):
+        with pytest.raises(
+            RecordDoesNotFit, match=r"orders-3@100: .*not written by a serializer with a schema registry"
+        ):
             rows(decoding, [value])
 
 
@@ -137,7 +164,9 @@ def test_protobuf_with_a_frame(server: Registry) -> None:
     decoding = planned(formats_of(server, valueFormat="protobuf", messageName="Order"), "orders")
     value = kind(id=5).SerializeToString()
     assert rows(decoding, [frame_message(number, [0]) + value, None])[0]["value"] == {"id": 5}
-    with pytest.raises(RecordDoesNotFit, match=rf"the record holds the message Other \(schema id {number}\), not Order"):
+    with pytest.raises(
+        RecordDoesNotFit, match=rf"the record holds the message Other \(schema id {number}\), not Order"
+    ):
         rows(decoding, [frame_message(number, [1]) + value])
     with pytest.raises(RecordDoesNotFit, match="schema id 99"):
         rows(decoding, [frame_message(99, [0]) + value])
@@ -147,11 +176,14 @@ def test_json_with_a_frame(server: Registry) -> None:
     schema = {
         "type": "object",
         "properties": {
-            "id": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}}, "more": {"$ref": "#/$defs/More"},
-            "note": {"oneOf": [{"type": "null"}, {"type": "string"}]}, "by": {"type": "object", "additionalProperties": {"type": "number"}},
+            "id": {"type": "integer"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "more": {"$ref": "#/$defs/More"},
+            "note": {"oneOf": [{"type": "null"}, {"type": "string"}]},
+            "by": {"type": "object", "additionalProperties": {"type": "number"}},
         },
         "$defs": {"More": {"type": "object", "properties": {"x": {"type": ["null", "boolean"]}}}},
-    }  # fmt: skip
+    }
     number = register(server, "orders-value", schema, "JSON")
     formats = formats_of(server, valueFormat="json")
     assert typed_columns(formats, ["orders"])["value"].simpleString() == (
@@ -166,9 +198,17 @@ def test_json_with_a_frame(server: Registry) -> None:
 def test_what_the_options_leave_open_is_said(server: Registry) -> None:
     register(server, "orders-value", FIRST)
     for given, topics, words in (
-        ({}, ("a", "b"), "several topics may have several schemas: name the one to read them by with valueSubject"),
+        (
+            {},
+            ("a", "b"),
+            "several topics may have several schemas: name the one to read them by with valueSubject",
+        ),
         ({"value__subject__name__strategy": "RecordNameStrategy"}, ("orders",), "name it with valueSubject"),
-        ({"valueFormat": "protobuf"}, ("orders",), "the subject orders-value in the registry is AVRO, not PROTOBUF"),
+        (
+            {"valueFormat": "protobuf"},
+            ("orders",),
+            "the subject orders-value in the registry is AVRO, not PROTOBUF",
+        ),
         ({}, ("nothing",), "nothing-value"),
     ):
         with pytest.raises(KohortError, match=re.escape(words)):
@@ -196,7 +236,9 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delitem(sys.modules, "kohort.spark.formats.avro_decoder", raising=False)
     decoder_for.cache_clear()
     decoding = planned(formats_of(None, valueFormat="avro", valueSchema='"long"'))
-    with pytest.raises(KohortError, match=r'avro needs the package fastavro.*pip install "kohort\[spark,serde\]"') as raised:
+    with pytest.raises(
+        KohortError, match=r'avro needs the package fastavro.*pip install "kohort\[spark,serde\]"'
+    ) as raised:
         rows(decoding, [b"\x02"])
     assert sys.executable in str(raised.value)
 

@@ -18,7 +18,13 @@ from kohort.client.types import TopicPartition
 from kohort.settings import SettingError, nearest
 from kohort.spark.conditions import read_condition
 from kohort.spark.formats.decoding import RecordDecoding
-from kohort.spark.formats.format_options import READ_OPTIONS, RecordFormats, is_format_option, read_formats
+from kohort.spark.formats.format_options import (
+    BINARY,
+    READ_OPTIONS,
+    RecordFormats,
+    is_format_option,
+    read_formats,
+)
 from kohort.spark.offsets import Offsets, from_json
 from kohort.spark.restriction import EVERYTHING, Restriction
 
@@ -132,7 +138,7 @@ class SourceOptions:
     filter_pushdown: bool = False
     count_from: CountFrom | None = None
     """The rows are numbers of records instead of records."""
-    formats: RecordFormats = RecordFormats()
+    formats: RecordFormats = BINARY
     decoding: RecordDecoding | None = None
     """How executors decode keys and values; planned when it is known which columns the query reads."""
 

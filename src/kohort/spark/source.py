@@ -31,7 +31,7 @@ from kohort.settings import SettingError
 from kohort.spark.driver.planning import batch_ranges, restrict, split
 from kohort.spark.executor.tasks import RangePartition, RangesReader
 from kohort.spark.executor.worker_process import keep_what_is_loaded
-from kohort.spark.formats.format_options import CORRUPT, Mode, RecordFormats
+from kohort.spark.formats.format_options import CORRUPT, ParseMode, RecordFormats
 from kohort.spark.formats.planning import CORRUPT_TYPE, plan_decoding, typed_columns
 from kohort.spark.offsets import Offsets
 from kohort.spark.options import (
@@ -104,6 +104,8 @@ class KohortDataSource(DataSource):
     `maxRecordsPerPartition` divide it into tasks.
     The group: `kafka.group.id`, `groupMode` (member, assign, shared), `failOnCommitError`.
     `failOnDataLoss` (true), `includeHeaders` (false), and any setting of the consumer as `kafka.NAME`.
+    Typed columns: `valueFormat`, `keyFormat` (json, avro, protobuf, string), `valueSchema`, `keySchema` or
+    `schema.registry.url`, `mode` (FAILFAST, PERMISSIVE, DROPMALFORMED); docs/spark-formats.md has the rest.
     """
 
     @classmethod
@@ -186,7 +188,7 @@ def columns_of(schema: StructType, formats: RecordFormats | None = None) -> tupl
     """
     decoded = () if formats is None else tuple(each.column for each in formats.typed)
     types = dict(TYPES)
-    if formats is not None and decoded and formats.mode is Mode.PERMISSIVE:
+    if formats is not None and decoded and formats.mode is ParseMode.PERMISSIVE:
         types[CORRUPT] = CORRUPT_TYPE
     for field in schema.fields:
         kind = types.get(field.name)

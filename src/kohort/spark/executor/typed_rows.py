@@ -20,7 +20,7 @@ from kohort.spark.formats.decoding import (
     decoder_for,
     missing_package,
 )
-from kohort.spark.formats.format_options import CORRUPT, Mode
+from kohort.spark.formats.format_options import CORRUPT, ParseMode
 from kohort.wire.records.columns import Columns
 
 CORRUPT_TYPE = pa.struct([("reason", pa.string()), ("key", pa.binary()), ("value", pa.binary())])
@@ -41,7 +41,7 @@ class TypedRows(Rows):
         super().__init__(partition, names, types)
         self._names, self._mode = tuple(names), decoding.mode
         self._decoders: dict[str, Decoder] = {
-            name: decoder_for(each) for name, each in decoding.columns.items() if name in names
+            name: decoder_for(each) for name, each in decoding.columns.items()
         }
         self._formats = {name: each.format for name, each in decoding.columns.items()}
 
@@ -49,7 +49,7 @@ class TypedRows(Rows):
         raw = {name: MAKERS[name](self, columns) for name in self._decoders}
         decoded = {name: self._decode(name, data, columns) for name, data in raw.items()}
         bad = sorted({row for each in decoded.values() for row in each.bad})
-        if bad and self._mode is Mode.FAILFAST:
+        if bad and self._mode is ParseMode.FAILFAST:
             self._fail(bad, decoded, columns)
         arrays = []
         for name in self._names:
@@ -60,7 +60,7 @@ class TypedRows(Rows):
             else:
                 arrays.append(MAKERS[name](self, columns))
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        if bad and self._mode is Mode.DROPMALFORMED:
+        if bad and self._mode is ParseMode.DROPMALFORMED:
             kept = np.ones(len(columns), np.bool_)
             kept[bad] = False
             batch = batch.filter(pa.array(kept))

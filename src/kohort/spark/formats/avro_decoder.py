@@ -167,9 +167,8 @@ class FastavroDecoder:
         try:
             found = fastavro.schemaless_reader(stream, self._writer, self._reader)
             if stream.tell() != len(payload):
-                raise Misfit(
-                    f"{len(payload) - stream.tell()} bytes are left after the record, so it was written with another schema"
-                )
+                left = len(payload) - stream.tell()
+                raise Misfit(f"{left} bytes are left after the record, so it was written with another schema")
             return self._convert(found)
         except Misfit:
             raise

@@ -37,7 +37,7 @@ DEEPEST = 64
 
 
 @part
-def varint(data: Any, pos: int, end: int) -> tuple[int, int]:
+def varint(data: Any, pos: Any, end: Any) -> tuple[Any, Any]:
     """A zigzag number of up to 10 bytes and the position after it; -TOO_SHORT or -TOO_LONG_NUMBER instead of that."""
     if pos < end and data[pos] < 0x80:
         byte: Any = np.int64(data[pos])
@@ -58,7 +58,7 @@ def varint(data: Any, pos: int, end: int) -> tuple[int, int]:
 
 
 @part
-def put_null(column: int, kinds: Any, cells: Any, valid: Any, filled: Any, counts: Any) -> bool:
+def put_null(column: Any, kinds: Any, cells: Any, valid: Any, filled: Any, counts: Any) -> bool:
     """Adds null to a column; False if it is full."""
     at = filled[column]
     if at >= cells.shape[1]:
@@ -73,8 +73,8 @@ def put_null(column: int, kinds: Any, cells: Any, valid: Any, filled: Any, count
 
 @kernel(
     INT64(
-        INT64_TABLE, INT64S_IN, INT64S_IN, INT64S_IN, BYTES_IN, INT32S_IN, INT64S_IN, INT64S_IN, INT64_TABLE, FLAGS, INT64S,
-        INT64S, INT64_TABLE,
+        INT64_TABLE, INT64S_IN, INT64S_IN, INT64S_IN, BYTES_IN, INT32S_IN, INT64S_IN, INT64S_IN, INT64_TABLE, FLAGS,
+        INT64S, INT64S, INT64_TABLE,
     )
 )  # fmt: skip
 def run(
@@ -111,7 +111,8 @@ def run(
             if op == FAIL:
                 wrong = NULL
                 break
-            number, size = np.int64(0), np.int64(0)
+            number: Any = np.int64(0)
+            size: Any = np.int64(0)
             if op == NUMBER or op == ENUM:
                 number, pos = varint(data, pos, end)
                 if pos < 0:
@@ -192,7 +193,7 @@ def run(
                         wrong = -pos
                         break
                 if number < 0 or number > cells.shape[1]:
-                    # No array is longer than what the columns may have at most; the smallest number is its own negative.
+                    # No array is longer than the columns may be; the smallest number is its own negative.
                     wrong = TOO_MANY
                     break
                 if number > 0:

@@ -20,10 +20,10 @@ from kohort.spark.formats.column_runs import (
     OF_BYTES,
     OF_LISTS,
     OF_NUMBERS,
+    ColumnRun,
     Make,
     NotCompiled,
     Plan,
-    Run,
     WrongContent,
     bytes_of,
     lists_of,
@@ -85,7 +85,7 @@ class AvroProgram:
 
     def _run(
         self, content: Any, ends: Any, rows: Any, skip: int, capacity: int, last: bool
-    ) -> tuple[Run | None, Any]:
+    ) -> tuple[ColumnRun | None, Any]:
         columns = len(self._kinds)
         cells, valid = np.empty((columns, capacity), np.int64), np.empty((columns, capacity), np.uint8)
         filled, counts = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
@@ -95,7 +95,7 @@ class AvroProgram:
             self._operations, self._branches, self._nulls, self._kinds, content, ends, read_only(rows), settings, cells,
             valid, filled, counts, bad,
         )  # fmt: skip
-        return (None if done == vm.FULL else Run(content, cells, valid, filled, counts)), bad
+        return (None if done == vm.FULL else ColumnRun(content, cells, valid, filled, counts)), bad
 
 
 def _reason(code: int, detail: int) -> str:
@@ -208,7 +208,8 @@ class _Compiler:
                 )
         ordered = [plans[name] for name in wanted]
         return Plan(
-            struct_of(column, [plan.make for plan in ordered], target), [column, *(c for plan in ordered for c in plan.columns)]
+            struct_of(column, [plan.make for plan in ordered], target),
+            [column, *(c for plan in ordered for c in plan.columns)],
         )
 
     def _list(self, writer: AvroType, reader: AvroType, target: Any) -> Plan:
@@ -285,7 +286,7 @@ class _Compiler:
         column = self.column(OF_NUMBERS)
         wanted = {each.name: each.type for each in target}
         plans: dict[int, Plan] = {}
-        names = {}
+        names: dict[int, str] = {}
         for at, each in enumerate(writer.inner):
             if each.kind != "null":
                 names[at] = f"member{len(names)}"
@@ -337,16 +338,20 @@ def _reader_field(written: AvroField, reader: AvroType) -> AvroField | None:
 
 def _same(one: AvroType, other: AvroType) -> bool:
     return (
-        (one.kind, one.name, one.logical, one.symbols, one.size, one.precision, one.scale, len(one.inner))
-        == (other.kind, other.name, other.logical, other.symbols, other.size, other.precision, other.scale, len(other.inner))
+        _facts(one) == _facts(other)
         and [each.name for each in one.fields] == [each.name for each in other.fields]
         and all(_same(a.type, b.type) for a, b in zip(one.fields, other.fields, strict=True))
         and all(_same(a, b) for a, b in zip(one.inner, other.inner, strict=True))
-    )  # fmt: skip
+    )
+
+
+def _facts(kind: AvroType) -> tuple[object, ...]:
+    numbers = (kind.size, kind.precision, kind.scale, len(kind.inner))
+    return (kind.kind, kind.name, kind.logical, kind.symbols, *numbers)
 
 
 def _decimals(column: int, target: Any) -> Make:
-    def make(run: Run, count: int) -> Any:
+    def make(run: ColumnRun, count: int) -> Any:
         out = np.empty((count, 16), np.uint8)
         starts, sizes = (
             read_only(np.ascontiguousarray(run.cells[at, :count])) for at in (column, column + 1)
@@ -379,7 +384,7 @@ def _default(missing: AvroField, target: Any) -> Plan:
         kind = kind.inner[0]  # the default of a union is of its first branch
     scalar = pa.array([_default_value(missing.default, kind)], target)
 
-    def make(run: Run, count: int) -> Any:
+    def make(run: ColumnRun, count: int) -> Any:
         return scalar.take(pa.array(np.zeros(count, np.int64)))
 
     return Plan(make, [])

@@ -211,7 +211,7 @@ class _Reader:
         return AvroType("record", full, fields=fields)
 
 
-def _decimal(schema: Mapping[str, Any]) -> dict[str, int]:
+def _decimal(schema: Mapping[str, Any]) -> dict[str, Any]:
     if schema.get("logicalType") != "decimal":
         return {}
     precision, scale = int(schema.get("precision", 0)), int(schema.get("scale", 0))

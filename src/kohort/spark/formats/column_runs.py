@@ -29,7 +29,7 @@ class WrongContent(ValueError):
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class ColumnRun:
     """What a run has left, from which columns are made."""
 
     data: Any
@@ -39,7 +39,7 @@ class Run:
     counts: Any
 
 
-Make = Callable[[Run, int], Any]
+Make = Callable[[ColumnRun, int], Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -50,13 +50,13 @@ class Plan:
     columns: list[int]
 
 
-def validity_of(run: Run, column: int, count: int) -> Any:
+def validity_of(run: ColumnRun, column: int, count: int) -> Any:
     assert run.filled[column] == count, "every record adds to every column"
     return bitmap(run.valid[column, :count].view(np.bool_))
 
 
 def numbers_of(column: int, source: str, logical: str, target: Any) -> Make:
-    def make(run: Run, count: int) -> Any:
+    def make(run: ColumnRun, count: int) -> Any:
         numbers = run.cells[column, :count]
         if source == "float":
             numbers = numbers.astype(np.int32).view(np.float32)
@@ -89,7 +89,7 @@ def bits(numbers: Any) -> Any:
 def symbols_of(column: int, symbols: tuple[str, ...]) -> Make:
     names = pa.array(symbols, pa.string())
 
-    def make(run: Run, count: int) -> Any:
+    def make(run: ColumnRun, count: int) -> Any:
         index = pa.Array.from_buffers(
             pa.int64(), count, [validity_of(run, column, count), pa.py_buffer(run.cells[column, :count])]
         )
@@ -99,7 +99,7 @@ def symbols_of(column: int, symbols: tuple[str, ...]) -> Make:
 
 
 def bytes_of(column: int, target: Any) -> Make:
-    def make(run: Run, count: int) -> Any:
+    def make(run: ColumnRun, count: int) -> Any:
         starts, sizes = (run.cells[at, :count].astype(np.int32) for at in (column, column + 1))
         gather = loops_for(len(run.data)).gather
         validity, ends, content = gather([(run.data, starts, sizes)])
@@ -120,7 +120,7 @@ def bytes_of(column: int, target: Any) -> Make:
 
 
 def struct_of(column: int, inner: list[Make], target: Any) -> Make:
-    def make(run: Run, count: int) -> Any:
+    def make(run: ColumnRun, count: int) -> Any:
         children = [each(run, count) for each in inner]
         return pa.Array.from_buffers(target, count, [validity_of(run, column, count)], children=children)
 
@@ -128,7 +128,7 @@ def struct_of(column: int, inner: list[Make], target: Any) -> Make:
 
 
 def lists_of(column: int, inner: list[Make], target: Any) -> Make:
-    def make(run: Run, count: int) -> Any:
+    def make(run: ColumnRun, count: int) -> Any:
         ends = np.zeros(count + 1, np.int32)
         ends[1:] = run.cells[column, :count]
         elements = int(run.counts[column])

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kohort.errors import KohortError
-from kohort.spark.formats.format_options import Mode
+from kohort.spark.formats.format_options import ParseMode
 
 if TYPE_CHECKING:
     from kohort.serde.registry_settings import RegistrySettings
@@ -74,7 +74,7 @@ class RecordDecoding:
 
     columns: dict[str, ColumnDecoding]
     """`key` and `value`, as far as they are decoded."""
-    mode: Mode = Mode.FAILFAST
+    mode: ParseMode = ParseMode.FAILFAST
 
 
 class Unframed:

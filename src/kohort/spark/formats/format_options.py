@@ -1,4 +1,4 @@
-"""The options of typed records, which the source and the sink share: formats, schemas, and what to do with bad records."""
+"""The options of typed records, which the source and the sink share: formats, schemas, and the mode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WRITE_OPTIONS = (*(name for name in READ_OPTIONS if name not in _OF_BOTH), *_OF_
 _WITHOUT_COLUMN = {"schema": "valueSchema", "messagename": "valueMessageName"}
 
 
-class Mode(Enum):
+class ParseMode(Enum):
     """What becomes of a record that cannot be decoded, by the words of Spark's readers."""
 
     FAILFAST = "FAILFAST"
@@ -59,7 +59,7 @@ class RecordFormats:
 
     key: ColumnFormat = ColumnFormat(KEY)
     value: ColumnFormat = ColumnFormat(VALUE)
-    mode: Mode = Mode.FAILFAST
+    mode: ParseMode = ParseMode.FAILFAST
     emit_default_values: bool = False
     registry: RegistrySettings | None = None
     writing: Mapping[str, bool] = field(default_factory=dict)
@@ -68,6 +68,10 @@ class RecordFormats:
     @property
     def typed(self) -> tuple[ColumnFormat, ...]:
         return tuple(each for each in (self.key, self.value) if each.format != "binary")
+
+
+BINARY = RecordFormats()
+"""Keys and values as they are."""
 
 
 def is_format_option(name: str, names: tuple[str, ...]) -> bool:
@@ -80,7 +84,7 @@ def is_registry_option(name: str) -> bool:
 
 
 def read_formats(options: Mapping[str, str]) -> RecordFormats:
-    """Checks what can be checked without a schema; `options` has names in small letters. SettingError says what is wrong."""
+    """Checks what can be checked without a schema; SettingError says what is wrong. Names are in small letters."""
     given = dict(options)
     for short, name in _WITHOUT_COLUMN.items():
         if short in given:
@@ -120,11 +124,11 @@ def _column(given: Mapping[str, str], column: str) -> ColumnFormat:
     )
 
 
-def _mode(given: Mapping[str, str]) -> Mode:
-    named = given.get("mode", Mode.FAILFAST.value).strip().upper()
-    if named not in Mode.__members__:
-        raise SettingError(f"mode is {', '.join(Mode.__members__)}, not '{given['mode']}'")
-    return Mode[named]
+def _mode(given: Mapping[str, str]) -> ParseMode:
+    named = given.get("mode", ParseMode.FAILFAST.value).strip().upper()
+    if named not in ParseMode.__members__:
+        raise SettingError(f"mode is {', '.join(ParseMode.__members__)}, not '{given['mode']}'")
+    return ParseMode[named]
 
 
 def _boolean(given: Mapping[str, str], name: str) -> bool:

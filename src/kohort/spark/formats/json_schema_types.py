@@ -21,7 +21,8 @@ from pyspark.sql.types import (
 from kohort.settings import SettingError
 
 _SIMPLE: dict[str, DataType] = {
-    "integer": LongType(), "number": DoubleType(), "string": StringType(), "boolean": BooleanType(), "null": StringType(),
+    "integer": LongType(), "number": DoubleType(), "string": StringType(), "boolean": BooleanType(),
+    "null": StringType(),
 }  # fmt: skip
 
 

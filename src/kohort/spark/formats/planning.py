@@ -19,7 +19,7 @@ from kohort.settings import SettingError
 from kohort.spark.formats.arrow_types import NoArrowType, arrow_type
 from kohort.spark.formats.ddl import SchemaTextError, nullable, read_schema
 from kohort.spark.formats.decoding import ColumnDecoding, RecordDecoding, missing_package
-from kohort.spark.formats.format_options import CORRUPT, ColumnFormat, Mode, RecordFormats
+from kohort.spark.formats.format_options import CORRUPT, ColumnFormat, ParseMode, RecordFormats
 from kohort.spark.formats.json_schema_types import is_json_schema, json_schema_type
 
 CORRUPT_TYPE = StructType(
@@ -57,7 +57,7 @@ def typed_columns(formats: RecordFormats, topics: Sequence[str]) -> dict[str, Da
                 f"{column.column} struct<…>"
             )
         found[column.column] = kind
-    if formats.mode is Mode.PERMISSIVE and formats.typed:
+    if formats.mode is ParseMode.PERMISSIVE and formats.typed:
         found[CORRUPT] = CORRUPT_TYPE
     return found
 
@@ -69,10 +69,12 @@ def plan_decoding(formats: RecordFormats, asked: StructType, topics: Sequence[st
     """
     columns = {}
     for column in formats.typed:
-        if column.column not in asked.names:
+        if column.column not in asked.names and CORRUPT not in asked.names:
             continue
-        kind = asked[column.column].dataType
         planned = planned_column(formats, column, topics)
+        kind = asked[column.column].dataType if column.column in asked.names else planned.kind
+        if kind is None:
+            raise SettingError(f"{CORRUPT} needs to know the fields: give {column.option('Schema')}")
         if nullable(kind) != kind:
             raise SettingError(
                 f"the column '{column.column}' has fields that are NOT NULL: leave these words out"
@@ -147,8 +149,8 @@ def subject_of(column: ColumnFormat, topics: Sequence[str]) -> str:
         return column.subject
     if subject_name_strategy(column.strategy) is not topic_name_strategy:
         raise SettingError(
-            f"with {column.column}.subject.name.strategy={column.strategy} the subject depends on the record: name it with "
-            f"{column.option('Subject')}"
+            f"with {column.column}.subject.name.strategy={column.strategy} the subject depends on the record: "
+            f"name it with {column.option('Subject')}"
         )
     if len(topics) != 1:
         raise SettingError(
@@ -161,7 +163,8 @@ def subject_of(column: ColumnFormat, topics: Sequence[str]) -> str:
 def _needed(column: ColumnFormat, schema: SchemaSource) -> str:
     if schema.text is None:
         raise SettingError(
-            f"{column.option('Format')}={column.format} needs a schema: give {column.option('Schema')} or schema.registry.url"
+            f"{column.option('Format')}={column.format} needs a schema: give {column.option('Schema')} or "
+            "schema.registry.url"
         )
     return schema.text
 

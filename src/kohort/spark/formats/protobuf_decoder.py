@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from kohort.spark.formats.byte_columns import parts, placed
 from kohort.spark.formats.column_runs import NotCompiled, WrongContent
 from kohort.spark.formats.decoding import ColumnDecoding, DecodedColumn, UndecidedRecord
-from kohort.spark.formats.frames import FRAME_SIZE
+from kohort.spark.formats.frames import FRAME_SIZE, frame_ids
 from kohort.spark.formats.protobuf_program import ProtobufProgram
 from kohort.spark.formats.protobuf_types import DURATION, TIMESTAMP, is_map, is_repeated
 from kohort.wire.records.columns import compiled
@@ -55,7 +55,7 @@ class ProtobufDecoder:
             except NotCompiled:
                 pass
         self._none = self._class()
-        self._known: dict[tuple[int, bytes], str] = {}
+        self._known: dict[tuple[int, tuple[int, ...]], str] = {}
         """Of each schema id and path of a message within it: why the messages cannot be read; empty if they can."""
 
     def decode(self, data: Any) -> DecodedColumn:
@@ -73,10 +73,22 @@ class ProtobufDecoder:
         bad: dict[int, str] = {}
         if self._registry is None:
             return starts, bad
-        for row in np.flatnonzero(starts >= 0).tolist():
+        ids, bad = frame_ids(data)
+        starts[ids < 0] = -1
+        # The usual message, the first of its file, has one byte 0 after the frame: these are looked at all at once.
+        first = np.flatnonzero((ids >= 0) & (np.diff(ends) > FRAME_SIZE))
+        first = first[content[starts[first] + FRAME_SIZE] == 0]
+        for number in np.unique(ids[first]).tolist():
+            rows = first[ids[first] == number]
+            why = self._misfit_of(number, (0,), int(rows[0]))
+            starts[rows] = -1 if why else starts[rows] + FRAME_SIZE + 1
+            bad |= dict.fromkeys(rows.tolist(), why) if why else {}
+        for row in np.setdiff1d(np.flatnonzero(ids >= 0), first).tolist():
             begin = int(starts[row])
             try:
-                starts[row] = begin + self._payload(bytes(content[begin : min(begin + _LONGEST_FRAME, int(ends[row + 1]))]), row)
+                starts[row] += self._payload(
+                    bytes(content[begin : min(begin + _LONGEST_FRAME, int(ends[row + 1]))]), row
+                )
             except ValueError as error:
                 starts[row], bad[row] = -1, str(error)
         return starts, bad
@@ -130,12 +142,16 @@ class ProtobufDecoder:
             number, path, at = split_message(value)
         except DataMismatch as mismatch:
             raise ValueError(str(mismatch)) from None
-        why = self._known.get((number, value[FRAME_SIZE:at]))
-        if why is None:
-            why = self._known[number, value[FRAME_SIZE:at]] = self._misfit(number, path, row)
+        why = self._misfit_of(number, path, row)
         if why:
             raise ValueError(why)
         return at
+
+    def _misfit_of(self, number: int, path: tuple[int, ...], row: int) -> str:
+        why = self._known.get((number, path))
+        if why is None:
+            why = self._known[number, path] = self._misfit(number, path, row)
+        return why
 
     def _misfit(self, number: int, path: tuple[int, ...], row: int) -> str:
         """Why messages at a path of a schema are not the ones that are asked for."""

@@ -1,8 +1,8 @@
 """Decodes Protobuf into columns, compiled by Numba: follows tables that describe the messages, over each record.
 
-The tables are data, so nothing is compiled for a new schema. A message begins with a row of initial values in all of its
-columns; fields are written into the last row. So a field that comes twice, or a message in two parts, ends as Protobuf
-says. Whatever is unusual or wrong about a record is left to the protobuf package, which decides what it is.
+The tables are data, so nothing is compiled for a new schema. A message begins with a row of initial values in all of
+its columns; fields are written into the last row. So a field that comes twice, or a message in two parts, ends as
+Protobuf says. Whatever is unusual or wrong about a record is left to the protobuf package, which decides what it is.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ FLAGS = types.Array(types.uint8, 2, "C")
 
 # How a field is encoded; the first ones are varints.
 INT32, INT64_BITS, ZIGZAG32, ZIGZAG64, BOOL, FIXED32, FIXED64, LENGTH, MESSAGE = range(9)
-# What a row of `fields` has: its number, how it is encoded, the column (-1: it is read and forgotten), the column of the
-# list that it is an element of (-1: it is not repeated), the table of its message, where its siblings of a oneof stand
-# in `siblings`, and whether a zero means that it is not set.
+# What a row of `fields` has: its number, how it is encoded, the column (-1: it is read and forgotten), the column of
+# the list that it is an element of (-1: it is not repeated), the table of its message, where its siblings of a oneof
+# stand in `siblings`, and whether a zero means that it is not set.
 NUMBER, CODING, COLUMN, LIST, TABLE, SIBLINGS, SIBLINGS_END, ZERO_IS_UNSET, WIDTH = range(9)
 # What a row of `tables` has: its fields in `fields`, and its columns in `columns`.
 FIELDS, FIELDS_END, COLUMNS, COLUMNS_END = range(4)
@@ -39,7 +39,7 @@ DEEPEST = 100
 
 
 @part
-def uvarint(data: Any, pos: int, end: int) -> tuple[Any, int]:
+def uvarint(data: Any, pos: Any, end: Any) -> tuple[Any, Any]:
     """A number of up to 10 bytes and the position after it; -1 instead of that if there is none."""
     if pos < end and data[pos] < 0x80:
         return np.uint64(data[pos]), pos + 1
@@ -56,7 +56,7 @@ def uvarint(data: Any, pos: int, end: int) -> tuple[Any, int]:
 
 
 @part
-def scalar(data: Any, pos: int, end: int, coding: int) -> tuple[int, int]:
+def scalar(data: Any, pos: Any, end: Any, coding: Any) -> tuple[Any, Any]:
     """A value as it stands in a cell, and the position after it, or -1."""
     if coding <= BOOL:
         bits, pos = uvarint(data, pos, end)
@@ -82,7 +82,17 @@ def scalar(data: Any, pos: int, end: int, coding: int) -> tuple[int, int]:
 
 
 @part
-def begin(columns: Any, first: int, last: int, kinds: Any, initial: Any, cells: Any, valid: Any, filled: Any, counts: Any) -> bool:
+def begin(
+    columns: Any,
+    first: Any,
+    last: Any,
+    kinds: Any,
+    initial: Any,
+    cells: Any,
+    valid: Any,
+    filled: Any,
+    counts: Any,
+) -> bool:
     """Begins a row in the columns of a message; False if one is full."""
     for place in range(first, last):
         column = columns[place]
@@ -98,7 +108,7 @@ def begin(columns: Any, first: int, last: int, kinds: Any, initial: Any, cells: 
 
 
 @part
-def set_alone(siblings: Any, first: int, last: int, valid: Any, filled: Any) -> bool:
+def set_alone(siblings: Any, first: Any, last: Any, valid: Any, filled: Any) -> bool:
     """Whether no other field of the same oneof is set."""
     for place in range(first, last):
         other = siblings[place]
@@ -108,7 +118,7 @@ def set_alone(siblings: Any, first: int, last: int, valid: Any, filled: Any) -> 
 
 
 @part
-def element(columns: int, cells: Any, filled: Any, counts: Any) -> bool:
+def element(columns: Any, cells: Any, filled: Any, counts: Any) -> bool:
     """Counts an element of a list; False if there are too many."""
     counts[columns] += 1
     cells[columns, filled[columns] - 1] = counts[columns]
@@ -116,7 +126,17 @@ def element(columns: int, cells: Any, filled: Any, counts: Any) -> bool:
 
 
 @part
-def put(column: int, number: int, size: int, kinds: Any, cells: Any, valid: Any, filled: Any, append: bool, unset: bool) -> bool:
+def put(
+    column: Any,
+    number: Any,
+    size: Any,
+    kinds: Any,
+    cells: Any,
+    valid: Any,
+    filled: Any,
+    append: bool,
+    unset: bool,
+) -> bool:
     """Writes a value into the last row of a column, or into a new one; False if it is full."""
     if append:
         if filled[column] >= cells.shape[1]:
@@ -134,8 +154,8 @@ def put(column: int, number: int, size: int, kinds: Any, cells: Any, valid: Any,
 
 @kernel(
     INT64(
-        INT64_TABLE, INT64_TABLE, INT64S_IN, INT64S_IN, INT64S_IN, INT64S_IN, BYTES_IN, INT64S_IN, INT64S_IN, INT64_TABLE,
-        FLAGS, INT64S, INT64S, INT64S,
+        INT64_TABLE, INT64_TABLE, INT64S_IN, INT64S_IN, INT64S_IN, INT64S_IN, BYTES_IN, INT64S_IN, INT64S_IN,
+        INT64_TABLE, FLAGS, INT64S, INT64S, INT64S,
     )
 )  # fmt: skip
 def run(
@@ -148,12 +168,18 @@ def run(
     """
     many = len(filled)
     filled_before, counts_before = np.empty(many, np.int64), np.empty(many, np.int64)
-    table_of, end_of, next_of = np.empty(DEEPEST, np.int64), np.empty(DEEPEST, np.int64), np.empty(DEEPEST, np.int64)
+    table_of, end_of, next_of = (
+        np.empty(DEEPEST, np.int64),
+        np.empty(DEEPEST, np.int64),
+        np.empty(DEEPEST, np.int64),
+    )
     for record in range(len(starts)):
         pos, end = starts[record], ends[record]
         for column in range(many):
             filled_before[column], counts_before[column] = filled[column], counts[column]
-        if not begin(columns, tables[0, COLUMNS], tables[0, COLUMNS_END], kinds, initial, cells, valid, filled, counts):
+        if not begin(
+            columns, tables[0, COLUMNS], tables[0, COLUMNS_END], kinds, initial, cells, valid, filled, counts
+        ):
             return FULL
         table, depth, hint = np.int64(0), 0, tables[0, FIELDS]
         room, strange = True, False
@@ -195,7 +221,9 @@ def run(
                 if not (wire == expected or (wire == 2 and in_list >= 0 and expected != 2)):
                     strange = True  # another type than the schema has
                     break
-                if not set_alone(siblings, fields[field, SIBLINGS], fields[field, SIBLINGS_END], valid, filled):
+                if not set_alone(
+                    siblings, fields[field, SIBLINGS], fields[field, SIBLINGS_END], valid, filled
+                ):
                     strange = True
                     break
                 if column >= 0 or in_list >= 0:
@@ -203,8 +231,8 @@ def run(
                         inner = fields[field, TABLE]
                         if in_list >= 0:
                             room = element(in_list, cells, filled, counts) and begin(
-                                columns, tables[inner, COLUMNS], tables[inner, COLUMNS_END], kinds, initial, cells, valid,
-                                filled, counts,
+                                columns, tables[inner, COLUMNS], tables[inner, COLUMNS_END], kinds, initial, cells,
+                                valid, filled, counts,
                             )  # fmt: skip
                         else:
                             valid[column, filled[column] - 1] = 1
@@ -219,7 +247,9 @@ def run(
                         if in_list >= 0:
                             room = element(in_list, cells, filled, counts)
                         unset = fields[field, ZERO_IS_UNSET] == 1
-                        room = room and put(column, pos, size, kinds, cells, valid, filled, in_list >= 0, unset)
+                        room = room and put(
+                            column, pos, size, kinds, cells, valid, filled, in_list >= 0, unset
+                        )
                         pos += size
                         continue
                     if in_list < 0:
@@ -258,5 +288,15 @@ def run(
         if strange:
             for column in range(many):
                 filled[column], counts[column] = filled_before[column], counts_before[column]
-            begin(columns, tables[0, COLUMNS], tables[0, COLUMNS_END], kinds, initial, cells, valid, filled, counts)
+            begin(
+                columns,
+                tables[0, COLUMNS],
+                tables[0, COLUMNS_END],
+                kinds,
+                initial,
+                cells,
+                valid,
+                filled,
+                counts,
+            )
     return 0

@@ -13,9 +13,9 @@ from kohort.spark.formats.column_runs import (
     OF_BYTES,
     OF_LISTS,
     OF_NUMBERS,
+    ColumnRun,
     Make,
     NotCompiled,
-    Run,
     WrongContent,
     bytes_of,
     lists_of,
@@ -55,7 +55,7 @@ class ProtobufProgram:
             assert capacity < most, "an element takes a byte at least"
             capacity = min(most, 4 * capacity)
 
-    def _run(self, content: Any, starts: Any, ends: Any, capacity: int) -> tuple[Run | None, Any]:
+    def _run(self, content: Any, starts: Any, ends: Any, capacity: int) -> tuple[ColumnRun | None, Any]:
         columns = len(self._kinds)
         cells, valid = np.empty((columns, capacity), np.int64), np.empty((columns, capacity), np.uint8)
         filled, counts = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
@@ -64,7 +64,7 @@ class ProtobufProgram:
             self._tables, self._fields, self._columns, self._siblings, self._kinds, self._initial, content,
             read_only(starts), read_only(ends), cells, valid, filled, counts, found,
         )  # fmt: skip
-        return (None if done == loop.FULL else Run(content, cells, valid, filled, counts)), found
+        return (None if done == loop.FULL else ColumnRun(content, cells, valid, filled, counts)), found
 
 
 class _Tables:
@@ -87,19 +87,27 @@ class _Tables:
             return len(self.kinds) - 2
         return len(self.kinds) - 1
 
-    def message(self, message: Any, target: Any, *, of_map: bool = False, always: bool = True) -> tuple[int, Make, list[int]]:
+    def message(
+        self, message: Any, target: Any, *, of_map: bool = False, always: bool = True
+    ) -> tuple[int, Make, list[int]]:
         """A table for a message: its number, how its column is made, and the columns that begin with it."""
         table = len(self.tables)
         self.tables.append([0, 0, 0, 0])
         struct = self._column(OF_NUMBERS, int(always))
         known = message.full_name in (TIMESTAMP, DURATION)
-        wanted = {"seconds": pa.int64(), "nanos": pa.int32()} if known else {each.name: each.type for each in target}
+        wanted = (
+            {"seconds": pa.int64(), "nanos": pa.int32()}
+            if known
+            else {each.name: each.type for each in target}
+        )
         rows: list[list[int]] = []
         own, makes = [struct], {}
         sets: dict[str, int] = {}
         for field in message.fields:
             if field.name in wanted:
-                row, makes[field.name], columns = self._field(field, wanted[field.name], zeros=known or of_map)
+                row, makes[field.name], columns = self._field(
+                    field, wanted[field.name], zeros=known or of_map
+                )
                 sets[field.name] = row[loop.COLUMN]
                 own += columns
             elif field.containing_oneof is None:
@@ -108,7 +116,12 @@ class _Tables:
                 row = [field.number, _coding(field), -1, -1, 0, 0, 0, 0]  # it may unset another one
             rows.append(row)
         self._add_siblings(message, rows, sets)
-        self.tables[table] = [len(self.fields), len(self.fields) + len(rows), len(self.columns), len(self.columns) + len(own)]
+        self.tables[table] = [
+            len(self.fields),
+            len(self.fields) + len(rows),
+            len(self.columns),
+            len(self.columns) + len(own),
+        ]
         self.fields += rows
         self.columns += own
         ordered = [makes[name] for name in wanted]
@@ -123,7 +136,9 @@ class _Tables:
             oneof = field.containing_oneof
             row[loop.SIBLINGS] = row[loop.SIBLINGS_END] = len(self.siblings)
             if oneof is not None:
-                self.siblings += [sets[each.name] for each in oneof.fields if each.name in sets and each.name != field.name]
+                self.siblings += [
+                    sets[each.name] for each in oneof.fields if each.name in sets and each.name != field.name
+                ]
                 row[loop.SIBLINGS_END] = len(self.siblings)
 
     def _field(self, field: Any, target: Any, *, zeros: bool) -> tuple[list[int], Make, list[int]]:
@@ -190,9 +205,11 @@ def _values(field: Any, column: int, target: Any) -> Make:
 def _names(enum: Any, column: int, target: Any) -> Make:
     known = {number: each.name for number, each in enum.values_by_number.items()}
 
-    def make(run: Run, count: int) -> Any:
+    def make(run: ColumnRun, count: int) -> Any:
         numbers, places = np.unique(run.cells[column, :count], return_inverse=True)
-        names = [known.get(number) or f"UNKNOWN_ENUM_VALUE_{enum.name}_{number}" for number in numbers.tolist()]
+        names = [
+            known.get(number) or f"UNKNOWN_ENUM_VALUE_{enum.name}_{number}" for number in numbers.tolist()
+        ]
         valid = validity_of(run, column, count)
         index = pa.Array.from_buffers(pa.int64(), count, [valid, pa.py_buffer(places.astype(np.int64))])
         return pa.array(names, target).take(index)
@@ -203,7 +220,7 @@ def _names(enum: Any, column: int, target: Any) -> Make:
 def _time(struct: int, parts: list[Make], target: Any) -> Make:
     """Seconds and nanoseconds as microseconds; the fields of both messages stand in this order."""
 
-    def make(run: Run, count: int) -> Any:
+    def make(run: ColumnRun, count: int) -> Any:
         seconds, nanos = (np.asarray(part(run, count).fill_null(0)) for part in parts)
         if count and max(int(seconds.max()), -int(seconds.min())) >= _MOST_SECONDS:
             raise WrongContent("a time is too far away for Spark")

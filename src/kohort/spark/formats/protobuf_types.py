@@ -57,7 +57,8 @@ def field_type(field: FieldDescriptor, inside: tuple[str, ...] = ()) -> DataType
 def is_repeated(field: FieldDescriptor) -> bool:
     """Whether a field is a list or a map; `is_repeated` is new in protobuf 6.30, and `label` goes away."""
     known = getattr(field, "is_repeated", None)
-    return field.label == field.LABEL_REPEATED if known is None else bool(known)
+    legacy: Any = field
+    return bool(legacy.label == legacy.LABEL_REPEATED if known is None else known)
 
 
 def is_map(field: FieldDescriptor) -> bool:
