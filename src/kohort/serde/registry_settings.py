@@ -113,7 +113,7 @@ class RegistrySettings:
         Kind.DOUBLE,
         10.0,
         at_least(0.001),
-        "Seconds that one request may take until its answer is there.",
+        "Seconds to wait for a connection, and then for the answer.",
     )
     max_retries: int = setting(
         "max.retries",
