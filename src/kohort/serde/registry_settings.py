@@ -89,7 +89,7 @@ class RegistrySettings:
         Kind.STRING,
         "",
         None,
-        "A PEM file or a folder with the CAs to trust; else the system's.",
+        "A PEM file or a folder with the CAs to trust; else SSL_CERT_FILE's, or those of certifi.",
     )
     ssl_certificate_location: str = setting(
         "ssl.certificate.location", Kind.STRING, "", None, "A PEM file with the client's certificate."
