@@ -18,12 +18,12 @@ from kohort.errors import KohortError
 from kohort.serde.framing import frame, frame_message
 from kohort.settings import SettingError
 from kohort.spark.executor.typed_rows import TypedRows
-from kohort.spark.formats.decoding import RecordDecoding, RecordDoesNotFit
+from kohort.spark.formats.decoding import RecordDecoding, RecordDoesNotFit, decoder_for
 from kohort.spark.formats.format_options import RecordFormats, read_formats
 from kohort.spark.formats.planning import CORRUPT_TYPE, plan_decoding, typed_columns
 from kohort.spark.formats.protobuf_decoder import message_class
 from kohort.spark.formats.protobuf_schema import find_message
-from kohort.wire.records.columns import Columns, decode_columns, encode_batch_columns
+from kohort.wire.records.columns import Columns, decode_columns, encode_batch_columns, prefer
 from tests.serde.registry_server import Registry, running_registry
 
 FIRST = {
@@ -92,7 +92,17 @@ def rows(decoding: RecordDecoding, values: list[bytes | None], *names: str) -> l
     return found
 
 
-def test_records_of_two_schemas_are_read_by_the_latest(server: Registry) -> None:
+@pytest.fixture(params=["numba", "python"])
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The compiled loops, and the packages where these are not to be used."""
+    prefer(request.param)
+    decoder_for.cache_clear()
+    yield request.param
+    prefer("")
+    decoder_for.cache_clear()
+
+
+def test_records_of_two_schemas_are_read_by_the_latest(server: Registry, way: str) -> None:
     old, new = (register(server, "orders-value", schema) for schema in (FIRST, SECOND))
     decoding = planned(formats_of(server, valueFormat="avro"), "orders")
     values = [
@@ -157,7 +167,7 @@ def test_records_without_a_frame(server: Registry) -> None:
             rows(decoding, [value])
 
 
-def test_protobuf_with_a_frame(server: Registry) -> None:
+def test_protobuf_with_a_frame(server: Registry, way: str) -> None:
     number = register(server, "orders-value", PROTO, "PROTOBUF")
     found = find_message(PROTO, {}, "Order", "")
     kind = message_class(found.descriptors, "Order")
@@ -172,7 +182,7 @@ def test_protobuf_with_a_frame(server: Registry) -> None:
         rows(decoding, [frame_message(99, [0]) + value])
 
 
-def test_json_with_a_frame(server: Registry) -> None:
+def test_json_with_a_frame(server: Registry, way: str) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -229,8 +239,6 @@ def test_secrets_are_in_no_text(server: Registry) -> None:
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
-
-    from kohort.spark.formats.decoding import decoder_for
 
     monkeypatch.setitem(sys.modules, "fastavro", None)
     monkeypatch.delitem(sys.modules, "kohort.spark.formats.avro_decoder", raising=False)

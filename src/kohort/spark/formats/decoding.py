@@ -123,6 +123,8 @@ def _made(decoding: ColumnDecoding) -> Decoder:
 
 def missing_package(format_name: str, error: ImportError) -> KohortError:
     """Names the package that a format needs, and the Python that lacks it."""
+    if isinstance(error, KohortError):  # kohort.serde has said it already, but for the Python
+        return KohortError(f"{error} (for the Python of this process, {sys.executable})")
     return KohortError(
         f"{format_name} needs the package {error.name}, which the Python of this process lacks ({sys.executable}): "
         'install it there with pip install "kohort[spark,serde]"'

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kohort.spark.formats.byte_columns import bitmap, parts
+from kohort.spark.formats.byte_columns import parts
+from kohort.wire.records.columns import loops_for
 
 FRAME_SIZE = 5
 
@@ -51,24 +52,14 @@ def frame_ids(data: Any) -> tuple[Any, dict[int, str]]:
 def unframed(data: Any) -> UnframedColumn:
     """The payloads of framed records."""
     ids, bad = frame_ids(data)
-    _, ends = parts(data)
-    there = ids >= 0
-    sizes = np.where(there, np.diff(ends) - FRAME_SIZE, 0)
-    new_ends = np.zeros(len(data) + 1, np.int32)
-    np.cumsum(sizes, out=new_ends[1:])
-    content, _ = parts(data)
-    out = np.empty(int(new_ends[-1]), np.uint8)
+    content, ends = parts(data)
     starts = ends[:-1] + FRAME_SIZE
-    _copy(content, starts, sizes, out)
-    buffers = [bitmap(there), pa.py_buffer(new_ends), pa.py_buffer(out)]
-    return UnframedColumn(ids, pa.Array.from_buffers(pa.binary(), len(data), buffers), bad)
-
-
-def _copy(content: Any, starts: Any, sizes: Any, out: Any) -> None:
-    """Copies pieces of `content` one after the other."""
-    from kohort.wire.records.columns import loops_for
-
-    gathered = loops_for(len(content)).gather(
-        [(content, starts.astype(np.int32), sizes.astype(np.int32))], lambda size: memoryview(out)[:size]
+    sizes = np.where(ids >= 0, ends[1:] - starts, -1)  # -1 is null
+    pieces = [(content, starts.astype(np.int32), sizes.astype(np.int32))]
+    validity, *buffers = loops_for(len(content)).gather(pieces)
+    payloads = pa.Array.from_buffers(
+        pa.binary(),
+        len(data),
+        [None if validity is None else pa.py_buffer(validity), *map(pa.py_buffer, buffers)],
     )
-    assert len(gathered) == 3, "validity, ends and content"
+    return UnframedColumn(ids, payloads, bad)

@@ -176,21 +176,17 @@ def _kind(field: Any) -> int:
 
 
 def _coding(field: Any) -> int:
-    return {
+    coding = {
         field.TYPE_INT32: loop.INT32, field.TYPE_UINT32: loop.INT32, field.TYPE_ENUM: loop.INT32,
         field.TYPE_INT64: loop.INT64_BITS, field.TYPE_UINT64: loop.INT64_BITS, field.TYPE_SINT32: loop.ZIGZAG32,
         field.TYPE_SINT64: loop.ZIGZAG64, field.TYPE_BOOL: loop.BOOL, field.TYPE_FIXED32: loop.FIXED32,
         field.TYPE_SFIXED32: loop.FIXED32, field.TYPE_FLOAT: loop.FIXED32, field.TYPE_FIXED64: loop.FIXED64,
         field.TYPE_SFIXED64: loop.FIXED64, field.TYPE_DOUBLE: loop.FIXED64, field.TYPE_STRING: loop.LENGTH,
         field.TYPE_BYTES: loop.LENGTH, field.TYPE_MESSAGE: loop.MESSAGE,
-    }.get(field.type) or _zero_or_refuse(field)  # fmt: skip
-
-
-def _zero_or_refuse(field: Any) -> int:
-    """INT32 is 0; a group is not decoded."""
-    if field.type == field.TYPE_GROUP:
+    }.get(field.type)  # fmt: skip
+    if coding is None:  # a group
         raise NotCompiled
-    return loop.INT32
+    return coding
 
 
 def _values(field: Any, column: int, target: Any) -> Make:
