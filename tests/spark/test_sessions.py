@@ -17,7 +17,6 @@ import kohort.spark
 from kohort.spark import advice
 from kohort.spark.advice import SparkSetupWarning, WorkerPython, objection_to, objections, worker_pythons
 from kohort.spark.sessions import (
-    DAEMON,
     JAVA_OPTIONS,
     PUSHDOWN,
     UNIX_SOCKETS,
@@ -40,7 +39,6 @@ def test_a_local_session_gets_java_python_sockets_pushdown_and_loopback() -> Non
     assert environ["PYSPARK_PYTHON"] == environ["PYSPARK_DRIVER_PYTHON"]
     assert environ["SPARK_LOCAL_IP"] == settings["spark.driver.host"] == "127.0.0.1"
     assert settings[UNIX_SOCKETS] == settings[PUSHDOWN] == "true"
-    assert settings["spark.python.daemon.module"] == DAEMON
     assert "log4j2.configurationFile" in settings[JAVA_OPTIONS]
 
 

@@ -1,4 +1,4 @@
-"""Spark's Python daemon, whose idle workers end without a traceback: `spark.python.daemon.module` names it.
+"""Spark's Python daemon, whose idle workers end without a traceback; `worker_python` puts it in the place of PySpark's.
 
 Spark keeps workers for the next task and ends an idle one by closing its socket: after a minute, and when the session
 stops. PySpark's worker takes the end of its input for an error and reports it over the same socket, which nobody reads
