@@ -114,13 +114,6 @@ def prepare(master: str, given: Mapping[str, str], environ: MutableMapping[str, 
             # Spark's default of 200 is for clusters: with state, each partition is a file or more in every batch.
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
         }
-<<<<<<< HEAD
-        if hasattr(os, "fork") and WORKER_PYTHON not in given:
-            settings["spark.python.daemon.module"] = DAEMON
-=======
-        if hasattr(socket, "AF_UNIX"):
-            settings[UNIX_SOCKETS] = "true"  # each task begins 40 ms sooner than over TCP
->>>>>>> h-session
     if master.startswith("local-cluster"):
         import pyspark
 
