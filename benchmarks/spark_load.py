@@ -39,8 +39,6 @@ CONTENDERS: dict[str, tuple[str, dict[str, str]]] = {
 # What a query needs, for those who say so.
 NEEDED = {"count": "offset bigint", "sum": "value binary"}
 CONFIGURATION = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
@@ -50,8 +48,6 @@ CONFIGURATION = {
     # whichever query ran then paid for new pages (up to 127,000 of them, 1.8 s instead of 0.6).
     "spark.driver.memory": "4g",
     "spark.driver.extraJavaOptions": "-Xms4g -XX:+AlwaysPreTouch",
-    # As docs/spark.md advises and `kohort pipeline` does; the connector has no Python workers to talk to.
-    "spark.python.unix.domain.socket.enabled": "true",
 }
 
 
@@ -99,17 +95,11 @@ def worker_memory() -> dict[str, float]:
 
 class Bench:
     def __init__(self, address: str, **configuration: str) -> None:
-        from kohort.spark.java import use_java
-
-        use_java()
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-        from pyspark.sql import SparkSession
+        import kohort.spark
 
         self.missing = ""
-        builder = SparkSession.builder.master("local[2]").appName("kohort benchmark")
-        for name, value in {**CONFIGURATION, **configuration}.items():
-            builder = builder.config(name, value)
+        # The session that users get: docs/spark.md, "The session". The connector has no Python workers to gain by it.
+        builder = kohort.spark.builder("kohort benchmark", "local[2]", **{**CONFIGURATION, **configuration})
         try:
             jars = ",".join(map(str, outside.connector_jars()))
             builder = builder.config("spark.jars", jars)

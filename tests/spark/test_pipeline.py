@@ -100,6 +100,24 @@ def command(tmp_path: Path, broker: BrokerProcess) -> Iterator[Command]:
     made.close()
 
 
+@pytest.mark.jvm
+def test_pipelines_that_end_well_print_no_traceback(
+    command: Command, new_topic: NewTopic, new_name: Callable[[str], str], produce: Callable[..., None]
+) -> None:
+    """Spark ends its idle workers by closing their sockets, of which they must not complain on the terminal."""
+    topic = new_topic(partitions=2)
+    produce(topic, range(100))
+    for number in range(3):
+        file = command.folder / f"once{number}.py"
+        out = command.folder / f"out{number}"
+        file.write_text(NUMBERS.format(topic=topic, group=new_name("group"), out=out))
+        assert command.start(file, "--once").wait(300) == 0, (command.folder / "run.log").read_text()
+    log = (command.folder / "run.log").read_text()
+    assert log.count("done, 100 rows") == 3
+    assert "Traceback" not in log
+    assert "Error" not in log
+
+
 def test_a_pipeline_runs_is_looked_at_stopped_and_goes_on_from_its_checkpoint(
     spark: Any, broker: BrokerProcess, command: Command, admin: Admin, new_topic: NewTopic,
     new_name: Callable[[str], str], produce: Callable[..., None],

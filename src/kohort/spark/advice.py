@@ -2,23 +2,19 @@
 
 `import kohort.spark` watches over the process that makes the session: if a session was made without
 `kohort.spark.session()` and the program ends with an error of Spark's, the reason that is known is the last line on
-stderr; in a notebook it follows the cell. A program without such an error pays nothing for it.
+stderr; in a notebook it follows the cell. A program without such an error pays only for the import of this module,
+which therefore imports what the checks need when they are made.
 """
 
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import shutil
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _ASK_S = 30.0
 _QUESTION = """
@@ -33,8 +29,7 @@ class SparkSetupWarning(UserWarning):
     """Something around Spark is not as `format("kohort")` needs it; the text says what to set."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerPython:
+class WorkerPython(NamedTuple):
     """The command that Spark starts Python with."""
 
     command: str
@@ -49,7 +44,9 @@ class WorkerPython:
 
 def worker_pythons(environ: Mapping[str, str]) -> list[WorkerPython]:
     """The Pythons that Spark would start: the JVM's own one, which looks for data sources, and that of workers."""
-    found = []
+    import shutil
+
+    found: list[WorkerPython] = []
     for names in (("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"), ("PYSPARK_PYTHON",)):
         said_by = next((name for name in names if environ.get(name)), "PATH")
         command = environ.get(said_by, "") if said_by != "PATH" else "python3"
@@ -77,7 +74,7 @@ def is_this_python(path: str) -> bool:
 
 def starts_notebooks(command: str) -> bool:
     """Whether a PYSPARK_DRIVER_PYTHON is no Python but a notebook or a shell, as the command `pyspark` takes it."""
-    return Path(command).name.partition("-")[0] in ("jupyter", "ipython", "ipython3")
+    return os.path.basename(command).partition("-")[0] in ("jupyter", "ipython", "ipython3")
 
 
 def objection_to(python: WorkerPython, environ: Mapping[str, str]) -> str | None:
@@ -106,6 +103,9 @@ def objection_to(python: WorkerPython, environ: Mapping[str, str]) -> str | None
 
 def ask(path: str, environ: Mapping[str, str]) -> dict[str, Any] | str:
     """What a Python says of itself: its version and what it lacks; a text says why it says nothing."""
+    import json
+    import subprocess
+
     try:
         said = subprocess.run(
             [path, "-c", _QUESTION], env=dict(environ), capture_output=True, text=True, timeout=_ASK_S
@@ -158,6 +158,8 @@ def objections_to_running(context: Any) -> Iterator[str]:
     """What keeps the workers of a session that runs from Kohort. Those of a cluster cannot be asked from here."""
     if not str(context.master).startswith("local"):
         return
+    import shutil
+
     command = str(context.pythonExec)
     path = shutil.which(command)
     said_by = "PYSPARK_PYTHON" if os.environ.get("PYSPARK_PYTHON") == command else "PATH"
