@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -26,6 +27,9 @@ _CONNECTOR = (
     ("org.apache.kafka", "kafka-clients", "3.9.2"),
     ("org.apache.commons", "commons-pool2", "2.13.1"),
 )
+_AVRO = (("org.apache.spark", "spark-avro_2.13", "4.1.1"),)  # works with Spark 4.2
+_PROTOBUF = (("org.apache.spark", "spark-protobuf_2.13", "4.1.1"),)
+APICURIO_VERSION = "3.0.9"  # the newest that runs on Java 17; 3.3 needs 21
 _DEBIAN = {
     "java": "default-jre-headless",
     "javac": "default-jdk-headless",
@@ -74,6 +78,17 @@ def connector_jars() -> list[Path]:
     return sorted(folder.glob("*.jar"))
 
 
+def avro_jars() -> list[Path]:
+    """Spark's from_avro, for `spark.jars`."""
+    return sorted(_maven("spark-avro-4.1.1", _AVRO, "spark-avro*.jar", "from_avro", alone=True).glob("*.jar"))
+
+
+def protobuf_jars() -> list[Path]:
+    """Spark's from_protobuf, for `spark.jars`."""
+    folder = _maven("spark-protobuf-4.1.1", _PROTOBUF, "spark-protobuf*.jar", "from_protobuf", alone=True)
+    return sorted(folder.glob("*.jar"))
+
+
 def _maven(
     folder_name: str, jars: tuple[tuple[str, str, str], ...], proof: str, what: str, *, alone: bool = False
 ) -> Path:
@@ -100,6 +115,31 @@ def _maven(
             raise Missing(f"{what} could not be got from Maven Central: {trouble or 'no jars'}")
         out.rename(folder)
     return folder
+
+
+def apicurio() -> Path:
+    """The jar with which `java -jar` runs Apicurio Registry, a schema registry."""
+    what = f"Apicurio Registry {APICURIO_VERSION}"
+    folder = cache() / f"apicurio-registry-{APICURIO_VERSION}"
+    jar = f"apicurio-registry-app-{APICURIO_VERSION}-runner.jar"
+    if folder.is_dir():
+        return folder / jar
+    mvn = program("mvn")
+    artifact = f"io.apicurio:apicurio-registry-app:{APICURIO_VERSION}:tar.gz:all"
+    with tempfile.TemporaryDirectory(dir=cache()) as work:
+        out = Path(work, "libs")
+        command = [mvn, "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={out}"]
+        trouble = _tried(command, 300, cwd=work)
+        archives = list(out.glob("*.tar.gz"))
+        if trouble or not archives:
+            raise Missing(f"{what} could not be got from Maven Central: {trouble or 'no archive'}")
+        inside = Path(work, "it")
+        with tarfile.open(archives[0]) as archive:
+            archive.extractall(inside, filter="data")
+        if not (inside / jar).exists():
+            raise Missing(f"{what} from Maven Central has no {jar}")
+        inside.rename(folder)
+    return folder / jar
 
 
 def node_modules(packages: dict[str, str]) -> Path:

@@ -15,7 +15,7 @@ PAGE = ROOT / "ARCHITECTURE.md"
 SOURCE = ROOT / "src" / "kohort"
 
 # The packages stand in the order in which they build on each other; packages that are not named here follow.
-_ORDER = ("wire", "log", "coordinator", "broker", "client", "spark", "testing", "sim", "cli")
+_ORDER = ("wire", "log", "coordinator", "broker", "client", "serde", "spark", "testing", "sim", "cli")
 # Folders that are one line each: no Python in them, or generated Python.
 _ONE_LINE = {
     "wire/schema": "One text for each API with the layout of all its versions; see schema/README.md.",

@@ -27,8 +27,9 @@ MAY_IMPORT = {
     "coordinator": {"wire", "settings"},
     "broker": {"kohort", "wire", "log", "coordinator", "settings", "exposition", "loopback", "portable"},
     "client": {"kohort", "wire", "settings", "loopback", "portable"},
-    "spark": {"kohort", "wire", "client", "settings", "exposition"},
-    "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings"},
+    "serde": {"kohort", "errors", "client", "settings"},
+    "spark": {"kohort", "errors", "wire", "client", "settings", "exposition", "serde"},
+    "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "spark"},
     "cli": {
         "kohort",
         "wire",
@@ -40,6 +41,7 @@ MAY_IMPORT = {
         "exposition",
         "sim",
         "spark",
+        "testing",
     },
     "sim": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "cli"},
 }
@@ -90,20 +92,27 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "client/consume": _WORDS | {"client/core", "client/offsets", "client/group", "client.records"},
     "client/produce": _WORDS | {"client/core"},
     "client/administer": _WORDS | {"client/core", "client/offsets", "client/group", "client.admin_types"},
-    "spark/executor": {"spark.options", "spark.ranges", "spark.restriction"},
-    "spark/driver": {"spark/executor", "spark.offsets", "spark.options", "spark.ranges", "spark.restriction"},
+    "spark/formats": set(),
+    "spark/executor": {"spark/formats", "spark.options", "spark.ranges", "spark.restriction"},
+    "spark/driver": {
+        "spark/executor",
+        "spark.offsets",
+        "spark.options",
+        "spark.pyspark_api",
+        "spark.ranges",
+        "spark.restriction",
+    },
     "spark/pipelines": {
         "spark/driver",
-        "spark.java",
         "spark.options",
-        "spark.worker_python",
+        "spark.sessions",
     },
     "spark/history": {"spark/pipelines"},
 }
 
 # Programs that are built on the client use its modules on top alone: for what is more than a consumer, a producer or
 # an admin does, `client.embedding`. The kit and the simulator look inside, as tests do.
-ON_TOP_OF_THE_CLIENT = {"spark", "cli"}
+ON_TOP_OF_THE_CLIENT = {"spark", "serde", "cli"}
 
 # These packages turn bytes into bytes, or messages into messages and records. Time and chance are arguments.
 SANS_IO = ("wire", "coordinator", "client")

@@ -9,6 +9,14 @@ import json
 from typing import Any, reveal_type
 
 from kohort import Admin, AsyncConsumer, AsyncProducer, Consumer, Producer, Record
+from kohort.serde import (
+    AvroDeserializer,
+    AvroSerializer,
+    JsonDeserializer,
+    JsonSerializer,
+    LongSerializer,
+    StringDeserializer,
+)
 
 
 def number(topic: str, data: bytes) -> int:
@@ -76,3 +84,31 @@ async def on_a_loop() -> None:
         await producer.send("orders", 5)
         await producer.send("orders", b"5")  # error: has incompatible type "bytes"
         await producer.send_and_wait("orders", "5")  # error: has incompatible type "str"
+
+
+class Order:
+    """Any class."""
+
+
+def with_serde() -> None:
+    orders = Consumer(
+        bootstrap_servers="a:1",
+        key_deserializer=StringDeserializer(),
+        value_deserializer=JsonDeserializer(Order),
+    )
+    reveal_type(orders)  # reveals: kohort.client.consumer.Consumer[str, tests.client.typed_program.Order]
+    for record in orders:
+        reveal_type(record.value)  # reveals: tests.client.typed_program.Order | None
+    avro = Consumer(value_deserializer=AvroDeserializer(Order, registry="http://a"))
+    reveal_type(avro)  # reveals: kohort.client.consumer.Consumer[bytes, tests.client.typed_program.Order]
+    plain = Consumer(value_deserializer=AvroDeserializer(registry="http://a"))
+    reveal_type(plain)  # reveals: kohort.client.consumer.Consumer[bytes, Any]
+    made = Consumer(value_deserializer=JsonDeserializer(lambda data: int(data["x"])))
+    reveal_type(made)  # reveals: kohort.client.consumer.Consumer[bytes, int]
+    JsonDeserializer(Order, registri="http://a")  # error: No overload variant
+    producer = Producer(key_serializer=LongSerializer(), value_serializer=AvroSerializer(Order, schema="{}"))
+    producer.send("orders", Order(), key=5)
+    producer.send("orders", "order")  # error: has incompatible type "str"
+    producer.send("orders", Order(), key="k")  # error: has incompatible type "str"
+    anything = Producer(value_serializer=JsonSerializer())
+    anything.send("orders", {"a": [1]})

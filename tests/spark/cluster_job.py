@@ -51,6 +51,8 @@ def main(master: str, bootstrap: str, topic: str, copy: str, group: str, folder:
         "spark.executor.memory": "512m",
         "spark.cores.max": "2",
         "spark.executor.cores": "1",
+        # Before 4.2 the group's offsets are committed at the end of AvailableNow only with this.
+        "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",
     }
     for name, value in settings.items():
         builder = builder.config(name, value)

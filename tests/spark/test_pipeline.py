@@ -23,6 +23,7 @@ from kohort.spark.pipelines.definition import Pipeline, PipelineError, from_sql,
 from kohort.spark.pipelines.progress import Terminal
 from kohort.spark.pipelines.run import GroupWatch, Run, run_pipeline, stream_options
 from kohort.spark.pipelines.state import FAILED, RUNNING, STOPPED, PipelineState, PipelineStatus
+from kohort.spark.pyspark_api import HAS_ADMISSION_CONTROL as HAS_LAG
 from tests.clients.process import KOHORT, BrokerProcess, eventually
 from tests.web import visit
 
@@ -125,10 +126,10 @@ def test_a_pipeline_runs_is_looked_at_stopped_and_goes_on_from_its_checkpoint(
     eventually(has_read, "the pipeline has read 100 rows as a member of its group", timeout_s=240)
     eventually(is_committed, "and has committed them", timeout_s=60)
     status = command.status("numbers")
-    assert (status.state, status.pid, status.total_lag) == (RUNNING, process.pid, 0)
+    assert (status.state, status.pid, status.total_lag) == (RUNNING, process.pid, 0 if HAS_LAG else None)
     assert json.loads(command.run("status", "numbers", "--json").stdout)["rows"] == 100
     second = command.run("run", str(file))
-    assert second.returncode == 1
+    assert second.returncode == 75  # EX_TEMPFAIL: schedulers tell it from a failure
     assert f"numbers runs already, in process {process.pid}" in second.stderr
 
     stopped = command.run("stop", "numbers")
@@ -192,7 +193,7 @@ def test_sigterm_ends_a_pipeline_in_order_and_metrics_tell_meanwhile(
             if has_ended.is_set():
                 return True
             status = state.read()
-            if status is None or status.rows != 25 or status.lag != {f"{topic}-0": 0}:
+            if status is None or status.rows != 25 or status.lag != ({f"{topic}-0": 0} if HAS_LAG else {}):
                 return False
             # With the trigger after the last batch, which a stop may come before.
             return [at.offset for at in admin.group_offsets(group).values()] == [25]
@@ -218,7 +219,8 @@ def test_sigterm_ends_a_pipeline_in_order_and_metrics_tell_meanwhile(
         watcher.join()
     assert (code, status.state, status.rows, status.batches, status.metrics) == (0, STOPPED, 25, 3, None)
     assert 'kohort_pipeline_rows_total{pipeline="here"} 25' in seen[0]
-    assert f'kafka_consumergroup_lag{{consumergroup="{group}",topic="{topic}",partition="0"}} 0' in seen[0]
+    lag = f'kafka_consumergroup_lag{{consumergroup="{group}",topic="{topic}",partition="0"}} 0'
+    assert (lag in seen[0]) is HAS_LAG
     assert "batch 2    5 rows in" in shown
     assert admin.group_offsets(group)[TopicPartition(topic, 0)].offset == 25
     assert status.groups[group]["members"] == 0  # it has left

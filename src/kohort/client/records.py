@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, overl
 
 from kohort.client.errors import DeserializationFailed
 from kohort.client.types import TopicPartition
+from kohort.wire.errors import KohortError
 from kohort.wire.records.columns import Columns, Headers
 
 if TYPE_CHECKING:
@@ -251,8 +252,8 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
         except Exception as error:
             where = TopicPartition(self.topic, self.partition)
             raise DeserializationFailed(
-                f"the {origin} deserializer failed on the record of {where} at offset {record.offset}: {error!r}; "
-                f"to go on without this record, seek to offset {record.offset + 1}",
+                f"the {origin} deserializer failed on the record of {where} at offset {record.offset}: {_why(error)}; "
+                + _what_next(error, record.offset),
                 where,
                 record.offset,
                 origin=origin,
@@ -262,6 +263,17 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
                 value=record.value,
                 headers=record.headers,
             ) from error
+
+
+def _why(error: Exception) -> str:
+    """Returns the words of an exception of ours, which say it all; those of others are shown with their type."""
+    return str(error) if isinstance(error, KohortError) else repr(error)
+
+
+def _what_next(error: Exception, offset: int) -> str:
+    if getattr(error, "retriable", False) is True:
+        return "poll again to try this record again"
+    return f"to go on without this record, seek to offset {offset + 1}"
 
 
 class MadeRecords(Records[K, V]):

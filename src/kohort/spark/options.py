@@ -17,6 +17,14 @@ from kohort.client.config import CONSUMER, read_config
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError, nearest
 from kohort.spark.conditions import read_condition
+from kohort.spark.formats.decoding import RecordDecoding
+from kohort.spark.formats.format_options import (
+    BINARY,
+    READ_OPTIONS,
+    RecordFormats,
+    is_format_option,
+    read_formats,
+)
 from kohort.spark.offsets import Offsets, from_json
 from kohort.spark.restriction import EVERYTHING, Restriction
 
@@ -130,6 +138,9 @@ class SourceOptions:
     filter_pushdown: bool = False
     count_from: CountFrom | None = None
     """The rows are numbers of records instead of records."""
+    formats: RecordFormats = BINARY
+    decoding: RecordDecoding | None = None
+    """How executors decode keys and values; planned when it is known which columns the query reads."""
 
 
 SOURCE_OPTIONS = (
@@ -138,8 +149,7 @@ SOURCE_OPTIONS = (
     "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "failOnCommitError", "includeHeaders",
     "groupIdPrefix", "groupMode", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs", "where", "timestampsInOrder", "filterPushdown",
-    "count",
+    "fetchOffset.retryIntervalMs", "where", "timestampsInOrder", "filterPushdown", "count", *READ_OPTIONS,
 )  # fmt: skip
 _SPELLED = {name.lower(): name for name in SOURCE_OPTIONS}
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
@@ -218,6 +228,7 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
         boolean(options, "timestampsInOrder", False),
         boolean(options, "filterPushdown", False),
         _count(options, streaming),
+        record_formats(options),
     )
     if read.count_from is CountFrom.OFFSETS and not read.wanted.times.is_everything:
         raise OptionError("count=offsets cannot go with a condition on timestamp: use count=headers")
@@ -259,6 +270,28 @@ def _count(options: Mapping[str, str], streaming: bool) -> CountFrom | None:
     return CountFrom(value.strip().lower())
 
 
+def record_formats(given: Mapping[str, str]) -> RecordFormats:
+    """The options of typed records; OptionError says what is wrong with them."""
+    try:
+        return read_formats({name.lower(): value for name, value in given.items()})
+    except SettingError as error:
+        raise OptionError(str(error)) from None
+
+
+def named_topics(strategy: Strategy) -> tuple[str, ...]:
+    """The topics that are named, which a pattern does not do."""
+    if isinstance(strategy, Subscribe):
+        return strategy.topics
+    if isinstance(strategy, Assign):
+        return tuple(dict.fromkeys(partition.topic for partition in strategy.partitions))
+    return ()
+
+
+def read_strategy(given: Mapping[str, str]) -> Strategy:
+    """Which topics are read; OptionError if that is not said, or not once."""
+    return _strategy({name.lower(): value for name, value in given.items()})
+
+
 def kafka_settings(options: Mapping[str, str], refused: Mapping[str, str]) -> dict[str, str]:
     """The settings that were given with the prefix `kafka.`, without it; OptionError for those in `refused`."""
     settings = {name[6:]: value for name, value in options.items() if name.startswith("kafka.")}
@@ -293,7 +326,7 @@ def check_kafka_settings(settings: Mapping[str, str]) -> None:
 
 def _check_names(options: Mapping[str, str]) -> None:
     for name in options:
-        if name.startswith("kafka.") or name in _SPELLED:
+        if name.startswith("kafka.") or name in _SPELLED or is_format_option(name, READ_OPTIONS):
             continue
         if name in CONSUMER.settings:
             raise OptionError(f"unknown option {name}: settings of Kafka are written as kafka.{name}")

@@ -6,6 +6,8 @@
 Columns, as in Spark's Kafka connector: `value` (string or binary), and if they are there `key` (string or binary),
 `headers` (array<struct<key:string,value:binary>>), `partition` (int) and `topic` (string); others are left alone. The
 option `topic` wins over the column. A null partition is chosen by the key, as every Kafka client does.
+With `valueFormat` or `keyFormat` (json, avro, protobuf, string) these columns are encoded, and have any type; without a
+column `value` the columns that have no meaning of their own make it, as a struct.
 
 A task tells Spark that it is done when every one of its rows is acknowledged by all in-sync replicas. Within one
 attempt no row is written twice; an attempt that failed may have written some rows, and the next one writes all of them
@@ -17,12 +19,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -35,7 +37,11 @@ from pyspark.sql.types import (
 from kohort.client.config import PRODUCER, read_config
 from kohort.client.producer import ArrowDelivery, Producer
 from kohort.settings import SettingError, nearest
-from kohort.spark.options import OptionError, kafka_settings
+from kohort.spark.formats.encoding import ColumnEncoding, RowMisfit, encoded
+from kohort.spark.formats.format_options import BINARY, WRITE_OPTIONS, RecordFormats, is_format_option
+from kohort.spark.formats.write_planning import plan_encoding
+from kohort.spark.options import OptionError, kafka_settings, record_formats
+from kohort.spark.pyspark_api import DataSourceStreamArrowWriter
 from kohort.wire.errors import ErrorCode, KafkaError, KohortError
 from kohort.wire.records.batch import HEADER_SIZE
 
@@ -65,6 +71,9 @@ class SinkOptions:
     """The settings of the producer, which were given with the prefix `kafka.`, without it."""
     largest: int = 0
     """No record is larger than so many bytes."""
+    formats: RecordFormats = BINARY
+    encodings: tuple[ColumnEncoding, ...] = ()
+    """How keys and values are encoded; planned when the type of the rows is known."""
 
 
 def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -72,10 +81,15 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     options = {name.lower(): value for name, value in given.items()}
     kafka = kafka_settings(options, _NOT_SUPPORTED)
     for name in options:
-        if not name.startswith("kafka.") and name not in _OF_SPARK:
-            if name in PRODUCER.settings:
-                raise OptionError(f"unknown option {name}: settings of Kafka are written as kafka.{name}")
-            raise OptionError(f"unknown option {name} for the kohort sink{nearest(name, _OF_SPARK)}")
+        if name.startswith("kafka.") or name in _OF_SPARK or is_format_option(name, WRITE_OPTIONS):
+            continue
+        if name in PRODUCER.settings:
+            raise OptionError(f"unknown option {name}: settings of Kafka are written as kafka.{name}")
+        known = {each.lower(): each for each in (*_OF_SPARK, *WRITE_OPTIONS)}
+        close = nearest(name, known)
+        for lower, spelled in known.items():
+            close = close.replace(f" {lower}?", f" {spelled}?")
+        raise OptionError(f"unknown option {name} for the kohort sink{close}")
     if not kafka.get("bootstrap.servers", "").strip():
         raise OptionError(
             "Kafka option bootstrap.servers is not set. Please make sure it is set and retry. "
@@ -85,7 +99,8 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
         config, _ = read_config(PRODUCER, kafka, {})
     except SettingError as error:
         raise OptionError(f"options with kafka. are settings of the producer: {error}") from None
-    return SinkOptions(options.get("topic"), kafka, min(config.max_request_size, config.buffer_memory))
+    largest = min(config.max_request_size, config.buffer_memory)
+    return SinkOptions(options.get("topic"), kafka, largest, record_formats(options))
 
 
 _TEXT_OR_BYTES = "string or binary"
@@ -98,9 +113,26 @@ _TYPES = {
 }
 
 
-def check_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
-    """The columns that are written, in this order; OptionError, in the connector's words, if they cannot be."""
+def planned(options: SinkOptions, schema: StructType) -> tuple[SinkOptions, tuple[str, ...]]:
+    """The options with how rows of this type are encoded, and the columns that are written."""
+    columns = check_columns(schema, options.topic, options.formats)
+    if not options.formats.typed:
+        return options, columns
+    try:
+        return replace(options, encodings=plan_encoding(options.formats, schema, options.topic)), columns
+    except SettingError as error:
+        raise OptionError(str(error)) from None
+
+
+def check_columns(schema: StructType, topic: str | None, formats: RecordFormats = BINARY) -> tuple[str, ...]:
+    """The columns that are written, in this order; OptionError, in the connector's words, if they cannot be.
+
+    Columns with a format may have any type, which is looked at when their encoding is planned.
+    """
     types = {each.name: each.dataType for each in schema.fields}
+    typed = {each.column for each in formats.typed}
+    if "value" in typed and formats.value.format != "string":
+        types.setdefault("value", BinaryType())  # it is made of the other columns
     if topic is None and "topic" not in types:
         raise OptionError(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
@@ -109,7 +141,7 @@ def check_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
         raise OptionError("Required attribute 'value' not found")
     for name in COLUMNS:
         kind = types.get(name)
-        if kind is not None and not _fits(name, kind):
+        if kind is not None and name not in typed and not _fits(name, kind):
             raise OptionError(
                 f"{name} attribute unsupported type {kind.simpleString()}. {name} must be a(n) {_TYPES[name]}"
             )
@@ -187,14 +219,12 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> B
             "Save mode Overwrite not allowed for Kafka. Allowed save modes are Append and ErrorIfExists (default). "
             'Here Spark takes only Append: write .mode("append")'
         )
-    read = read_sink_options(options)
-    return BatchWriter(read, check_columns(schema, read.topic))
+    return BatchWriter(*planned(read_sink_options(options), schema))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
     """The writer of `df.writeStream`, in every output mode: a topic is only ever appended to."""
-    read = read_sink_options(options)
-    return StreamWriter(read, check_columns(schema, read.topic))
+    return StreamWriter(*planned(read_sink_options(options), schema))
 
 
 def _rows(messages: list[WriterCommitMessage | None]) -> int:
@@ -247,13 +277,25 @@ class _Task:
     def run(self, batches: Iterator[pa.RecordBatch]) -> int:
         for batch in batches:
             if batch.num_rows:
-                self._send(batch.select(list(self._columns)))
+                self._send(self._records(batch))
             while self._under_way and self._under_way[0][0].done():
                 self._settle()
         while self._under_way:
             self._settle()
         assert self._acknowledged == self._sent, "every row is accounted for"
         return self._sent
+
+    def _records(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that are written, encoded as the options say."""
+        if not self._options.encodings:
+            return batch.select(list(self._columns))
+        try:
+            return encoded(batch, self._options.encodings, self._columns)
+        except RowMisfit as misfit:
+            raise RowsNotWritten(
+                f"row {self._sent + misfit.row} of {self._who} was not written: {misfit}. "
+                f"{self._acknowledged} rows before it are written; a retry writes these again."
+            ) from misfit
 
     def _send(self, rows: pa.RecordBatch) -> None:
         """Checks all rows before the first is sent, so that most wrong rows leave no half of a batch behind."""

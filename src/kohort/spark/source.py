@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -27,9 +27,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kohort.settings import SettingError
 from kohort.spark.driver.planning import batch_ranges, restrict, split
 from kohort.spark.executor.tasks import RangePartition, RangesReader
 from kohort.spark.executor.worker_process import keep_what_is_loaded
+from kohort.spark.formats.format_options import CORRUPT, ParseMode, RecordFormats
+from kohort.spark.formats.planning import CORRUPT_TYPE, plan_decoding, typed_columns
 from kohort.spark.offsets import Offsets
 from kohort.spark.options import (
     FIXED_SETTINGS,
@@ -38,17 +41,24 @@ from kohort.spark.options import (
     Edge,
     OptionError,
     SourceOptions,
+    named_topics,
     read_source_options,
+    read_strategy,
+    record_formats,
     settings_without_group,
 )
+from kohort.spark.pyspark_api import HAS_ADMISSION_CONTROL
 from kohort.spark.restriction import HIGHEST
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
     from kohort.spark.driver.offset_resolver import OffsetResolver
+    from kohort.spark.driver.stream import StreamReader
 
 log = logging.getLogger("kohort.spark")
+
+T = TypeVar("T")
 
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -94,6 +104,8 @@ class KohortDataSource(DataSource):
     `maxRecordsPerPartition` divide it into tasks.
     The group: `kafka.group.id`, `groupMode` (member, assign, shared), `failOnCommitError`.
     `failOnDataLoss` (true), `includeHeaders` (false), and any setting of the consumer as `kafka.NAME`.
+    Typed columns: `valueFormat`, `keyFormat` (json, avro, protobuf, string), `valueSchema`, `keySchema` or
+    `schema.registry.url`, `mode` (FAILFAST, PERMISSIVE, DROPMALFORMED); docs/spark-formats.md has the rest.
     """
 
     @classmethod
@@ -108,28 +120,27 @@ class KohortDataSource(DataSource):
         if "count" in self.options:
             return COUNTS
         wanted = str(self.options.get("includeheaders", "false")).strip().lower() == "true"
-        names = [name for name in TYPES if wanted or name != "headers"]
-        return StructType([StructField(name, TYPES[name]) for name in names])
+        formats, types = record_formats(self.options), dict(TYPES)
+        if formats.typed:
+            types |= _typed(typed_columns, formats, named_topics(read_strategy(self.options)))
+        return StructType([StructField(name, types[name]) for name in types if wanted or name != "headers"])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = read_source_options(self.options, streaming=False)
+        options = with_decoding(read_source_options(self.options, streaming=False), schema)
         keep_what_is_loaded()
         if options.count_from is not None:
             return _counting_reader(options, schema)
-        if not options.filter_pushdown:
-            return KohortReader(options, columns_of(schema))
-        if not hasattr(DataSourceReader, "pushFilters"):
+        if options.filter_pushdown and not hasattr(DataSourceReader, "pushFilters"):
             raise OptionError(
                 "filterPushdown needs PySpark 4.1 or later: use the option where, which does the same"
             )
-        return FilteringReader(options, columns_of(schema))
+        kind = FilteringReader if options.filter_pushdown else KohortReader
+        return kind(options, columns_of(schema, options.formats))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from kohort.spark.driver.stream import KohortStreamReader
-
-        options = read_source_options(self.options, streaming=True)
+        options = with_decoding(read_source_options(self.options, streaming=True), schema)
         keep_what_is_loaded()
-        return KohortStreamReader(options, columns_of(schema))
+        return _stream_reader()(options, columns_of(schema, options.formats))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from kohort.spark import sink
@@ -144,12 +155,47 @@ class KohortDataSource(DataSource):
         return made
 
 
-def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The names of the columns that are wanted; OptionError if records have no such column."""
+def _stream_reader() -> type[StreamReader]:
+    """The reader of a stream that this PySpark can call."""
+    if HAS_ADMISSION_CONTROL:
+        from kohort.spark.driver.admitting_stream import KohortStreamReader
+
+        return KohortStreamReader
+    from kohort.spark.driver.remembering_stream import RememberingStreamReader
+
+    return RememberingStreamReader
+
+
+def with_decoding(options: SourceOptions, schema: StructType) -> SourceOptions:
+    """The options with what executors need to decode the columns that are wanted; OptionError if that cannot be."""
+    if not options.formats.typed or options.count_from is not None:
+        return options
+    decoding = _typed(plan_decoding, options.formats, schema, named_topics(options.strategy))
+    return replace(options, decoding=decoding)
+
+
+def _typed(plan: Callable[..., T], *given: Any) -> T:
+    try:
+        return plan(*given)
+    except SettingError as error:
+        raise OptionError(str(error)) from None
+
+
+def columns_of(schema: StructType, formats: RecordFormats | None = None) -> tuple[str, ...]:
+    """The names of the columns that are wanted; OptionError if records have no such column.
+
+    Typed columns are not looked at: `plan_decoding` has compared them with their schema.
+    """
+    decoded = () if formats is None else tuple(each.column for each in formats.typed)
+    types = dict(TYPES)
+    if formats is not None and decoded and formats.mode is ParseMode.PERMISSIVE:
+        types[CORRUPT] = CORRUPT_TYPE
     for field in schema.fields:
-        kind = TYPES.get(field.name)
+        kind = types.get(field.name)
         if kind is None:
-            raise OptionError(f"records have no column '{field.name}'; they have {', '.join(TYPES)}")
+            raise OptionError(f"records have no column '{field.name}'; they have {', '.join(types)}")
+        if field.name in decoded:
+            continue
         if field.dataType.simpleString() != kind.simpleString():
             raise OptionError(
                 f"the column '{field.name}' of records is {kind.simpleString()}, not {field.dataType.simpleString()}: "

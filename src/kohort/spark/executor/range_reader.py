@@ -22,7 +22,8 @@ from kohort.client.embedding import (
 )
 from kohort.client.errors import CorruptRecord, OffsetOutOfRange
 from kohort.spark.executor.row_filter import chosen
-from kohort.spark.executor.rows import LARGEST_PIECE, Rows
+from kohort.spark.executor.rows import LARGEST_PIECE
+from kohort.spark.executor.typed_rows import rows_for
 from kohort.spark.options import FIXED_SETTINGS, SourceOptions, settings_without_group
 from kohort.spark.ranges import DataLoss, OffsetRange, unread
 from kohort.wire.records.columns import Columns, decode_columns, prefer
@@ -67,12 +68,15 @@ def read_range(
     wanted: OffsetRange, leader: PartitionLeader, options: SourceOptions, names: Sequence[str]
 ) -> Iterator[Any]:
     """The records of a range as pyarrow.RecordBatch, only the named columns."""
-    rows, session = Rows(wanted.partition, names), session_for(options)
+    rows, session = rows_for(wanted.partition, names, options.decoding), session_for(options)
     wanted = at_its_end(wanted, session, options)
-    if wanted.size:
-        records = RangeReader(session, wanted, leader, options).columns()
-        everything = options.wanted.is_everything
-        yield from map(rows.batch, records) if everything else chosen(records, options.wanted, rows.batch)
+    if not wanted.size:
+        return
+    records = RangeReader(session, wanted, leader, options).columns()
+    if options.wanted.is_everything:
+        yield from map(rows.batch, records)
+    else:
+        yield from chosen(records, options.wanted, rows.batch, decoded=options.decoding is not None)
 
 
 def at_its_end(wanted: OffsetRange, session: ClusterSession, options: SourceOptions) -> OffsetRange:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +17,16 @@ FEW_INTERVALS = 8
 
 
 def chosen(
-    records: Iterator[Columns], wanted: Restriction, batch_of: Callable[[Columns], Any]
+    records: Iterator[Columns],
+    wanted: Restriction,
+    batch_of: Callable[[Columns], Any],
+    *,
+    decoded: bool = False,
 ) -> Iterator[Any]:
-    """The batches that `batch_of` makes of the wanted records; those between others are left out after it."""
+    """The batches that `batch_of` makes of the wanted records; those between others are left out after it.
+
+    If it decodes them, they are left out before it: a record that is not wanted may be one that cannot be decoded.
+    """
     for columns in records:
         mask = _mask(columns, wanted)
         if mask is None:
@@ -27,9 +35,22 @@ def chosen(
         rows = pc.indices_nonzero(mask)
         if not len(rows):
             continue
+        if decoded:
+            for first, after in _runs(rows.to_pylist()):
+                yield batch_of(columns.slice(first, after))
+            continue
         first, after = rows[0].as_py(), rows[-1].as_py() + 1
         batch = batch_of(columns.slice(first, after))
         yield batch if after - first == len(rows) else batch.filter(mask.slice(first, after - first))
+
+
+def _runs(rows: list[int]) -> Iterator[tuple[int, int]]:
+    """Rows that follow one another, as ranges."""
+    first = rows[0]
+    for row, following in pairwise([*rows, -1]):
+        if following != row + 1:
+            yield first, row + 1
+            first = following
 
 
 def _mask(columns: Columns, wanted: Restriction) -> Any:

@@ -5,7 +5,7 @@ Spark compares the schema of what it gets with the one it expects, so types and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -35,9 +35,9 @@ _buffers = BufferPool(8 * _BUFFER)
 """Where keys and values are gathered. Two batches are alive at a time: the one that Spark writes and the one before."""
 
 
-def schema_of(names: Sequence[str]) -> pa.Schema:
+def schema_of(names: Sequence[str], types: Mapping[str, Any] = TYPES) -> pa.Schema:
     """What `Rows` gives for these columns."""
-    return pa.schema([pa.field(name, TYPES[name]) for name in names])
+    return pa.schema([pa.field(name, types[name]) for name in names])
 
 
 class Rows:
@@ -46,9 +46,11 @@ class Rows:
     A column that is the same in all rows is made once, for the largest batch so far, and is shared by the batches.
     """
 
-    def __init__(self, partition: TopicPartition, names: Sequence[str]) -> None:
-        self.partition, self.schema = partition, schema_of(names)
-        self._makers = [_MAKERS[name] for name in names]
+    def __init__(
+        self, partition: TopicPartition, names: Sequence[str], types: Mapping[str, Any] = TYPES
+    ) -> None:
+        self.partition, self.schema = partition, schema_of(names, types)
+        self._makers = [MAKERS[name] for name in names if name in MAKERS]
         self._repeated: dict[tuple[Any, str | int], Any] = {}
 
     def batch(self, columns: Columns) -> pa.RecordBatch:
@@ -135,7 +137,7 @@ def _headers(rows: Rows, columns: Columns) -> Any:
     return pa.Array.from_buffers(kind, len(columns), [validity, array.buffers()[1]], children=[structs])
 
 
-_MAKERS: dict[str, Callable[[Rows, Columns], Any]] = {
+MAKERS: dict[str, Callable[[Rows, Columns], Any]] = {
     "key": _keys,
     "value": _values,
     "topic": _topics,
