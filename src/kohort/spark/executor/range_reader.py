@@ -21,7 +21,6 @@ from kohort.client.embedding import (
     TopicReplaced,
 )
 from kohort.client.errors import CorruptRecord, OffsetOutOfRange
-from kohort.spark.executor.row_filter import chosen
 from kohort.spark.executor.rows import LARGEST_PIECE
 from kohort.spark.executor.typed_rows import rows_for
 from kohort.spark.options import FIXED_SETTINGS, SourceOptions, settings_without_group
@@ -76,6 +75,10 @@ def read_range(
     if options.wanted.is_everything:
         yield from map(rows.batch, records)
     else:
+        from kohort.spark.executor.row_filter import (
+            chosen,
+        )  # its pyarrow.compute takes a tenth of a second to load
+
         yield from chosen(records, options.wanted, rows.batch, decoded=options.decoding is not None)
 
 
