@@ -92,9 +92,12 @@ def test_postgresql_table_is_made_with_the_types_of_the_rows(sinks: Sinks, postg
 
 
 def test_postgresql_a_repeated_batch_is_not_written_again(sinks: Sinks, postgres: Postgres) -> None:
-    """As after a crash between the transaction and Spark's own note: the commit of the batch is taken away."""
+    """As after a crash between the transaction and Spark's own note: the commit of the batch is taken away.
+
+    Without a group: after a real crash the group would not have committed this batch yet, as it has here.
+    """
     sinks.send("pg-once", *range(10))
-    header = f"-- sink: postgresql pg_once\n-- sink option dsn: {postgres.dsn}"
+    header = f"-- group:\n-- sink: postgresql pg_once\n-- sink option dsn: {postgres.dsn}"
     query = "SELECT CAST(CAST(value AS STRING) AS INT) AS n FROM stream"
     assert sinks.run("pg-once", header, query)[0] == 0
     commits = sinks.checkpoint("pg-once") / "commits"
@@ -238,7 +241,8 @@ def numbers_in(folder: Path, column: str) -> list[int]:
 def test_a_table_gets_each_row_once_though_a_batch_is_repeated(command: Command, form: str) -> None:
     topic = f"to-{form}"
     query = "SELECT CAST(CAST(value AS STRING) AS INT) AS n FROM stream"
-    header = f"-- topics: {topic}\n-- option startingOffsets: earliest\n"
+    # Without a group: after a real crash the group would not have committed this batch yet, as it has here.
+    header = f"-- topics: {topic}\n-- group:\n-- option startingOffsets: earliest\n"
     file = command.folder / f"{form}.sql"
     python = python_with("4.1") if form == "iceberg" else None
     if form == "delta":
