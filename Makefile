@@ -51,7 +51,7 @@ supported: setup ## generate SUPPORTED.md and the settings in docs/ from the tab
 map: setup ## generate the map of files in ARCHITECTURE.md from the first docstring line of each module
 	$(BIN)/python -m tests.architecture_map
 
-interop: setup ## Apache Kafka's client and tools, kafkajs, kcat (Maven Central, npm, Debian)
+interop: setup ## Apache Kafka's client and tools, kafkajs, kcat, Apicurio Registry (Maven Central, npm, Debian)
 	$(BIN)/python -m pytest -m interop tests/interop
 
 bench: setup ## side by side with Apache Kafka, other clients and Spark's connector; writes benchmarks/RESULTS.md
@@ -59,6 +59,7 @@ bench: setup ## side by side with Apache Kafka, other clients and Spark's connec
 	$(BIN)/python -m benchmarks.clients
 	$(BIN)/python -m benchmarks.spark
 	$(BIN)/python -m benchmarks.spark_formats
+	$(BIN)/python -m benchmarks.spark_filters
 	$(BIN)/python -m benchmarks.serde
 
 chaos: setup ## long runs: SIGKILL (CYCLES=200) and the simulator (REBALANCES=1000000)

@@ -50,6 +50,8 @@ class Measured:
             self.figures.setdefault(key, {}).setdefault(name, []).append(value)
 
     def middle(self, mode: str, query: str, size: int, codec: str, contender: str, name: str) -> float | None:
+        if contender == "ready-made":
+            codec = "none"  # nothing is decompressed there
         found = self.figures.get((mode, query, size, codec, contender), {}).get(name)
         return statistics.median(found) if found else None
 
@@ -83,12 +85,14 @@ def fill(address: str, topic: str, rows: int, size: int, codec: str, partitions:
             producer.send_arrow(topic, pa.table(columns)).result(60)
 
 
-def jobs(rounds: int, contenders: tuple[str, ...]) -> Iterator[Job]:
+def jobs(rounds: int, contenders: tuple[str, ...], scale: float) -> Iterator[Job]:
     """Rounds that do not count, in which Java gets warm; then the others."""
 
-    def turns(query: str, mode: str) -> Iterator[str]:
+    def turns(query: str, mode: str, codec: str) -> Iterator[str]:
         for contender in contenders:
-            if contender != "kohort-columns" or (query != "noop" and mode == "batch"):
+            if contender == "kohort-columns" and (query == "noop" or mode != "batch"):
+                continue
+            if contender != "ready-made" or codec == "none":
                 yield contender
 
     for number in range(-WARM_UPS, rounds):
@@ -96,11 +100,11 @@ def jobs(rounds: int, contenders: tuple[str, ...]) -> Iterator[Job]:
             for codec in CODECS:
                 for mode in MODES:
                     for query in QUERIES:
-                        for contender in turns(query, mode):
-                            note = json.dumps([number, size, codec])
-                            yield Job(contender, topic_of(size, codec), query, mode, note)
+                        for contender in turns(query, mode, codec):
+                            note, rows = json.dumps([number, size, codec]), rows_of(size, scale)
+                            yield Job(contender, topic_of(size, codec), query, mode, note, rows, size)
         for contender in contenders:
-            if contender != "kohort-columns":
+            if contender not in ("kohort-columns", "ready-made"):
                 yield Job(contender, "micro", "noop", "micro", json.dumps([number, 100, "none"]))
 
 
@@ -156,7 +160,7 @@ class Work:
 
 def home_of(contender: str) -> str:
     """Whose Spark it works in."""
-    return contender.removesuffix("-columns")
+    return "kohort" if contender == "ready-made" else contender.removesuffix("-columns")
 
 
 def measure(scale: float, rounds: int, only: tuple[str, ...], say: Callable[[str], None]) -> Measured:
@@ -174,7 +178,7 @@ def measure(scale: float, rounds: int, only: tuple[str, ...], say: Callable[[str
             for home in dict.fromkeys(map(home_of, contenders)):
                 sparks[home] = Work(broker.address, place / home)
             until = time.monotonic() + LIMIT_S
-            for job in jobs(rounds, contenders):
+            for job in jobs(rounds, contenders, scale):
                 left_s = max(1.0, until - time.monotonic())
                 note_result(measured, sparks[home_of(job.contender)].do(job, left_s), scale, say)
             while sparks:
@@ -270,13 +274,14 @@ def ratio(
 
 
 def table(measured: Measured) -> list[list[str]]:
-    rows = [["rows a second (CPU µs a row)", *CONTENDERS, "kohort / connector", "kohort / tuned"]]
+    headings = [*CONTENDERS, "kohort / connector", "kohort / tuned", "kohort / ready-made"]
+    rows = [["rows a second (CPU µs a row)", *headings]]
     for case in cases():
         cells = []
         for who in CONTENDERS:
             rate, cpu = (measured.middle(*case, who, name) for name in ("per_s", "cpu_us"))
             cells.append("" if rate is None or cpu is None else f"{rate / 1e6:.3g} M ({cpu:.2g})")
-        for peer in GOALS:
+        for peer in (*GOALS, "ready-made"):
             found = ratio(measured, case, "kohort", peer)
             cells.append("" if found is None else f"{found:.2f}×")
         rows.append([name_of(*case), *cells])
@@ -357,6 +362,8 @@ def write(measured: Measured, scale: float, rounds: int, command: str, took_s: f
         "- kohort: the same program with one word changed; the session has "
         "`spark.python.unix.domain.socket.enabled`, as docs/spark.md advises. kohort-columns: with a `.schema(…)` that "
         "names the column which the query needs; the others are not decoded.",
+        "- ready-made: a Python source that reads nothing and yields Arrow batches of the same columns, which are made "
+        "already: the most that a source in Python can reach with this Spark.",
         "- available-now: one micro-batch, `foreachBatch` with the same action; Spark's triggerExecution. What the "
         "query takes before and after that is a row of its own: ours starts a Python process for the driver's "
         "side, which takes 1.3 s of CPU, most of it for pyspark's own modules: Spark imports them from a zip, where "
@@ -383,15 +390,15 @@ def draw(measured: Measured, path: Path) -> None:
     from matplotlib import pyplot
 
     picture, panels = pyplot.subplots(2, 1, figsize=(11, 8), dpi=130)
-    colours = ("#c3c9d0", "#8a94a0", "#2a7f62", "#61b596")
+    colours = ("#c3c9d0", "#8a94a0", "#2a7f62", "#61b596", "#e8ebee")
     for panel, mode in zip(panels, MODES, strict=True):
         groups = [case for case in cases() if case[0] == mode]
         for place, who in enumerate(CONTENDERS):
             rates = [(measured.middle(*case, who, "per_s") or 0) / 1e6 for case in groups]
             bars = panel.bar(
-                [n + (place - 1.5) * 0.2 for n in range(len(groups))],
+                [n + (place - 2) * 0.17 for n in range(len(groups))],
                 rates,
-                width=0.19,
+                width=0.16,
                 color=colours[place],
                 label=who,
             )

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import outside, targets
+from benchmarks.spark_ready_made import ready_made_source
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 # The connector as someone tunes it who has read all about it.
@@ -33,6 +34,7 @@ CONTENDERS: dict[str, tuple[str, dict[str, str]]] = {
     "connector-tuned": ("kafka", TUNED),
     "kohort": ("kohort", {}),
     "kohort-columns": ("kohort", {}),
+    "ready-made": ("ready-made", {"tasks": "4"}),
 }
 # What a query needs, for those who say so.
 NEEDED = {"count": "offset bigint", "sum": "value binary"}
@@ -61,6 +63,8 @@ class Job:
     mode: str  # batch, available-now, micro
     note: str = ""
     """Comes back with the result."""
+    rows: int = 0
+    size: int = 0
 
 
 def cpu_s() -> float:
@@ -102,7 +106,7 @@ class Bench:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         from pyspark.sql import SparkSession
 
-        self._missing = ""
+        self.missing = ""
         builder = SparkSession.builder.master("local[2]").appName("kohort benchmark")
         for name, value in {**CONFIGURATION, **configuration}.items():
             builder = builder.config(name, value)
@@ -110,13 +114,14 @@ class Bench:
             jars = ",".join(map(str, outside.connector_jars()))
             builder = builder.config("spark.jars", jars)
         except outside.Missing as missing:
-            self._missing = str(missing)
+            self.missing = str(missing)
         self.spark = builder.getOrCreate()
+        self.spark.dataSource.register(ready_made_source())
         self._address = address
 
     def do(self, job: Job) -> dict[str, Any]:
-        if self._missing and CONTENDERS[job.contender][0] == "kafka":
-            return {"missing": self._missing}
+        if self.missing and CONTENDERS[job.contender][0] == "kafka":
+            return {"missing": self.missing}
         if job.mode == "micro":
             return self._micro(job)
         cpu, began = cpu_s(), time.perf_counter()
@@ -130,6 +135,8 @@ class Bench:
 
     def _load(self, reader: Any, job: Job, **more: str) -> Any:
         kind, options = CONTENDERS[job.contender]
+        if kind == "ready-made":
+            return reader.format(kind).options(rows=job.rows, size=job.size, **options).load()
         reader = reader.format(kind).option("kafka.bootstrap.servers", self._address)
         given = {"subscribe": job.topic, "startingOffsets": "earliest", **options, **more}
         if job.contender == "kohort-columns" and job.query in NEEDED:

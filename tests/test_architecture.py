@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "client": {"kohort", "wire", "settings", "loopback", "portable"},
     "serde": {"kohort", "errors", "client", "settings"},
     "spark": {"kohort", "errors", "wire", "client", "settings", "exposition", "serde"},
-    "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings"},
+    "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "spark"},
     "cli": {
         "kohort",
         "wire",
@@ -41,6 +41,7 @@ MAY_IMPORT = {
         "exposition",
         "sim",
         "spark",
+        "testing",
     },
     "sim": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "cli"},
 }
@@ -92,13 +93,19 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "client/produce": _WORDS | {"client/core"},
     "client/administer": _WORDS | {"client/core", "client/offsets", "client/group", "client.admin_types"},
     "spark/formats": set(),
-    "spark/executor": {"spark/formats", "spark.options", "spark.ranges"},
-    "spark/driver": {"spark/executor", "spark.offsets", "spark.options", "spark.ranges"},
+    "spark/executor": {"spark/formats", "spark.options", "spark.ranges", "spark.restriction"},
+    "spark/driver": {
+        "spark/executor",
+        "spark.offsets",
+        "spark.options",
+        "spark.pyspark_api",
+        "spark.ranges",
+        "spark.restriction",
+    },
     "spark/pipelines": {
         "spark/driver",
-        "spark.java",
         "spark.options",
-        "spark.worker_python",
+        "spark.sessions",
     },
     "spark/history": {"spark/pipelines"},
 }

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from kohort.spark.source import KohortDataSource as DefaultSource
 else:
     try:
-        check_pyspark()
+        check_pyspark(tell=False)  # every process of Spark imports this
     except UnsupportedPySpark as unsupported:
         try:
             from pyspark.sql.datasource import DataSource

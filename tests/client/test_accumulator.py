@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import threading
 
 import pytest
 
+from kohort.client.core.effects import Send
+from kohort.client.errors import ClosedClient
 from kohort.client.produce.accumulator import GROWTH, MERGED_BATCH_BYTES, MOST_GROWTH, NoRoom
-from kohort.client.produce.batch import BatchMemberFailed, RecordHandle
+from kohort.client.produce.batch import Batch, BatchMemberFailed, RecordHandle
 from kohort.client.produce.fast_send import fast_send
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import BatchIndexAndErrorMessage
-from tests.client.producing import Core, cluster, outcome, parts, produced, values
+from kohort.wire.records.batch import crc_is_good
+from kohort.wire.records.compression import Buffer
+from tests.client.producing import Core, cluster, numbers, outcome, parts, produced, values
 
 
 def plain(**settings: object) -> Core:
@@ -75,6 +80,91 @@ def test_records_that_come_faster_than_the_sender_looks_make_few_large_batches()
     assert len(batches) == 11  # of 16 KB they would be 625
     assert all(batch.size <= MERGED_BATCH_BYTES for batch in batches)
     assert [value for batch in batches for value in batch.values] == sent
+
+
+def all_sent(core: Core) -> list[Send]:
+    """Sends all that there is, and answers it; returns the requests, whose batches are kept for the test to read."""
+    sends: list[Send] = []
+    for _ in range(10):
+        new = core.tick()
+        for send in new:
+            made = send.make(12)
+            core.written(send)
+            sends.append(dataclasses.replace(send, make=lambda version, made=made: made))
+    return sends
+
+
+def test_a_batch_that_cannot_grow_any_more_is_encoded_by_the_caller_and_numbered_by_the_sender() -> None:
+    core = Core()
+    core.start(producer_id=7, epoch=3)
+    sent = [b"%06d" % n + b"x" * 994 for n in range(2_500)]
+    for value in sent:
+        core.send(value)
+    first, second, last = core.accumulator.incomplete
+    assert first.encoded is not None
+    assert second.encoded is not None
+    assert last.encoded is None  # it is open
+    sends = all_sent(core)
+    assert [value for send in sends for value in values(send)] == sent
+    firsts = (0, first.count, first.count + second.count)
+    assert [numbers(send) for send in sends] == [(7, 3, number) for number in firsts]
+    for send in sends:
+        (data,) = parts(send)
+        assert crc_is_good(bytes(data.records or b""), 0, len(data.records or b""))
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_while_a_caller_encodes_a_batch_the_sender_neither_sends_nor_merges_it(compression: str) -> None:
+    core = plain(compression_type=compression)
+    encode, sent_meanwhile = core.accumulator.encode, []
+    assert encode is not None
+
+    def encode_slowly(batch: Batch) -> Buffer:
+        sent_meanwhile.append(core.tick())
+        assert core.accumulator.lock.acquire(blocking=False)  # type: ignore[attr-defined]
+        core.accumulator.lock.release()  # type: ignore[attr-defined]
+        return encode(batch)
+
+    core.accumulator.encode = encode_slowly
+    sent = [b"%06d" % n + b"x" * 994 for n in range(1_000)]
+    for value in sent:
+        core.send(value)
+    assert sent_meanwhile == [[]]
+    assert core.sender.next_deadline_ms() == 0  # it is told to look again
+    sends = all_sent(core)
+    assert len(sends) == 2
+    assert [value for send in sends for value in values(send)] == sent
+
+
+def test_a_batch_that_fails_while_a_caller_encodes_it_stays_failed() -> None:
+    core = plain()
+    encode = core.accumulator.encode
+    assert encode is not None
+
+    def give_up_meanwhile(batch: Batch) -> Buffer:
+        core.sender.close_now()
+        return encode(batch)
+
+    core.accumulator.encode = give_up_meanwhile
+    handles = [core.send(b"x" * 1000) for _ in range(1_000)]
+    batch = handles[0]._batch
+    assert batch.done
+    assert batch.encoded is None  # its memory is free
+    assert isinstance(outcome(handles[0]), ClosedClient)
+    with_it = batch.count + 1  # the record that did not fit any more was there already
+    assert sum(len(values(send)) for send in all_sent(core)) == len(handles) - with_it
+
+
+def test_a_batch_that_a_caller_cannot_encode_is_failed_by_the_sender_and_not_by_the_next_record() -> None:
+    core = plain()
+
+    def fail(batch: Batch) -> Buffer:
+        raise ValueError("no")
+
+    core.accumulator.encode = fail
+    handles = [core.send(b"x" * 1000) for _ in range(1_000)]
+    assert handles[0]._batch.encoded is None
+    assert sum(len(values(send)) for send in all_sent(core)) == len(handles)  # the sender has encoded it
 
 
 @pytest.mark.parametrize(

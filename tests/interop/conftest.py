@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT))  # the folder `benchmarks` is no installed package
 from benchmarks import outside, targets  # noqa: E402
 
 from tests.interop.apache_kafka import ApacheKafka, start  # noqa: E402
+from tests.interop.postgres import Postgres, start_postgres  # noqa: E402
 
 HERE = Path(__file__).parent
 StartBroker = Callable[..., targets.Target]
@@ -53,6 +54,13 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKaf
     kafka = start(tmp_path_factory.mktemp("kafka"))
     yield kafka
     kafka.target.kill()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    server = start_postgres()
+    yield server
+    server.close()
 
 
 def run(

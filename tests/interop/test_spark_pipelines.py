@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import signal
 import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,9 @@ import pytest
 from benchmarks import outside, targets
 
 from kohort import Consumer, Producer
-from tests.clients.process import KOHORT, eventually, fixed_port
+from tests.clients.process import KOHORT, eventually
 from tests.interop.apache_kafka import ApacheKafka
+from tests.interop.postgres import Postgres
 
 pytestmark = pytest.mark.interop
 
@@ -72,49 +71,6 @@ def psycopg() -> Path:
                 raise outside.Missing(f"pip could not get {PSYCOPG}: {done.stderr[-400:]}")
             Path(work, "it").rename(folder)
     return folder
-
-
-class Postgres:
-    """A server of Debian's, on loopback. It does not run as root."""
-
-    def __init__(self, programs: Path) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="kohort-postgres-"))
-        self._user = "postgres" if os.geteuid() == 0 else None
-        if self._user is not None:
-            shutil.chown(self._folder, self._user)
-        self._port = fixed_port()
-        data, common = self._folder / "data", {"user": self._user, "cwd": self._folder}
-        subprocess.run(
-            [programs / "initdb", "-D", data, "-U", "kohort", "-A", "trust", "-N"],
-            check=True, capture_output=True, timeout=120, **common,  # type: ignore[call-overload]
-        )  # fmt: skip
-        self._server = subprocess.Popen(
-            [programs / "postgres", "-D", data, "-p", str(self._port), "-h", "127.0.0.1", "-k", self._folder],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **common,  # type: ignore[call-overload]
-        )  # fmt: skip
-        self.dsn = f"postgresql://kohort@127.0.0.1:{self._port}/postgres"
-        eventually(lambda: self.ask("SELECT 1") == ["1"], "PostgreSQL answers")
-
-    def ask(self, query: str) -> list[str] | None:
-        """The rows as text; None if there is no answer, or no such table yet."""
-        command = ["psql", "-qAt", "-d", self.dsn, "-c", query]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-        return done.stdout.split() if done.returncode == 0 else None
-
-    def close(self) -> None:
-        self._server.send_signal(signal.SIGINT)
-        self._server.wait(30)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found or shutil.which("psql") is None:
-        raise outside.Missing("PostgreSQL is missing; install it (Debian: apt-get install postgresql)")
-    server = Postgres(found[-1].parent)
-    yield server
-    server.close()
 
 
 def test_orders_are_in_postgresql_exactly_once_though_the_pipeline_is_killed(

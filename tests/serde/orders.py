@@ -104,16 +104,16 @@ class Point:
 @cache
 def messages() -> ModuleType:
     """The module that protoc makes of order.proto; money.proto is in it as `money_pb2`."""
-    folder = tempfile.mkdtemp(prefix="kohort-protos-")
     files = [str(path) for path in sorted(PROTOS.glob("*.proto"))]
-    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}", f"--python_out={folder}", *files]
-    subprocess.run(command, check=True, timeout=120)
-    for name in ("money_pb2", "order_pb2"):
-        spec = spec_from_file_location(name, Path(folder, f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = module = module_from_spec(spec)
-        spec.loader.exec_module(module)
+    with tempfile.TemporaryDirectory(prefix="kohort-protos-") as folder:
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}", f"--python_out={folder}", *files]
+        subprocess.run(command, check=True, timeout=120)
+        for name in ("money_pb2", "order_pb2"):
+            spec = spec_from_file_location(name, Path(folder, f"{name}.py"))
+            assert spec is not None
+            assert spec.loader is not None
+            sys.modules[name] = module = module_from_spec(spec)
+            spec.loader.exec_module(module)
     return sys.modules["order_pb2"]
 
 

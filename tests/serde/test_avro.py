@@ -55,6 +55,17 @@ def test_a_dict_may_hold_objects() -> None:
     assert AvroSerializer(schema=AVRO)("t", mixed) == AvroSerializer(schema=AVRO)("t", ORDER)
 
 
+def test_ranges_are_checked_where_that_is_asked_for() -> None:
+    assert AvroSerializer(schema=POINT, validate=True)("t", {"x": 1}) == b"\x02"
+    assert AvroSerializer(Order, schema=AVRO, validate=True)("t", ORDER) == AvroSerializer(schema=AVRO)(
+        "t", ORDER
+    )
+    with pytest.raises(
+        DataMismatch, match=r"cannot be written with the Avro type Point .*1099511627776.*expected int"
+    ):
+        AvroSerializer(schema=POINT, validate=True)("t", {"x": 2**40})
+
+
 def test_functions_may_stand_for_a_class() -> None:
     def to_plain(point: tuple[int, int]) -> dict[str, int]:
         return {"x": point[0]}

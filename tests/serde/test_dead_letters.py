@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kohort import AsyncProducer, Consumer, DeserializationFailed, Producer
+from kohort import AsyncConsumer, AsyncProducer, Consumer, DeserializationFailed, Producer
 from kohort.serde import (
     AvroDeserializer,
     JsonDeserializer,
@@ -138,11 +138,25 @@ def test_a_letter_that_cannot_be_written_leaves_the_record_where_it_is(kafka: Ka
         assert failure(consumer).offset == 0
 
 
-async def test_for_asyncio_there_is_the_record(kafka: Kafka) -> None:
-    kafka.produce("orders", ["no json"])
-    with reading(kafka, JsonDeserializer()) as consumer:
-        consumer.subscribe(["orders"])
-        failed = failure(consumer)
-    async with AsyncProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
-        await (await producer.send(*dead_letter_record(failed, "orders.dlq")))
+async def test_with_asyncio(kafka: Kafka) -> None:
+    kafka.produce("orders", ["no json", '{"x": 1}'])
+    read: list[Any] = []
+    async with (
+        AsyncConsumer(
+            bootstrap_servers=kafka.bootstrap_servers,
+            auto_offset_reset="earliest",
+            value_deserializer=JsonDeserializer(Point),
+        ) as consumer,
+        AsyncProducer(bootstrap_servers=kafka.bootstrap_servers) as producer,
+    ):
+        await consumer.assign([("orders", 0)])
+        while not read:
+            try:
+                polled = await consumer.poll(PATIENCE_S)
+            except DeserializationFailed as failed:
+                await (await producer.send(*dead_letter_record(failed, "orders.dlq")))
+                await consumer.seek(failed.partition, failed.offset + 1)
+                continue
+            read += [record.value for records in polled.values() for record in records]
+    assert read == [Point(1)]
     assert [letter.value for letter in kafka.consume_all("orders.dlq")] == [b"no json"]

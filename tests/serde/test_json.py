@@ -63,11 +63,26 @@ def test_functions_and_typed_dicts() -> None:
     assert JsonDeserializer(list[Point])("t", b'[{"x":1}]') == [Point(1)]
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(), st.lists))
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(), st.lists, max_leaves=8)
+)
 def test_what_is_written_is_read(thing: Any) -> None:
     data = JsonSerializer()("t", [thing])
     assert data is not None
     assert JsonDeserializer()("t", data) == [thing]
+
+
+@given(st.binary(max_size=40) | st.binary(max_size=20).map(lambda data: b'{"x":' + data + b"}"))
+def test_no_bytes_raise_anything_else(data: bytes) -> None:
+    try:
+        assert isinstance(JsonDeserializer(Point)("t", data), Point)
+    except DataMismatch as told:
+        assert_one_line(told)
+
+
+def assert_one_line(told: Exception) -> None:
+    assert str(told)
+    assert "\n" not in str(told)
 
 
 def test_a_schema_id_stands_before_the_json(server: Registry, registry: SchemaRegistry) -> None:

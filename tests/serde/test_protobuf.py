@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kohort import KohortError, SettingError
 from kohort.serde import (
@@ -168,6 +170,15 @@ def test_data_that_does_not_fit_is_told(registry: SchemaRegistry, data: bytes, w
     with pytest.raises(KohortError, match=words) as wrong:
         ProtobufDeserializer(messages().Customer, registry=registry)("t", data)
     assert "\n" not in str(wrong.value)
+
+
+@given(st.binary(max_size=40))
+def test_no_bytes_raise_anything_else(data: bytes) -> None:
+    kind = messages().Order
+    try:
+        assert isinstance(ProtobufDeserializer(kind)("t", data), kind)
+    except DataMismatch:
+        pass
 
 
 def test_another_message_is_refused() -> None:

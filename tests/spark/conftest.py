@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any
 
 import pytest
 
+import kohort.spark
 from kohort import Admin, Producer
-from kohort.spark.java import use_java
 from kohort.spark.worker_python import use_python
 from tests.clients.process import BrokerProcess, fixed_port, show_broker_log
 
@@ -42,16 +41,10 @@ LOOPBACK = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    use_java()
     folder = tmp_path_factory.mktemp("spark")
     use_python(folder=folder)  # processes of xdist end without cleaning up
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[2]").appName("kohort tests")
-    for name, value in LOOPBACK.items():
-        builder = builder.config(name, value)
-    session = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
+    settings = {**LOOPBACK, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    session = kohort.spark.session("kohort tests", "local[2]", **settings)
     yield session
     session.stop()
 

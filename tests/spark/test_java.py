@@ -47,16 +47,16 @@ def environ(home: Path | None = None, path: Path | None = None) -> dict[str, str
     return found | ({"JAVA_HOME": str(home)} if home else {})
 
 
-def test_the_newest_of_java_home_and_path(install: Callable[..., Path]) -> None:
+def test_java_home_comes_before_path(install: Callable[..., Path]) -> None:
     old, new = install("17.0.15"), install("21.0.1")
-    assert find_java(environ(old, new)).home == new
+    assert find_java(environ(old, new)).home == old
     assert find_java(environ(new, old)).home == new
     assert find_java(environ(path=old)).version == 17
 
 
-def test_of_equal_ones_java_home(install: Callable[..., Path]) -> None:
-    one, other = install("17.0.1"), install("17.0.2")
-    assert find_java(environ(other, one)).home == other
+def test_a_java_home_that_is_too_old_gives_way_to_path(install: Callable[..., Path]) -> None:
+    old, new = install("11.0.2"), install("17.0.2")
+    assert find_java(environ(old, new)).home == new
 
 
 def test_too_old_ones_do_not_count(install: Callable[..., Path]) -> None:

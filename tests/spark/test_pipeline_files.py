@@ -17,9 +17,18 @@ from kohort.cli.main import main
 from kohort.cli.properties import read_properties
 from kohort.spark.built_in import find_pipeline
 from kohort.spark.options import OptionError
-from kohort.spark.pipelines.definition import Pipeline, PipelineError, filled_in, from_sql, load_file
+from kohort.spark.pipelines.definition import Pipeline, PipelineError, Sink, filled_in, from_sql, load_file
 from kohort.spark.pipelines.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
-from kohort.spark.pipelines.run import Run, short_reason, sort_settings, stream_options
+from kohort.spark.pipelines.run import (
+    Run,
+    short_reason,
+    sort_settings,
+    sql_line,
+    stream_options,
+    topic_settings,
+    without_place,
+)
+from kohort.spark.pipelines.sinks import check_sink, settings_of_spark
 from kohort.spark.pipelines.state import (
     DIED,
     FAILED,
@@ -295,6 +304,82 @@ def test_list_status_and_stop_say_what_is_known(tmp_path: Path, capsys: pytest.C
     assert '"error": "it broke"' in capsys.readouterr().out
 
 
+def test_a_run_that_is_refused_because_another_is_under_way_ends_with_75(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """EX_TEMPFAIL of sysexits.h: schedulers skip it, and do not take it for a failure."""
+    path = written(tmp_path, "-- topics: t\n-- sink: noop\nSELECT value FROM stream", "one.sql")
+    state = PipelineState(tmp_path / "state", "one")
+    state.acquire()
+    try:
+        assert main(["pipeline", "run", str(path), "--once", "--state", str(tmp_path / "state")]) == 75
+    finally:
+        state.release()
+    assert "one runs already" in capsys.readouterr().err
+
+
+def test_list_and_status_show_where_the_rows_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    PipelineState(tmp_path, "one").write(PipelineStatus("one", "one.sql", STOPPED, sink="postgresql orders"))
+    PipelineState(tmp_path, "two").write(PipelineStatus("two", "two.py", STOPPED))
+    at = ["--state", str(tmp_path)]
+    assert main(["pipeline", "status", "one", *at]) == 0
+    assert "  sink       postgresql orders" in capsys.readouterr().out
+    assert main(["pipeline", "list", *at]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[-2:] for line in shown[-3:]] == [
+        ["SINK", "ORIGIN"],
+        ["orders", "one.sql"],
+        ["–", "two.py"],
+    ]
+
+
+def test_settings_of_spark_may_be_in_the_file(tmp_path: Path) -> None:
+    sql = "-- topics: t\n-- sink: delta ./x\n-- spark spark.jars.packages: a:b:1\nSELECT value FROM stream"
+    assert from_sql("one", "one.sql", sql).spark_settings == {"spark.jars.packages": "a:b:1"}
+    python = "topics = ['t']\nspark_settings = {'spark.x': 1}\ndef pipeline(stream): ...\n"
+    assert load_file(written(tmp_path, python)).spark_settings == {"spark.x": "1"}
+    with pytest.raises(PipelineError, match="jars is no setting of Spark"):
+        from_sql("one", "one.sql", sql.replace("spark.jars.packages", "jars"))
+    assert set(settings_of_spark(from_sql("one", "one.sql", sql).sink)) == {
+        "spark.sql.extensions", "spark.sql.catalog.spark_catalog",
+    }  # fmt: skip
+
+
+def test_a_topic_of_the_same_cluster_is_written_with_the_settings_of_config(tmp_path: Path) -> None:
+    run = Run(PipelineState(tmp_path, "one"), kafka={"security.protocol": "SSL", "ssl.ca.location": "ca"})
+    mine = Sink("kohort", "t", {"kafka.SSL.ca.location": "mine"})
+    assert topic_settings(mine, {}, run) == {"kafka.security.protocol": "SSL"}
+    other = Sink("kohort", "t", {"kafka.bootstrap.servers": "${b}"})
+    assert topic_settings(other, {"b": "h:1"}, run) == {}
+    assert topic_settings(Sink("parquet", "x"), {}, run) == {}
+
+
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        (Sink("parquet", "x", mode="update"), "-- sink: parquet cannot do the mode update; it does append"),
+        (Sink("postgresql"), "-- sink: postgresql needs a table"),
+        (Sink("postgresq", "t"), "did you mean postgresql"),
+    ],
+)
+def test_a_sink_that_cannot_be_is_refused(sink: Sink, said: str) -> None:
+    with pytest.raises(PipelineError) as refused:
+        check_sink(sink)
+    assert said in str(refused.value)
+
+
+def test_spark_says_in_which_line_a_query_is_wrong() -> None:
+    parse = "\n[PARSE_SYNTAX_ERROR] Syntax error at or near '1': extra input '1'. SQLSTATE: 42601 (line 3, pos 9)\n\n=="
+    column = (
+        "[UNRESOLVED_COLUMN] A column `x` cannot be resolved. SQLSTATE: 42703; line 5 pos 2;\n'Project ['x]"
+    )
+    assert (sql_line(parse), sql_line(column), sql_line("no place")) == (" line 3", " line 5", "")
+    assert without_place(short_reason(parse)) == (
+        "[PARSE_SYNTAX_ERROR] Syntax error at or near '1': extra input '1'."
+    )
+    assert without_place(short_reason(column)) == "[UNRESOLVED_COLUMN] A column `x` cannot be resolved."
+
+
 def test_a_wrong_command_is_refused_without_a_jvm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, "topics = ['t']\ndef pipeline(stream): ...\n")
     for arguments, said in (
@@ -372,3 +457,9 @@ def test_the_reason_of_a_failure_is_found_in_sparks_long_texts() -> None:
     )  # fmt: skip
     assert short_reason(text) == "kohort.spark.driver.planning.DataLoss: Some data may have been lost"
     assert short_reason("[X] only this\nand that") == "[X] only this"
+    ours = "Traceback (most recent call last):\nkohort.spark.pipelines.definition.PipelineError: postgresql t: no\n"
+    assert short_reason(ours) == "postgresql t: no"
+    worker = (
+        "Traceback (most recent call last):\na.PythonException: An exception was thrown:\nValueError: it is\n"
+    )
+    assert short_reason(worker) == "ValueError: it is"

@@ -518,12 +518,12 @@ def test_sigterm_waits_for_the_call_under_way() -> None:
 _ENDS = """
 import os, signal, sys
 from importlib.machinery import ModuleSpec
-from kohort.spark.driver.stream import RUNNER, KohortStreamReader
+from kohort.spark.driver.stream import RUNNER, StreamReader
 from tests.spark.reading import options_for
 
 how, bootstrap, topic, group = sys.argv[1:]
 sys.modules["__main__"].__spec__ = ModuleSpec(RUNNER, None)  # as in the process that Spark runs it in
-reader = KohortStreamReader(options_for(bootstrap, topic, kafka__group__id=group), ("value",))
+reader = StreamReader(options_for(bootstrap, topic, kafka__group__id=group), ("value",))
 reader.initialOffset()
 print("joined", flush=True)
 if how == "in the farewell":

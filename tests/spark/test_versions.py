@@ -1,4 +1,4 @@
-"""A PySpark that the source is not made for is named with its version; the extra asks for the one that is tested."""
+"""A PySpark that the source is not made for is named with its version; the extra asks for those that are tested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kohort.spark.versions import TESTED, objection
+from kohort.spark.versions import NEWEST, OLDEST, caution, objection
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,7 +45,7 @@ def run_with(
     )
 
 
-@pytest.mark.parametrize("version", ["3.5.1", "4.1.1", "5.0.0", "4.0.0.dev2", "unknown"])
+@pytest.mark.parametrize("version", ["3.5.1", "3.4.0", "5.0.0", "unknown"])
 @pytest.mark.parametrize("statement", ["from kohort.spark import KohortDataSource", "import pyspark_kohort"])
 def test_another_pyspark_is_named(tmp_path: Path, version: str, statement: str) -> None:
     ran = run_with(tmp_path, version, "-c", statement, has_sources=False)
@@ -53,7 +53,7 @@ def test_another_pyspark_is_named(tmp_path: Path, version: str, statement: str) 
     last = ran.stderr.splitlines()[-1]
     assert last.startswith("kohort.spark.versions.UnsupportedPySpark: ")
     assert f"PySpark {version} is installed" in last
-    assert "tested with PySpark 4.2" in last
+    assert "tested with PySpark 4.0 to 4.3" in last
     assert 'pip install "kohort[spark]"' in last
 
 
@@ -67,9 +67,9 @@ try:
 except ImportError as error:
     print(error)
 """
-    ran = run_with(tmp_path, "4.1.1", "-c", program, has_sources=True)
+    ran = run_with(tmp_path, "5.0.0", "-c", program, has_sources=True)
     assert ran.returncode == 0, ran.stderr
-    assert "PySpark 4.1.1 is installed" in ran.stdout
+    assert "PySpark 5.0.0 is installed" in ran.stdout
 
 
 def test_a_pipeline_says_so_without_a_traceback(tmp_path: Path) -> None:
@@ -82,18 +82,39 @@ def test_a_pipeline_says_so_without_a_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("version", ["4.2.0", "4.2.7", "4.3.0", "4.10.1", "4.2.0.dev1", pyspark.__version__])
-def test_the_tested_one_and_later_ones_of_its_major_will_do(version: str) -> None:
+@pytest.mark.parametrize("version", ["4.0.0", "4.1.4", "4.2.7", "4.3.0", "4.2.0.dev1", pyspark.__version__])
+def test_the_tested_ones_will_do(version: str) -> None:
     assert objection(version) is None
+    assert caution(version) is None
+
+
+@pytest.mark.parametrize("version", ["4.4.0", "4.10.1"])
+def test_a_later_one_of_the_same_major_is_used_and_named(version: str) -> None:
+    assert objection(version) is None
+    assert (
+        caution(version)
+        == f"PySpark {version} is newer than what Kohort was tested with (4.0 to 4.3); it should work"
+    )
 
 
 def test_the_extra_asks_for_what_is_tested() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     (asked,) = [each for each in project["optional-dependencies"]["spark"] if each.startswith("pyspark")]
-    major, minor = TESTED
-    assert asked == f"pyspark>={major}.{minor},<{major}.{minor + 1}"
+    (major, oldest), (_, newest) = OLDEST, NEWEST
+    assert asked == f"pyspark>={major}.{oldest},<{major}.{newest + 1}"
     locked = re.search(
         r"^pyspark==(\S+)", (ROOT / "requirements" / "dev.lock").read_text("utf-8"), re.MULTILINE
     )
     assert locked is not None
-    assert locked[1].startswith(f"{major}.{minor}.")
+    assert OLDEST <= tuple(map(int, locked[1].split(".")[:2])) <= NEWEST
+
+
+def test_the_page_has_a_column_for_each_version_that_is_supported() -> None:
+    page = (ROOT / "docs" / "spark-versions.md").read_text("utf-8")
+    header, _, releases, *_ = [line for line in page.splitlines() if line.startswith("|")]
+    minors = [f"{OLDEST[0]}.{minor}" for minor in range(OLDEST[1], NEWEST[1] + 1)]
+    assert [cell.strip() for cell in header.strip("|").split("|")[1:]] == minors
+    tested = [cell.strip() for cell in releases.strip("|").split("|")[1:]]
+    assert all(release.startswith(f"{minor}.") for release, minor in zip(tested, minors, strict=True))
+    wanted = (ROOT / "tests" / "interop" / "spark_environments.py").read_text("utf-8")
+    assert all(re.findall(r"\d+\.\d+\.\d+", cell)[-1] in wanted for cell in tested)

@@ -21,7 +21,7 @@ from kohort.wire.records.batch import (
 )
 from kohort.wire.records.columns import Decoded, decode_columns, encode_batch_columns, encode_columns
 from kohort.wire.records.payload import encode_records, wrap64
-from tests.wire.ways import CONTENTS, WAYS, logs, loops_of, rows, simple
+from tests.wire.ways import CONTENTS, WAYS, T, logs, loops_of, rows, simple
 
 
 def read_both_ways(data: bytes, start_offset: int, **options: Any) -> Decoded:
@@ -128,12 +128,16 @@ def test_any_bytes_as_records_are_read_alike(payload: bytes, count: int) -> None
 
 
 @pytest.mark.parametrize("way", WAYS)
-@given(contents=st.lists(CONTENTS, min_size=1, max_size=40))
-@settings(max_examples=60, deadline=None)
+@given(contents=st.lists(CONTENTS, min_size=1, max_size=40), without_headers=st.booleans())
+@settings(max_examples=100, deadline=None)
 def test_what_is_encoded_from_columns_is_what_the_oracle_encodes(
-    way: str, contents: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
+    way: str,
+    contents: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+    without_headers: bool,
 ) -> None:
     contents = contents * (1 if len(contents) < 10 else 3)  # enough for the kernel to be used
+    if without_headers:
+        contents = [(timestamp, key, value, []) for timestamp, key, value, _ in contents]
     timestamps, keys, values, headers = map(list, zip(*contents, strict=True))
     records = [BatchRecord(offset, *content) for offset, content in enumerate(contents)]
     with loops_of(way):
@@ -153,6 +157,34 @@ def test_one_timestamp_for_all_no_keys_no_headers(way: str, count: int, codec: i
         batch = encode_batch_columns(None, values, 1_700_000_000_000, compression=codec, transactional=True)
     records = [BatchRecord(offset, 1_700_000_000_000, None, value, []) for offset, value in enumerate(values)]
     assert batch == encode_batch(records, compression=codec, transactional=True)
+
+
+class Bytes(bytes):
+    """No bytes object as the compiled loop knows it."""
+
+
+@pytest.mark.parametrize("in_lists", [True, False], ids=["lists", "tuples"])
+@pytest.mark.parametrize("odd", [b"b", bytearray(b"b"), memoryview(b"b"), Bytes(b"b"), None])
+@pytest.mark.parametrize("readable", [True, False], ids=["read from objects", "joined"])
+def test_objects_of_every_kind_are_encoded_alike(
+    odd: Any, in_lists: bool, readable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kohort.wire.records import kernels_objects
+
+    assert kernels_objects.CAN_READ_OBJECTS  # else the way of most records would not be tested
+    monkeypatch.setattr(kernels_objects, "CAN_READ_OBJECTS", readable)
+    values = [*(b"value %d" % n * n for n in range(40)), odd, b""]
+    keys = [odd, None, b"", *(b"key %d" % n for n in range(39))]
+    records = [
+        BatchRecord(
+            at, T + at, None if key is None else bytes(key), None if value is None else bytes(value), []
+        )
+        for at, (key, value) in enumerate(zip(keys, values, strict=True))
+    ]
+    kind: Any = list if in_lists else tuple
+    with loops_of("numba"):
+        made = encode_batch_columns(kind(keys), kind(values), [record.timestamp for record in records])
+    assert made == encode_batch(records)
 
 
 SMALL_BATCHES = [simple(2 * at, 2, transactional=at % 11 == 5) for at in range(40)]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kohort import __version__
+from kohort.cli.doctor import add_doctor
 from kohort.cli.pipeline_arguments import add_pipeline
 from kohort.wire.errors import KohortError
 
@@ -85,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     _add_groups(commands)
     _add_sim(commands)
     add_pipeline(commands)
+    add_doctor(commands)
     return top
 
 
@@ -189,6 +191,10 @@ def _run(options: argparse.Namespace) -> int:
         from kohort.cli.pipeline import pipeline
 
         return pipeline(options)
+    if options.command == "doctor":
+        from kohort.cli.doctor import doctor
+
+        return doctor(options)
     from kohort.cli.demo import demo
 
     return demo(options)

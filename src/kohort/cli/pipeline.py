@@ -6,7 +6,10 @@ import argparse
 import json
 import os
 import signal
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from kohort.spark.pipelines.definition import PipelineError
 from kohort.spark.pipelines.state import (
     DIED,
     FAILED,
+    AlreadyRunning,
     PipelineState,
     PipelineStatus,
     known_pipelines,
@@ -23,10 +27,20 @@ from kohort.spark.pipelines.state import (
 )
 from kohort.spark.versions import UnsupportedPySpark, check_pyspark
 
-_COLUMNS = ("PIPELINE", "STATE", "PID", "BATCH", "ROWS", "ROWS/S", "LAG", "GROUPS", "ORIGIN")
+_COLUMNS = ("PIPELINE", "STATE", "PID", "BATCH", "ROWS", "ROWS/S", "LAG", "GROUPS", "SINK", "ORIGIN")
+ALREADY_RUNNING = 75
+"""The exit code of a run that is refused because another one is under way: EX_TEMPFAIL, try again later."""
 
 
 def pipeline(options: argparse.Namespace) -> int:
+    if options.action == "test":
+        from kohort.cli.pipeline_test import test
+
+        return test(options)
+    if options.action == "new":
+        from kohort.cli.pipeline_new import new
+
+        return new(options)
     root = state_directory(options.state)
     if options.action == "run":
         return _run(options, root)
@@ -40,20 +54,28 @@ def pipeline(options: argparse.Namespace) -> int:
 # --- run ----------------------------------------------------------------------------------------------
 
 
-def _run(options: argparse.Namespace, root: Path) -> int:
+@contextmanager
+def spark_is_needed() -> Iterator[None]:
+    """Turns a PySpark that is missing or too old into a PipelineError that says what to install."""
     try:
         check_pyspark()
-        from kohort.spark.built_in import find_pipeline
-        from kohort.spark.pipelines.progress import Terminal
-        from kohort.spark.pipelines.run import DEFAULT_BOOTSTRAP, Run, run_pipeline, sort_settings
+        yield
     except UnsupportedPySpark as unsupported:
         raise PipelineError(str(unsupported)) from None
     except ImportError as missing:
         advice = 'pipelines run on Spark: pip install "kohort[spark]"'
         raise PipelineError(str(missing) if missing.name == "psutil" else advice) from None
 
+
+def _run(options: argparse.Namespace, root: Path) -> int:
+    with spark_is_needed():
+        from kohort.spark.built_in import find_pipeline
+        from kohort.spark.pipelines.progress import Terminal
+        from kohort.spark.pipelines.run import DEFAULT_BOOTSTRAP, Run, run_pipeline, sort_settings
+        from kohort.spark.pipelines.sinks import settings_of_spark
+
     found = find_pipeline(options.pipeline)
-    given = _pairs(options.settings)
+    given = pairs(options.settings)
     if options.out is not None:
         if "out" not in found.parameters:
             raise PipelineError(f"{found.name} has no parameter out; --out is for pipelines that have one")
@@ -72,12 +94,17 @@ def _run(options: argparse.Namespace, root: Path) -> int:
         options.metrics,
         source,
         parameters,
-        spark,
+        {**settings_of_spark(found.sink), **found.spark_settings, **spark},
     )
-    return run_pipeline(found, run, Terminal())
+    try:
+        return run_pipeline(found, run, Terminal())
+    except AlreadyRunning as refused:
+        print(f"kohort: {refused}", file=sys.stderr)
+        return ALREADY_RUNNING
 
 
-def _pairs(given: list[str]) -> dict[str, str]:
+def pairs(given: list[str]) -> dict[str, str]:
+    """Reads what `--set` was given, each as NAME=VALUE."""
     found = {}
     for pair in given:
         name, equals, value = pair.partition("=")
@@ -117,7 +144,7 @@ def _row(status: PipelineStatus) -> tuple[str, ...]:
     pid = str(status.pid) if status.stopped_ms is None and status.state != DIED else "–"
     return (
         status.name, status.state, pid, batch, str(status.rows), f"{status.rows_per_second:.0f}", lag, groups or "–",
-        status.origin,
+        status.sink or "–", status.origin,
     )  # fmt: skip
 
 
@@ -134,6 +161,7 @@ def _status(state: PipelineState, as_json: bool) -> int:
         ("master", status.master),
         ("brokers", status.bootstrap),
         ("checkpoint", status.checkpoint),
+        ("sink", status.sink),
         ("rows", f"{status.rows:,} in {status.batches} batches since the start"),
         ("last batch", _last_batch(status)),
         ("lag", "" if status.total_lag is None else f"{status.total_lag:,}"),

@@ -36,7 +36,9 @@ class AvroSerializer(Generic[T]):
     `of` is the class (for type checkers), or a function that returns plain data for an object. With a registry the
     schema is registered when the first record of a topic is written (`auto_register_schemas=False`: it must be there;
     `use_latest_version=True`: the subject's latest schema is used, and `schema` need not be given). Without one the
-    bytes are Avro alone. An object with fields that the schema lacks is refused.
+    bytes are Avro alone. An object with fields that the schema lacks is refused. `validate=True` also checks what
+    fastavro writes without a word, such as an int of more than 32 bits, which Java cannot read; it takes about as long
+    as writing.
     """
 
     @overload
@@ -46,6 +48,7 @@ class AvroSerializer(Generic[T]):
         *,
         schema: AvroSchema | None = None,
         references: Sequence[SchemaReference] = (),
+        validate: bool = False,
         **keywords: Unpack[SerializerKeywords],
     ) -> None: ...
     @overload
@@ -55,6 +58,7 @@ class AvroSerializer(Generic[T]):
         *,
         schema: AvroSchema | None = None,
         references: Sequence[SchemaReference] = (),
+        validate: bool = False,
         **keywords: Unpack[SerializerKeywords],
     ) -> None: ...
     @overload
@@ -64,6 +68,7 @@ class AvroSerializer(Generic[T]):
         *,
         schema: AvroSchema | None = None,
         references: Sequence[SchemaReference] = (),
+        validate: bool = False,
         **keywords: Unpack[SerializerKeywords],
     ) -> None: ...
     def __init__(
@@ -72,11 +77,13 @@ class AvroSerializer(Generic[T]):
         *,
         schema: AvroSchema | None = None,
         references: Sequence[SchemaReference] = (),
+        validate: bool = False,
         **keywords: Unpack[SerializerKeywords],
     ) -> None:
         self._ids = SchemaIds("AVRO", keywords, lambda: references)
         self._plain = plain if of is None or is_a_type(of) else of
         self._write = package("fastavro", "Avro").schemaless_writer
+        self._check = package("fastavro", "Avro").validate if validate else None
         self._parsed: dict[int, Any] = {}
         self._text = None if schema is None else schema_text(schema)
         self._own: Any = None
@@ -117,6 +124,8 @@ class AvroSerializer(Generic[T]):
         if is_bytes(schema):
             out.write(data)  # as Confluent's serializers do: without Avro's length
         else:
+            if self._check is not None:
+                self._check(data, schema, raise_errors=True)
             self._write(out, schema, data, strict_allow_default=True)
         return out.getvalue()
 

@@ -85,6 +85,7 @@ class SchemaRegistry:
         self._by_version: dict[tuple[str, int], RegisteredSchema] = {}
         self._latest: dict[str, tuple[float, RegisteredSchema]] = {}
         self._registered: dict[object, int] = {}
+        _ALL.add(self)
 
     @classmethod
     def shared(cls, settings: RegistrySettings | Mapping[str, object] | str) -> SchemaRegistry:
@@ -337,6 +338,19 @@ class SchemaRegistry:
 
 _SHARED: dict[RegistrySettings, SchemaRegistry] = {}
 _SHARED_LOCK = threading.Lock()
+_ALL: weakref.WeakSet[SchemaRegistry] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """Gives a forked child locks that no thread of its parent holds."""
+    global _SHARED_LOCK
+    _SHARED_LOCK = threading.Lock()
+    for registry in list(_ALL):
+        registry._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 class _NoAnswer(Exception):

@@ -89,7 +89,7 @@ class RegistrySettings:
         Kind.STRING,
         "",
         None,
-        "A PEM file or a folder with the CAs to trust; else the system's.",
+        "A PEM file or a folder with the CAs to trust; else SSL_CERT_FILE's, or those of certifi.",
     )
     ssl_certificate_location: str = setting(
         "ssl.certificate.location", Kind.STRING, "", None, "A PEM file with the client's certificate."
@@ -113,7 +113,7 @@ class RegistrySettings:
         Kind.DOUBLE,
         10.0,
         at_least(0.001),
-        "Seconds that one request may take until its answer is there.",
+        "Seconds to wait for a connection, and then for the answer.",
     )
     max_retries: int = setting(
         "max.retries",

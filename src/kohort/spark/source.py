@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -27,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from kohort.settings import SettingError
-from kohort.spark.driver.planning import batch_ranges, split
+from kohort.spark.driver.planning import batch_ranges, restrict, split
 from kohort.spark.executor.tasks import RangePartition, RangesReader
 from kohort.spark.executor.worker_process import keep_what_is_loaded
 from kohort.spark.formats.format_options import CORRUPT, ParseMode, RecordFormats
@@ -36,6 +37,7 @@ from kohort.spark.offsets import Offsets
 from kohort.spark.options import (
     FIXED_SETTINGS,
     AtOffsets,
+    CountFrom,
     Edge,
     OptionError,
     SourceOptions,
@@ -45,6 +47,16 @@ from kohort.spark.options import (
     record_formats,
     settings_without_group,
 )
+from kohort.spark.pyspark_api import HAS_ADMISSION_CONTROL
+from kohort.spark.restriction import HIGHEST
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+    from kohort.spark.driver.offset_resolver import OffsetResolver
+    from kohort.spark.driver.stream import StreamReader
+
+log = logging.getLogger("kohort.spark")
 
 T = TypeVar("T")
 
@@ -58,6 +70,15 @@ TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 }
+
+COUNTS = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("records", LongType()),
+    ]
+)
+"""The columns of a frame with the option `count`: a row for each task."""
 
 
 class KohortDataSource(DataSource):
@@ -95,6 +116,8 @@ class KohortDataSource(DataSource):
         keep_what_is_loaded()
 
     def schema(self) -> StructType:
+        if "count" in self.options:
+            return COUNTS
         wanted = str(self.options.get("includeheaders", "false")).strip().lower() == "true"
         formats, types = record_formats(self.options), dict(TYPES)
         if formats.typed:
@@ -104,14 +127,15 @@ class KohortDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = with_decoding(read_source_options(self.options, streaming=False), schema)
         keep_what_is_loaded()
-        return KohortReader(options, columns_of(schema, options.formats))
+        if options.count_from is not None:
+            return _counting_reader(options, schema)
+        kind = FilteringReader if options.filter_pushdown else KohortReader
+        return kind(options, columns_of(schema, options.formats))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from kohort.spark.driver.stream import KohortStreamReader
-
         options = with_decoding(read_source_options(self.options, streaming=True), schema)
         keep_what_is_loaded()
-        return KohortStreamReader(options, columns_of(schema, options.formats))
+        return _stream_reader()(options, columns_of(schema, options.formats))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from kohort.spark import sink
@@ -126,9 +150,20 @@ class KohortDataSource(DataSource):
         return made
 
 
+def _stream_reader() -> type[StreamReader]:
+    """The reader of a stream that this PySpark can call."""
+    if HAS_ADMISSION_CONTROL:
+        from kohort.spark.driver.admitting_stream import KohortStreamReader
+
+        return KohortStreamReader
+    from kohort.spark.driver.remembering_stream import RememberingStreamReader
+
+    return RememberingStreamReader
+
+
 def with_decoding(options: SourceOptions, schema: StructType) -> SourceOptions:
     """The options with what executors need to decode the columns that are wanted; OptionError if that cannot be."""
-    if not options.formats.typed:
+    if not options.formats.typed or options.count_from is not None:
         return options
     decoding = _typed(plan_decoding, options.formats, schema, named_topics(options.strategy))
     return replace(options, decoding=decoding)
@@ -172,11 +207,16 @@ class KohortReader(RangesReader, DataSourceReader):
         from kohort.spark.driver.offset_resolver import OffsetResolver
 
         options = self.options
+        if options.wanted.is_nothing:
+            return []
         with ClusterSession({**settings_without_group(options.kafka), **FIXED_SETTINGS}) as session:
             resolver = OffsetResolver(session, options)
             leaders = resolver.partitions()
             start, end = resolver.starting(leaders), resolver.ending(leaders)
+            first, after = _at_wanted_times(resolver, options, end)
         _check_specified(options, start, end)
+        if options.count_from is CountFrom.OFFSETS and leaders:
+            _check_not_compacted(options, sorted({partition.topic for partition in leaders}))
         # Spark plans a frame once, and may evaluate it again when there are more records: so each task looks for
         # itself where the log begins and ends by then.
         ranges = [
@@ -185,9 +225,81 @@ class KohortReader(RangesReader, DataSourceReader):
             )
             for each in batch_ranges(start, end)
         ]
+        if not options.wanted.is_everything:
+            ranges = [
+                part
+                for each in ranges
+                for part in restrict(
+                    each, options.wanted.offsets, first.get(each.partition), after.get(each.partition)
+                )
+            ]
         if options.max_records_per_partition is not None or (options.min_partitions or 0) > len(ranges):
             ranges = split(ranges, options.min_partitions, options.max_records_per_partition)
         return [RangePartition(each, leaders[each.partition]) for each in ranges]
+
+
+class FilteringReader(KohortReader):
+    """Reads a batch, and takes over what it can of the filters that Spark would apply to it.
+
+    Spark asks for `pushFilters` before `partitions`. A reader that has this method is refused by a session whose
+    `spark.sql.python.filterPushdown.enabled` is false, which is why `KohortReader` does not have it.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        from kohort.spark.driver.filters import push
+
+        pushed = push(filters, self.columns)
+        self.options = replace(self.options, wanted=self.options.wanted & pushed.restriction)
+        log.info(
+            "filters that choose what is read: %s; filters that are left to Spark: %s",
+            ", ".join(map(str, pushed.taken)) or "none",
+            ", ".join(map(str, pushed.left)) or "none",
+        )
+        return pushed.left
+
+
+def _counting_reader(options: SourceOptions, schema: StructType) -> KohortReader:
+    if schema.simpleString() != COUNTS.simpleString():
+        raise OptionError(
+            f"with count the columns are {', '.join(COUNTS.fieldNames())}: leave out schema(...)"
+        )
+    if options.filter_pushdown:
+        raise OptionError("count cannot go with filterPushdown: write the condition as the option where")
+    return KohortReader(options, tuple(COUNTS.fieldNames()))
+
+
+def _check_not_compacted(options: SourceOptions, topics: Collection[str]) -> None:
+    """OptionError if offsets cannot be counted as records, as far as the configuration says."""
+    from kohort.client.admin import Admin
+    from kohort.client.config import ADMIN
+
+    settings = {name: value for name, value in options.kafka.items() if name in ADMIN.settings}
+    with Admin(settings) as admin:
+        for topic, configs in admin.topic_configs(*topics).items():
+            policy = configs["cleanup.policy"].value
+            if "compact" in str(policy):
+                raise OptionError(
+                    f"count=offsets: topic '{topic}' is compacted ({policy}): use count=headers"
+                )
+
+
+def _at_wanted_times(
+    resolver: OffsetResolver, options: SourceOptions, end: Offsets
+) -> tuple[Offsets, Offsets]:
+    """The offsets before which, and from which on, no record has a wanted time, as far as that is certain.
+
+    `end` was asked for before: where no record is late enough, reading begins there, and later ones are not missed.
+    Kafka finds the first record at or after a time, whatever the order of the times is. What comes after the first
+    record that is too late may be early enough again, unless the user says that times are in order. Kafka takes
+    negative times for names of offsets.
+    """
+    times, first, after = options.wanted.times, Offsets(), Offsets()
+    if times.first > 0:
+        first = {p: end[p] if at is None else at for p, at in resolver.at_times(times.first, end).items()}
+    if options.timestamps_in_order and -1 <= times.last < HIGHEST:
+        found = resolver.at_times(times.last + 1, end)
+        after = {p: at for p, at in found.items() if at is not None}
+    return first, after
 
 
 def _check_specified(options: SourceOptions, start: Offsets, end: Offsets) -> None:

@@ -66,11 +66,17 @@ def _is_installed() -> bool:
     return str(Path(pyspark.__file__).parent.parent) in site.getsitepackages()
 
 
+def temporary_folder() -> Path:
+    """A folder that exists until this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="kohort-python-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def _without_archives(folder: Path | None) -> str:
-    if folder is None:
-        folder = Path(tempfile.mkdtemp(prefix="kohort-python-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    script = folder / "kohort-python"
+    if os.name != "posix":
+        return sys.executable  # the script is for a shell
+    script = (folder or temporary_folder()) / "kohort-python"
     text = _SCRIPT.replace('PYTHON "', f'{shlex.quote(sys.executable)} "')
     script.write_bytes(os.fsencode(text))
     script.chmod(0o755)

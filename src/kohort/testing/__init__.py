@@ -11,9 +11,19 @@ if TYPE_CHECKING:
     from kohort.testing.faults import Fault, SeenRequest
     from kohort.testing.groups import GroupView, MemberView
     from kohort.testing.kafka import Kafka
+    from kohort.testing.pipelines import TrialResult, try_pipeline
     from kohort.testing.records import StoredRecord
 
-__all__ = ["Fault", "GroupView", "Kafka", "MemberView", "SeenRequest", "StoredRecord"]
+__all__ = [
+    "Fault",
+    "GroupView",
+    "Kafka",
+    "MemberView",
+    "SeenRequest",
+    "StoredRecord",
+    "TrialResult",
+    "try_pipeline",
+]
 
 _WHERE = {
     "Fault": "faults",
@@ -22,6 +32,8 @@ _WHERE = {
     "MemberView": "groups",
     "SeenRequest": "faults",
     "StoredRecord": "records",
+    "TrialResult": "pipelines",
+    "try_pipeline": "pipelines",
 }
 
 

@@ -10,6 +10,10 @@ only compares a size with the batch's limit.
 A batch of batch.size bytes is full and does not linger any more. It goes on growing until the sender looks at it: a
 program that sends as fast as it can would otherwise make hundreds of small batches before the producer's thread gets
 the GIL.
+
+A batch that has grown to the most that it may is encoded by the caller: the sender is behind, so it should have less to
+do, and while the compiled loop runs without the GIL the sender gets it at once, instead of after the 5 ms for which a
+busy thread may keep it.
 """
 
 from __future__ import annotations
@@ -38,8 +42,10 @@ from kohort.client.produce.partitioners import STICKY
 from kohort.wire.records.batch import HEADER_SIZE
 from kohort.wire.records.compression import Buffer
 
-GROWTH, MOST_GROWTH = 16_384, 262_144
-"""How many bytes of buffer.memory a batch asks for first, and at most; between these it doubles what it has."""
+GROWTH, MOST_GROWTH = 16_384, 524_288
+"""How many bytes of buffer.memory a batch asks for first, and at most; between these for three times what it has."""
+WORTH_ENCODING = 262_144
+"""Bytes; a batch that has grown to this size is encoded by the caller whose record did not fit any more."""
 
 
 class NoRoom(Enum):
@@ -173,6 +179,8 @@ class Accumulator(Generic[H]):
         """Open batches of more than batch.size bytes: they grow until the sender looks, and closes them."""
         self.closed = self.in_send = False
         self.linger_ms = linger_ms
+        self.encode: Callable[[Batch], Buffer] | None = None
+        """Encodes a closed batch without the producer's numbers; the sender says how."""
         self.handle_class = handle_class
         self.lock = lock
         self._jitter = jitter
@@ -196,9 +204,11 @@ class Accumulator(Generic[H]):
     ) -> H | NoRoom:
         """Puts a record into the open batch of a partition (STICKY: the topic's current one), and returns its handle.
 
-        Gives that batch more memory, or closes it and begins another, where that is needed.
+        Gives that batch more memory, or closes it and begins another, where that is needed. A batch that has grown to
+        the most that it may is encoded here, by the caller.
         """
         size = record_size(key, value, headers)
+        grown: Batch | None = None
         with self.lock:
             no_room = self._refusal(topic)
             if no_room is not None:
@@ -209,6 +219,9 @@ class Accumulator(Generic[H]):
             if batch.limit < 0 or wanted > most:
                 if batch.limit >= 0:
                     self._close(batch)
+                    if batch.size >= WORTH_ENCODING:
+                        grown = batch
+                        batch.being_encoded = True
                 # Closing may have moved the topic on to another partition, which may have an open batch of its own.
                 queue = topic.queues[topic.sticky if partition == STICKY else partition]
                 batch = queue.open
@@ -220,21 +233,41 @@ class Accumulator(Generic[H]):
                     batch = Batch(queue, now_ms)
                     batch.size = HEADER_SIZE
                     wanted = HEADER_SIZE + size
+            made: H | NoRoom = NoRoom.MEMORY
             fills = batch.size <= self._batch_size < wanted
             up_to = self._batch_size if wanted <= self._batch_size else most
-            if wanted > batch.charge and not self._charge(batch, wanted, up_to):
-                return NoRoom.MEMORY
-            if not batch.values:
-                topic.open[batch.queue.index] = batch
-                topic.used_ms = now_ms
-                self.incomplete[batch] = None
-                self._lingering.append(batch)
-                if len(self._lingering) == 1:  # else the sender will look at an older one before
+            if wanted <= batch.charge or self._charge(batch, wanted, up_to):
+                if not batch.values:
+                    topic.open[batch.queue.index] = batch
+                    topic.used_ms = now_ms
+                    self.incomplete[batch] = None
+                    self._lingering.append(batch)
+                    if len(self._lingering) == 1:  # else the sender will look at an older one before
+                        self._waker()
+                if fills:
+                    self.full.append(batch)
                     self._waker()
-            if fills:
-                self.full.append(batch)
+                made = self._put(batch, key, value, timestamp, headers, callback, wanted)
+        if grown is not None:
+            self._encode_early(grown)
+        return made
+
+    def _encode_early(self, batch: Batch) -> None:
+        """Encodes a batch that the sender leaves alone meanwhile. The sender does it, if it cannot be done here."""
+        encoded: Buffer | None = None
+        try:
+            if self.encode is not None:
+                encoded = self.encode(batch)
+        except Exception:
+            pass  # the sender finds the same, and fails the batch
+        finally:
+            with self.lock:
+                batch.being_encoded = False
+                if encoded is not None and not batch.done:
+                    batch.encoded = encoded
+                    batch.was_reset = True  # it is given its numbers when it is sent
+                self.fresh = True
                 self._waker()
-            return self._put(batch, key, value, timestamp, headers, callback, wanted)
 
     def append_columns(
         self,
@@ -311,7 +344,7 @@ class Accumulator(Generic[H]):
         free = self._buffer_memory - self.used_bytes
         if wanted - batch.charge > free:
             return False
-        step = min(max(GROWTH, batch.charge), MOST_GROWTH)
+        step = min(max(GROWTH, 3 * batch.charge), MOST_GROWTH)
         comfortable = max(wanted, min(batch.charge + step, most))
         granted = min(comfortable - batch.charge, free)
         self.used_bytes += granted

@@ -93,15 +93,16 @@ def _first_index(part: tuple[int, Batch]) -> int:
 class Batch:
     """Records of one partition that are written together, or not at all.
 
-    The accumulator owns size, limit and charge, and the columns while the batch is open; the sender owns attempts,
-    retry_at_ms, leader_epoch, on_the_wire and encoded; Idempotence owns the producer's numbers and was_reset.
+    The accumulator owns size, limit, charge and being_encoded, and the columns while the batch is open; the sender owns
+    attempts, retry_at_ms, leader_epoch, on_the_wire and, unless the batch is being encoded by a caller, encoded;
+    Idempotence owns the producer's numbers and was_reset.
     """
 
     __slots__ = (
         "queue", "created_ms", "size", "limit", "charge", "count", "values", "keys", "timestamps", "headers",
         "callbacks", "columns", "encoded", "producer_id", "producer_epoch", "sequence", "order", "was_reset",
         "attempts", "retry_at_ms", "leader_epoch", "on_the_wire", "is_split", "done", "base_offset",
-        "append_time_ms", "error", "record_errors", "parts", "waiters", "told",
+        "append_time_ms", "error", "record_errors", "parts", "waiters", "told", "being_encoded",
         "merged_from", "merged_into",
     )  # fmt: skip
 
@@ -119,6 +120,7 @@ class Batch:
         self.callbacks: list[tuple[RecordHandle, OnDelivery | None]] | None = None
         self.columns: Any = None  # of an Arrow batch, instead of the lists
         self.encoded: Buffer | None = None
+        self.being_encoded = False  # by a caller; the sender leaves it alone meanwhile
         self.producer_id = -1
         self.producer_epoch = -1
         self.sequence = NO_SEQUENCE
@@ -143,8 +145,15 @@ class Batch:
 
     @property
     def may_merge(self) -> bool:
-        """Whether it may be merged: it was never sent, and is neither columns of Arrow nor made of other batches."""
-        return not self.order and self.columns is None and self.merged_from is None and not self.is_split
+        """Whether it may be merged: it was never sent or encoded, is no columns of Arrow, and not merged or split."""
+        return (
+            not self.order
+            and self.columns is None
+            and self.merged_from is None
+            and not self.is_split
+            and not self.being_encoded
+            and self.encoded is None
+        )
 
     @property
     def partition(self) -> TopicPartition:

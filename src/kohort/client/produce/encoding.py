@@ -15,8 +15,11 @@ _producer = header_fields("producer_id", "producer_epoch", "base_sequence")
 _crc = header_fields("crc")
 
 
-def encode(batch: Batch, compression: int, level: int | None) -> Buffer:
-    """Encodes a closed batch with the producer's numbers that it has now."""
+def encode(batch: Batch, compression: int, level: int | None, *, with_numbers: bool = True) -> Buffer:
+    """Encodes a closed batch with the producer's numbers that it has now; else without numbers and checksum.
+
+    `renumbered` adds these when the batch is sent.
+    """
     headers = None
     if batch.headers is not None:
         headers = [batch.headers.get(index) for index in range(batch.count)]
@@ -36,6 +39,7 @@ def encode(batch: Batch, compression: int, level: int | None) -> Buffer:
         producer_id=batch.producer_id,
         producer_epoch=batch.producer_epoch,
         base_sequence=batch.sequence,
+        with_crc=with_numbers,
     )
 
 

@@ -97,6 +97,9 @@ class Sender:
         self._due_ms: int | None = None
         self._burst_ms = self._burst = 0
         self._merge_limit = merge_limit(config)
+        accumulator.encode = partial(
+            encode, compression=self._compression, level=self._level, with_numbers=False
+        )
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -199,6 +202,8 @@ class Sender:
         if self._in_flight.get(node_id, 0) >= self._most_in_flight:
             return None
         batch = queue.closed[0]
+        if batch.being_encoded:  # the caller who does it wakes the sender then
+            return None
         if batch.attempts and now_ms < batch.retry_at_ms and queue.leader_epoch <= batch.leader_epoch:
             self._look_again_at(batch.retry_at_ms)
             return None

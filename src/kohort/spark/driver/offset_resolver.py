@@ -23,6 +23,7 @@ from kohort.spark.options import (
     SourceOptions,
     Strategy,
     Subscribe,
+    SubscribePattern,
 )
 from kohort.wire.errors import ErrorCode, KafkaError
 
@@ -40,8 +41,13 @@ class OffsetResolver:
     # --- partitions -------------------------------------------------------------------------------
 
     def partitions(self) -> dict[TopicPartition, PartitionLeader]:
-        """What a query reads now, in order. A topic that is named and does not exist is a KafkaError with its name."""
-        strategy = self._options.strategy
+        """What a query reads now, in order. A topic that is named and does not exist is a KafkaError with its name.
+
+        Topics and partitions that the conditions of the query exclude are not asked for.
+        """
+        strategy, restriction = self._options.strategy, self._options.wanted
+        if restriction.is_nothing or self._named_topics(strategy) == frozenset():
+            return {}
         snapshot = self._retried(lambda: self._look_up(strategy))
         wanted: Collection[str] = snapshot.topics
         if not isinstance(strategy, (Subscribe, Assign)):
@@ -55,22 +61,33 @@ class OffsetResolver:
             partition: leader
             for topic in sorted(wanted)
             for partition in snapshot.partitions_of(topic)
-            if (leader := PartitionLeader.of(snapshot, partition)) is not None
+            if restriction.admits(partition.topic, partition.partition)
+            and (leader := PartitionLeader.of(snapshot, partition)) is not None
         }
         if isinstance(strategy, Assign):
-            missing = [str(partition) for partition in strategy.partitions if partition not in found]
+            assigned = [p for p in strategy.partitions if restriction.admits(p.topic, p.partition)]
+            missing = [str(partition) for partition in assigned if partition not in found]
             if missing:
                 log.warning("assign: there is no %s; it is left out", ", ".join(missing))
-            found = {p: leader for p, leader in found.items() if p in strategy.partitions}
+            found = {p: leader for p, leader in found.items() if p in assigned}
         return found
 
+    def _named_topics(self, strategy: Strategy) -> frozenset[str] | None:
+        """The topics to ask for, as far as options and conditions name them; None if all of them may be wanted."""
+        if isinstance(strategy, SubscribePattern):
+            return self._options.wanted.topic_names()
+        named = (
+            strategy.topics
+            if isinstance(strategy, Subscribe)
+            else (each.topic for each in strategy.partitions)
+        )
+        return frozenset(name for name in named if self._options.wanted.admits_topic(name))
+
     def _look_up(self, strategy: Strategy) -> Cluster:
-        topics: frozenset[str] | None = None
-        if isinstance(strategy, Subscribe):
-            topics = frozenset(strategy.topics)
-        elif isinstance(strategy, Assign):
-            topics = frozenset(partition.topic for partition in strategy.partitions)
+        topics = self._named_topics(strategy)
         snapshot = self._session.look_up(topics)
+        if isinstance(strategy, SubscribePattern):
+            return snapshot
         for topic in sorted(topics or ()):
             if topic not in snapshot.topics:
                 code = snapshot.errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -100,6 +117,7 @@ class OffsetResolver:
         return self._at_times(spec, partitions, ending)
 
     def _at_offsets(self, offsets: Offsets, partitions: Collection[TopicPartition], what: str) -> Offsets:
+        offsets = self._wanted_of(offsets)
         check_named(what, offsets, partitions)
         first = self._session.beginning_offsets(
             [p for p, offset in offsets.items() if offset == EARLIEST_OFFSET]
@@ -107,13 +125,28 @@ class OffsetResolver:
         last = self._session.end_offsets([p for p, offset in offsets.items() if offset == LATEST_OFFSET])
         return {**offsets, **first, **last}
 
+    def at_times(
+        self, time_ms: int, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """The first record at or after a time in each partition; None where there is none yet."""
+        if not partitions:
+            return {}
+        found = self._session.offsets_for_times(dict.fromkeys(partitions, time_ms))
+        return {partition: None if at is None else at.offset for partition, at in found.items()}
+
+    def _wanted_of(self, named: Offsets) -> Offsets:
+        """A user names all partitions, whichever of them the conditions leave."""
+        wanted = self._options.wanted
+        return {p: value for p, value in named.items() if wanted.admits(p.topic, p.partition)}
+
     def _at_times(self, spec: AtTimes, partitions: Collection[TopicPartition], ending: bool) -> Offsets:
         times: dict[tuple[str, int], int]
         if spec.common is not None:
             times = dict.fromkeys(partitions, spec.common)
         else:
-            check_named("end" if ending else "start", spec.by_partition, partitions)
-            times = dict(spec.by_partition.items())
+            named = self._wanted_of(spec.by_partition)
+            check_named("end" if ending else "start", named, partitions)
+            times = dict(named.items())
         may_miss = ending or self._options.latest_without_match
 
         def ask() -> Offsets:

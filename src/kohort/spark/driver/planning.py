@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from kohort.client.types import TopicPartition
 from kohort.spark.offsets import Offsets
 from kohort.spark.ranges import OffsetRange
+from kohort.spark.restriction import NumberSet, pieces_within
 
 LARGEST_OFFSET = (1 << 63) - 1
 
@@ -112,6 +113,34 @@ def batch_ranges(start: Mapping[TopicPartition, int], end: Mapping[TopicPartitio
                 "record, or the end before the first: look at startingOffsets and endingOffsets."
             )
     return ranges
+
+
+NEAR_OFFSETS, MOST_PIECES = 10_000, 32
+"""Wanted offsets with so few others between them are read together; so many pieces a partition may have."""
+
+
+def restrict(
+    whole: OffsetRange, wanted: NumberSet, first: int | None = None, after: int | None = None
+) -> list[OffsetRange]:
+    """The parts of a range that may hold what is wanted: nothing that is wanted is outside of them.
+
+    `first` and `after` are offsets before which, and from which on, nothing is wanted, because of a time. Where the
+    range ends with the log, and later offsets may be wanted, the last part does too.
+    """
+    start = whole.start if first is None else max(whole.start, first)
+    end = whole.end if after is None else min(whole.end, after)
+    open_end = whole.open_end and after is None
+    parts = [
+        OffsetRange(whole.partition, begin, until, whole.open_start)
+        for begin, until in pieces_within(wanted, start, end, NEAR_OFFSETS, MOST_PIECES)
+    ]
+    later = wanted & NumberSet.between(max(start, end), LARGEST_OFFSET)
+    if open_end and later:
+        if parts and later.first - parts[-1].end <= NEAR_OFFSETS:
+            parts[-1] = replace(parts[-1], open_end=True)
+        else:
+            parts.append(OffsetRange(whole.partition, later.first, later.first, open_end=True))
+    return parts
 
 
 def check_named(

@@ -7,6 +7,12 @@ from typing import Any
 
 from kohort.client.types import TopicPartition
 from kohort.spark.offsets import Offsets, from_spark
+from kohort.spark.pyspark_api import HAS_ADMISSION_CONTROL
+from kohort.wire.errors import KohortError
+
+
+class LagUnknown(KohortError):
+    """The installed PySpark does not report the ends of the topics; the text says whom to ask instead."""
 
 
 def lag(query: Any) -> dict[TopicPartition, int]:
@@ -14,9 +20,23 @@ def lag(query: Any) -> dict[TopicPartition, int]:
 
     query = df.writeStream...start()
     print(sum(lag(query).values()), "records to go")
+
+    LagUnknown before PySpark 4.2: what it reports as the latest offset is where the batch ends.
     """
+    if not HAS_ADMISSION_CONTROL:
+        import pyspark
+
+        raise LagUnknown(
+            f"PySpark {pyspark.__version__} does not report where the topics of a query end, which 4.2 does: look at "
+            "the lag of the query's group, with `kohort groups describe NAME` or any other tool for Kafka"
+        )
     progress = query.lastProgress
-    if progress is None:
+    return {} if progress is None else lag_in(progress)
+
+
+def lag_in(progress: Any) -> dict[TopicPartition, int]:
+    """The lag that a report of a query's progress shows; none before PySpark 4.2, whose reports do not have it."""
+    if not HAS_ADMISSION_CONTROL:
         return {}
     behind: dict[TopicPartition, int] = {}
     for source in _field(progress, "sources") or ():

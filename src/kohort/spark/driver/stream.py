@@ -3,6 +3,8 @@
 Spark runs this in a process of its own and calls it from one thread. `latestOffset(start)` is called at every trigger,
 and what is in `start` is durable in the checkpoint by then: that is when the group's offsets are committed. Spark ends
 the process with SIGTERM; the last commit and the farewell to the group happen in `stop`.
+
+Which methods Spark calls depends on its version: `admitting_stream` and `remembering_stream` have the readers.
 """
 
 from __future__ import annotations
@@ -19,13 +21,6 @@ from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from kohort.client.types import TopicPartition
 from kohort.spark.driver.planning import Delay, limit, split, step_ranges
@@ -43,8 +38,8 @@ log = logging.getLogger("kohort.spark")
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
-class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What Spark calls; it opens a `StreamDriver` with the first question. Executors only call `read`."""
+class StreamReader(RangesReader, DataSourceStreamReader):
+    """What every Spark calls; it opens a `StreamDriver` with the first question. Executors only call `read`."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         super().__init__(options, columns)
@@ -70,26 +65,6 @@ class KohortStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAv
     def initialOffset(self) -> dict[str, Any]:
         with self._driving() as driver:
             return to_spark(driver.initial())
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        with self._driving() as driver:
-            driver.freeze()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """Tells Spark that there is a limit, which the options hold. Trigger.Once asks without one."""
-        if self.options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(self.options.max_offsets_per_trigger)
-        if self.options.min_offsets_per_trigger is not None:
-            return ReadMinRows(self.options.min_offsets_per_trigger)
-        return ReadAllAvailable()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        with self._driving() as driver:
-            return to_spark(driver.next(from_spark(start), limited=not isinstance(limit, ReadAllAvailable)))
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        with self._driving() as driver:
-            return to_spark(driver.ends) if driver.ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with self._driving() as driver:
@@ -154,6 +129,8 @@ class StreamDriver:
         # Topics that were deleted and made anew under this query, with the offsets at which that was seen.
         self._anew: dict[str, Offsets] = {}
         self._initial: Offsets | None = None
+        # What of that was chosen by the options, as the group has nothing there, and is not committed yet.
+        self._chosen: Offsets = {}
         self._target: Offsets | None = None
         self._closed = False
         self._delay: Delay | None = None
@@ -173,19 +150,23 @@ class StreamDriver:
 
         Spark asks twice, when it begins and when it plans the first batch, and has to get the same.
         """
-        if self._initial is None:
-            self._initial = self._resolve_start()
-        return self._initial
-
-    def _resolve_start(self) -> Offsets:
-        self._look()
-        start = self.group.committed(self._leaders)
-        missing = [partition for partition in self._leaders if partition not in start]
-        if missing:
-            chosen = self._resolver.starting(self._leaders)
-            start |= {partition: chosen[partition] for partition in missing}
-        self.group.commit_start({partition: start[partition] for partition in missing})
+        start = self.resolve_start()
+        if self._chosen:
+            self.group.commit_start(self._chosen)
+            self._chosen = {}
         return start
+
+    def resolve_start(self) -> Offsets:
+        """The same, for a query that may not start anew: nothing is committed."""
+        if self._initial is None:
+            self._look()
+            start = self.group.committed(self._leaders)
+            missing = [partition for partition in self._leaders if partition not in start]
+            if missing:
+                chosen = self._resolver.starting(self._leaders)
+                self._chosen = {partition: chosen[partition] for partition in missing}
+            self._initial = {**start, **self._chosen}
+        return self._initial
 
     def freeze(self) -> None:
         """Fixes the end of an AvailableNow query: nothing after the ends of the logs of this moment is read."""
@@ -194,10 +175,10 @@ class StreamDriver:
 
     # --- how far it goes --------------------------------------------------------------------------
 
-    def next(self, start: Offsets, *, limited: bool) -> Offsets:
-        """The end of the next micro-batch; `start` is durable by now."""
+    def next(self, start: Offsets, *, limited: bool, durable: Offsets | None = None) -> Offsets:
+        """The end of the next micro-batch. What is durable by now is committed: `start`, unless that is given."""
         self._look(start)
-        self.group.commit(start, wait=False)
+        self.group.commit(start if durable is None else durable, wait=False)
         self.ends = self._session.end_offsets(self._leaders)
         end = {**self.ends}
         if self._target is not None:

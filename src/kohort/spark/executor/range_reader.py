@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import os
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from kohort.client.embedding import (
     ClusterSession,
@@ -21,13 +21,16 @@ from kohort.client.embedding import (
     TopicReplaced,
 )
 from kohort.client.errors import CorruptRecord, OffsetOutOfRange
+from kohort.spark.executor.row_filter import chosen
 from kohort.spark.executor.rows import LARGEST_PIECE
 from kohort.spark.executor.typed_rows import rows_for
 from kohort.spark.options import FIXED_SETTINGS, SourceOptions, settings_without_group
 from kohort.spark.ranges import DataLoss, OffsetRange, unread
 from kohort.wire.records.columns import Columns, decode_columns, prefer
+from kohort.wire.records.counting import count_records
 
 log = logging.getLogger("kohort.spark.fetch")
+T = TypeVar("T")
 
 # For bulk reading of records that are known to be there; a user's own settings override these.
 DEFAULTS = {
@@ -66,10 +69,22 @@ def read_range(
 ) -> Iterator[Any]:
     """The records of a range as pyarrow.RecordBatch, only the named columns."""
     rows, session = rows_for(wanted.partition, names, options.decoding), session_for(options)
-    if wanted.open_end:
-        latest = session.end_offsets([wanted.partition])[wanted.partition]
-        wanted = replace(wanted, end=max(wanted.end, latest))
-    yield from map(rows.batch, RangeReader(session, wanted, leader, options).columns())
+    wanted = at_its_end(wanted, session, options)
+    if not wanted.size:
+        return
+    records = RangeReader(session, wanted, leader, options).columns()
+    if options.wanted.is_everything:
+        yield from map(rows.batch, records)
+    else:
+        yield from chosen(records, options.wanted, rows.batch, decoded=options.decoding is not None)
+
+
+def at_its_end(wanted: OffsetRange, session: ClusterSession, options: SourceOptions) -> OffsetRange:
+    """A range as it is now: one that ends with the log, or with the last wanted offset, does so where that is now."""
+    if not wanted.open_end:
+        return wanted
+    latest = session.end_offsets([wanted.partition])[wanted.partition]
+    return replace(wanted, end=min(max(wanted.end, latest), options.wanted.offsets.last + 1))
 
 
 class RangeReader:
@@ -84,9 +99,21 @@ class RangeReader:
         self._position = wanted.start
         self._open_start = wanted.open_start
         self._damaged_at = -1
+        self.has_gaps = False
+        """Whether `count` has seen offsets that are not those of records to be read."""
 
     def columns(self) -> Iterator[Columns]:
         """The records in pieces of bounded size. DataLoss if some are not there and that is to be an error."""
+        return self._read(self._decode)
+
+    def count(self) -> int:
+        """The number of records, without decoding them. DataLoss as for `columns`."""
+        return sum(self._read(self._count))
+
+    def _read(
+        self, use: Callable[[memoryview, list[tuple[int, int]] | None, bool], Iterator[T]]
+    ) -> Iterator[T]:
+        """What `use` makes of each answer: its records, its aborted transactions, and whether it is complete."""
         fetcher = self._fetcher
         ahead = fetcher.send(self._position)
         while self._position < self._end:
@@ -102,7 +129,7 @@ class RangeReader:
             after = self._end if next_offset is None else max(next_offset, self._position)
             if after < self._end:
                 ahead = fetcher.send(after)
-            yield from self._decode(fetched.records, fetched.aborted, complete=next_offset is not None)
+            yield from use(fetched.records, fetched.aborted, next_offset is not None)
             del fetched  # the next answer is received into the same memory
             if self._position != after and self._position < self._end:
                 ahead = fetcher.send(self._position)  # the request that was sent ahead is of no use
@@ -141,7 +168,7 @@ class RangeReader:
     # --- decoding -------------------------------------------------------------------------------------
 
     def _decode(
-        self, records: memoryview, aborted: list[tuple[int, int]] | None, *, complete: bool
+        self, records: memoryview, aborted: list[tuple[int, int]] | None, complete: bool
     ) -> Iterator[Columns]:
         """The records of one answer from the position on, which moves past them."""
         while len(records) and self._position < self._end:
@@ -166,6 +193,25 @@ class RangeReader:
                     self._damaged(self._position, "the answer holds no whole batch")
                 return
             records, aborted = records[decoded.bytes_used :], decoded.aborted
+
+    def _count(
+        self, records: memoryview, aborted: list[tuple[int, int]] | None, complete: bool
+    ) -> Iterator[int]:
+        """The number of records of one answer from the position on, which moves past them."""
+        counted = count_records(
+            records,
+            self._position,
+            self._end,
+            check_crcs=self._session.config.check_crcs,
+            aborted=aborted,
+        )
+        self._position = counted.next_offset
+        self.has_gaps |= counted.has_gaps
+        yield counted.records
+        if counted.error is not None:
+            self._damaged(counted.next_offset, counted.error.message)
+        elif not counted.bytes_used and not complete:
+            self._damaged(self._position, "the answer holds no whole batch")
 
     def _damaged(self, offset: int, why: str) -> None:
         """Bytes may be damaged on their way, so they are fetched once more before that is an error."""

@@ -36,4 +36,8 @@ class RangesReader:
         if not isinstance(partition, RangePartition):
             return iter(())  # Spark's stand-in for "there is nothing to read"
         keep_what_is_loaded()
+        if self.options.count_from is not None:
+            from kohort.spark.executor.range_counter import counted_range
+
+            return counted_range(partition.wanted, partition.leader, self.options)
         return read_range(partition.wanted, partition.leader, self.options, self.columns)

@@ -20,7 +20,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,11 +32,34 @@ FUNCTION = "pipeline"
 STREAM = "stream"
 MODULE_PREFIX = "kohort_pipeline_"
 # What a module may say besides its function.
-_SETTINGS = ("topics", "group", "options", "parameters", "bootstrap")
+_SETTINGS = ("topics", "group", "options", "parameters", "bootstrap", "spark_settings")
 
 
 class PipelineError(KohortError):
     """A pipeline that cannot be run as it is written or called; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Where the rows of a SQL pipeline go."""
+
+    form: str
+    target: str = ""
+    """A folder, a topic or a table, by the form."""
+    options: dict[str, str] = field(default_factory=dict)
+    mode: str = "append"
+    trigger: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.form} {self.target}".strip()
+
+    def filled_in(self, parameters: Mapping[str, str]) -> Sink:
+        """Returns the sink with `${name}` replaced in its target and its options."""
+        return replace(
+            self,
+            target=filled_in(self.target, parameters),
+            options={name: filled_in(value, parameters) for name, value in self.options.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +82,10 @@ class Pipeline:
     finish: Callable[[Any, Mapping[str, str]], None] | None = None
     """Called with the SparkSession and the parameters when the query has ended in order."""
     module: ModuleType | None = None
+    sink: Sink | None = None
+    """Of a SQL pipeline; what a Python pipeline does with its rows is known when its function was called."""
+    spark_settings: dict[str, str] = field(default_factory=dict)
+    """Settings of Spark that the pipeline needs, such as `spark.jars.packages`; `--set` wins over them."""
 
     def group_of(self, stream: str) -> str | None:
         """The group of a stream. Each of several streams has a group of its own, as it has offsets of its own."""
@@ -125,6 +152,9 @@ def from_module(name: str, origin: str, module: ModuleType) -> Pipeline:
         _texts(origin, "parameters", getattr(module, "parameters", {})),
         getattr(module, "bootstrap", None),
         module=module,
+        spark_settings=_of_spark(
+            origin, _texts(origin, "spark_settings", getattr(module, "spark_settings", {}))
+        ),
     )
 
 
@@ -177,6 +207,13 @@ def _texts(origin: str, what: str, given: object) -> dict[str, str]:
     }
 
 
+def _of_spark(origin: str, settings: dict[str, str]) -> dict[str, str]:
+    for name in settings:
+        if not name.startswith("spark."):
+            raise PipelineError(f"{origin}: {name} is no setting of Spark: their names begin with `spark.`")
+    return settings
+
+
 def line_in(error: BaseException, path: str) -> str:
     """The line in this file that an error came from, as ` line 7`; empty if it came from elsewhere."""
     if isinstance(error, SyntaxError):
@@ -189,19 +226,7 @@ def line_in(error: BaseException, path: str) -> str:
 # --- SQL ----------------------------------------------------------------------------------------------
 
 _SAID_ONCE = ("topics", "group", "bootstrap", "sink", "mode", "trigger")
-_SAID_BY_NAME = ("option", "parameter", "sink option")
-
-
-@dataclass(frozen=True, slots=True)
-class Sink:
-    """Where the rows of a SQL pipeline go."""
-
-    form: str
-    target: str = ""
-    """A folder, a topic or a table, by the form."""
-    options: dict[str, str] = field(default_factory=dict)
-    mode: str = "append"
-    trigger: str | None = None
+_SAID_BY_NAME = ("option", "parameter", "sink option", "spark")
 
 
 def from_sql(name: str, origin: str, text: str) -> Pipeline:
@@ -224,12 +249,12 @@ def from_sql(name: str, origin: str, text: str) -> Pipeline:
     def make(frames: dict[str, Any], parameters: Mapping[str, str], bootstrap: str) -> Any:
         from kohort.spark.pipelines.sql_pipeline import writer_of
 
-        return writer_of(frames[STREAM], text, sink, parameters, bootstrap)
+        return writer_of(frames[STREAM], text, sink, parameters, bootstrap, name)
 
     topics = {STREAM: _topics(origin, said["topics"]) if "topics" in said else ()}
     return Pipeline(
         name, origin, make, topics, said.get("group", name) or None, by_name["option"], by_name["parameter"],
-        said.get("bootstrap"),
+        said.get("bootstrap"), sink=sink, spark_settings=_of_spark(origin, by_name["spark"]),
     )  # fmt: skip
 
 

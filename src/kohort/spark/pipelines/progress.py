@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, TextIO
 
 from kohort.exposition import Family, exposition
-from kohort.spark.driver.query_lag import lag
+from kohort.spark.driver.query_lag import lag_in
 from kohort.spark.pipelines.state import RUNNING, PipelineStatus
 
 
@@ -31,10 +30,7 @@ class BatchProgress:
 def read_progress(report: Any) -> BatchProgress:
     """From an element of `query.recentProgress`, or the dict in it."""
     fields = report if isinstance(report, dict) else json.loads(report.json)
-    behind = {
-        str(partition): count
-        for partition, count in sorted(lag(SimpleNamespace(lastProgress=fields)).items())
-    }
+    behind = {str(partition): count for partition, count in sorted(lag_in(fields).items())}
     duration = fields.get("durationMs") or {}
     return BatchProgress(
         int(fields["batchId"]),

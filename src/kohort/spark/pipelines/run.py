@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -25,8 +24,9 @@ from kohort.exposition import MetricsServer, metrics_address
 from kohort.spark.driver.commit_only import STOP_TIMEOUT_S
 from kohort.spark.driver.process_identity import is_below, process_of
 from kohort.spark.options import read_source_options
-from kohort.spark.pipelines.definition import Pipeline, PipelineError, line_in
+from kohort.spark.pipelines.definition import Pipeline, PipelineError, Sink, line_in
 from kohort.spark.pipelines.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
+from kohort.spark.pipelines.sinks import TOPICS
 from kohort.spark.pipelines.state import FAILED, RUNNING, STOPPED, STOPPING, PipelineState, PipelineStatus
 from kohort.wire.errors import KohortError
 
@@ -105,11 +105,14 @@ def stream_options(pipeline: Pipeline, run: Run) -> dict[str, dict[str, str]]:
 def run_pipeline(pipeline: Pipeline, run: Run, terminal: Terminal) -> int:
     """Runs until it ends, is stopped or fails; 0 if it ended in order. A second one of the same name is refused."""
     options = stream_options(pipeline, run)
+    parameters = {**pipeline.parameters, **run.parameters}
+    sink = "" if pipeline.sink is None else str(pipeline.sink.filled_in(parameters))
     run.state.acquire()
     status = PipelineStatus(
         pipeline.name, pipeline.origin, pid=os.getpid(), master=run.master, bootstrap=run.bootstrap
     )
     status.checkpoint = run.checkpoint or str(run.state.checkpoint)
+    status.sink = sink
     status.started_ms = _now_ms()
     try:
         with _Runner(pipeline, run, status, terminal) as runner:
@@ -190,21 +193,16 @@ class _Runner:
                 "is not started: `return frame.writeStream.format(…)`"
             )
         writer = writer.option("checkpointLocation", self._status.checkpoint)
+        for name, value in topic_settings(self._pipeline.sink, self._parameters, self._run).items():
+            writer = writer.option(name, value)
         if self._run.once:
             writer = writer.trigger(availableNow=True)
-        return writer.start()
+        with told_of(self._pipeline):
+            return writer.start()
 
     def _made(self, streams: dict[str, Any]) -> Any:
-        origin = self._pipeline.origin
-        try:
+        with told_of(self._pipeline):
             return self._pipeline.make(streams, self._parameters, self._run.bootstrap)
-        except KohortError:
-            raise
-        except Exception as error:
-            what = short_reason(str(error)) if str(error) else ""
-            raise PipelineError(
-                f"{origin}{line_in(error, origin)}: {type(error).__name__}: {what}"
-            ) from error
 
     def _follow(self, query: Any) -> None:
         """Shows the progress until the query ends or is told to."""
@@ -267,48 +265,59 @@ class _Runner:
         return 1
 
 
+@contextmanager
+def told_of(pipeline: Pipeline) -> Iterator[None]:
+    """Turns an error of Spark or of the user's function into a PipelineError, with the line of the pipeline's file."""
+    try:
+        yield
+    except KohortError:
+        raise
+    except Exception as error:
+        origin, text = pipeline.origin, str(error)
+        line = line_in(error, origin) or (sql_line(text) if pipeline.sink is not None else "")
+        what = without_place(short_reason(text)) if text else ""
+        raise PipelineError(f"{origin}{line}: {type(error).__name__}: {what}") from error
+
+
+def sql_line(text: str) -> str:
+    """Returns the line of a query that Spark complains of, as ` line 7`: it has the numbers of the pipeline's file."""
+    found = re.search(r"\bline (\d+),? pos \d+", text)
+    return f" line {found[1]}" if found is not None else ""
+
+
+def without_place(text: str) -> str:
+    """Returns a complaint of Spark without where in the query it is, and without its code of SQL."""
+    return re.sub(r"\s*SQLSTATE: \w+|;? ?\(?\bline \d+,? pos \d+\)?;?", "", text).rstrip(" ;")
+
+
+def topic_settings(sink: Sink | None, parameters: Mapping[str, str], run: Run) -> dict[str, str]:
+    """Returns the settings of `--config` for a sink that is a topic of the same cluster and does not say its own."""
+    if sink is None or sink.form not in TOPICS:
+        return {}
+    said = {name.lower() for name in sink.filled_in(parameters).options}
+    if "kafka.bootstrap.servers" in said:
+        return {}
+    return {
+        f"kafka.{name}": value for name, value in run.kafka.items() if f"kafka.{name}".lower() not in said
+    }
+
+
 def start_spark(pipeline: Pipeline, run: Run) -> tuple[Any, bool]:
     """A SparkSession, on loopback if the master is local, and whether it is new, so that the caller has to stop it."""
-    from kohort.spark.java import use_java
-    from kohort.spark.worker_python import use_python
-
-    use_java()
-    if run.master.startswith("local"):
-        use_python()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = {
-        "spark.ui.showConsoleProgress": "false",
-        "spark.ui.enabled": "false",
-        "spark.python.unix.domain.socket.enabled": "true",  # each task begins 40 ms sooner than over TCP
-        **run.spark,
-    }
-    java_options = settings.get("spark.driver.extraJavaOptions", "")
-    settings["spark.driver.extraJavaOptions"] = f"{_log_to_file(run.state.folder)} {java_options}".strip()
-    if run.master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        # Spark's default of 200 is for clusters: with state, each partition is a file or more in every batch.
-        cores = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
-        settings = {**loopback, **cores, **settings}
-    import pyspark
     from pyspark import cloudpickle
     from pyspark.sql import SparkSession
 
-    if run.master.startswith("local-cluster"):
-        # Spark's own scripts would set these; without them its workers do not find their classes.
-        os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
-        os.environ.setdefault("SPARK_SCALA_VERSION", "2.13")
+    from kohort.spark.sessions import JAVA_OPTIONS, builder
+
     if pipeline.module is not None:
         # Executors cannot import the user's file: its functions travel with the job.
         cloudpickle.register_pickle_by_value(pipeline.module)  # type: ignore[no-untyped-call]
     there = SparkSession.getActiveSession()
     if there is not None:
         return there, False
-    builder = SparkSession.builder.master(run.master).appName(f"kohort {pipeline.name}")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate(), True
+    settings = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false", **run.spark}
+    settings[JAVA_OPTIONS] = f"{_log_to_file(run.state.folder)} {settings.get(JAVA_OPTIONS, '')}".strip()
+    return builder(f"kohort {pipeline.name}", run.master, **settings).getOrCreate(), True
 
 
 def _log_to_file(folder: Path) -> str:
@@ -398,8 +407,8 @@ def short_reason(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     starts = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
     for line in lines[starts[0] + 1 :] if starts else ():
-        if re.match(r"(?:[a-z_]\w*\.)*[A-Z]\w*: ", line):
-            return line
+        if "PythonException: " not in line and re.match(r"(?:[a-z_]\w*\.)*[A-Z]\w*: ", line):
+            return line.removeprefix(f"{PipelineError.__module__}.{PipelineError.__name__}: ")
     return lines[0] if lines else "the query failed without a message"
 
 

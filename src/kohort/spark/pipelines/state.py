@@ -24,6 +24,10 @@ DIED = "died"
 _GOING = (STARTING, RUNNING, STOPPING)
 
 
+class AlreadyRunning(PipelineError):
+    """The pipeline runs in another process: two would use the same checkpoint."""
+
+
 def state_directory(given: str | None = None) -> Path:
     """Where pipelines keep their state: as given, or in the user's directory for state (~/.local/state on Linux)."""
     if given is not None:
@@ -50,6 +54,8 @@ class PipelineStatus:
     master: str = ""
     bootstrap: str = ""
     checkpoint: str = ""
+    sink: str = ""
+    """Where the rows go, as a SQL pipeline says it; empty if only the code of the pipeline knows."""
     started_ms: int = 0
     updated_ms: int = 0
     stopped_ms: int | None = None
@@ -97,7 +103,7 @@ class PipelineState:
             os.close(descriptor)
             status = self.read()
             since = f" since {_clock(status.started_ms)}" if status is not None else ""
-            raise PipelineError(
+            raise AlreadyRunning(
                 f"the pipeline {self.name} runs already, in process {self.pid() or '?'}{since}: a second one would use "
                 f"the same checkpoint. `kohort pipeline stop {self.name}` ends it; --name runs this one beside it"
             )

@@ -400,8 +400,12 @@ def encode_batch_columns(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     transactional: bool = False,
+    with_crc: bool = True,
 ) -> Buffer:
-    """A whole batch of at least one record, as Produce takes it, from the same columns as `encode_columns`."""
+    """A whole batch of at least one record, as Produce takes it, from the same columns as `encode_columns`.
+
+    Without its checksum if whoever asks writes something else into the header, and then the checksum.
+    """
     assert values, "a batch holds at least one record"
     if isinstance(timestamps, int):
         base_timestamp = max_timestamp = timestamps
@@ -412,17 +416,23 @@ def encode_batch_columns(
         base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(values),
     )  # fmt: skip
     return _encode(
-        keys, values, timestamps, headers, HEADER_SIZE, lambda batch: finish_batch(header, batch, level)
+        keys,
+        values,
+        timestamps,
+        headers,
+        HEADER_SIZE,
+        lambda batch: finish_batch(header, batch, level, with_crc),
     )
 
 
-def finish_batch(header: BatchHeader, batch: Any, level: int | None = None) -> Buffer:
+def finish_batch(header: BatchHeader, batch: Any, level: int | None = None, with_crc: bool = True) -> Buffer:
     """Compresses the records behind the space for a header in `batch` as `header` says, and writes the header."""
     whole = memoryview(batch)
     if header.compression:
         whole = memoryview(compress_behind(HEADER_SIZE, header.compression, whole[HEADER_SIZE:], level))
     HEADER.pack_into(whole, 0, *header._replace(batch_length=len(whole) - LENGTH_END))
-    _crc.pack_into(whole, CRC_AT, crc32c(whole[CRC_START:], 0, KEEP_LOCK))
+    if with_crc:
+        _crc.pack_into(whole, CRC_AT, crc32c(whole[CRC_START:], 0, KEEP_LOCK))
     # A small batch need not keep the memory that it was made in.
     return bytes(whole) if len(whole) < _WORTH_A_BUFFER else whole
 

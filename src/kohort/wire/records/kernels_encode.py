@@ -27,7 +27,7 @@ from kohort.wire.records.kernels import (
 
 
 @part
-def _varint_size(number: int) -> int:
+def varint_size(number: int) -> int:
     rest: Any = (number << 1) ^ (number >> 63)
     size = 1
     while rest & ~0x7F != 0:
@@ -37,7 +37,7 @@ def _varint_size(number: int) -> int:
 
 
 @part
-def _put_varint(out: Any, at: int, number: int) -> int:
+def put_varint(out: Any, at: int, number: int) -> int:
     rest: Any = (number << 1) ^ (number >> 63)
     while rest & ~0x7F != 0:
         out[at] = (rest & 0x7F) | 0x80
@@ -91,23 +91,23 @@ def encode_rows(
         if with_times:
             delta = timestamps[row] - base_timestamp
         size = (
-            1 + _varint_size(delta) + _varint_size(row)
-            + _varint_size(key_size) + max(key_size, 0)
-            + _varint_size(value_size) + max(value_size, 0)
+            1 + varint_size(delta) + varint_size(row)
+            + varint_size(key_size) + max(key_size, 0)
+            + varint_size(value_size) + max(value_size, 0)
             + max(headers_size, 1)
         )  # fmt: skip
         if size + 5 > len(out) - at:
             return FAILED
-        at = _put_varint(out, at, size)
+        at = put_varint(out, at, size)
         out[at] = 0
-        at = _put_varint(out, at + 1, delta)
-        at = _put_varint(out, at, row)
-        at = _put_varint(out, at, key_size)
+        at = put_varint(out, at + 1, delta)
+        at = put_varint(out, at, row)
+        at = put_varint(out, at, key_size)
         if key_size > 0:
             copy(out, at, keys, key_at, key_size)
             key_at += key_size
             at += key_size
-        at = _put_varint(out, at, value_size)
+        at = put_varint(out, at, value_size)
         if value_size > 0:
             copy(out, at, values, value_at, value_size)
             value_at += value_size
@@ -172,9 +172,34 @@ def encode(
         base_timestamp = timestamps
     else:
         times, base_timestamp = read_only(np.fromiter(timestamps, np.int64, len(values))), timestamps[0]
+    if headers is None and type(values) is list and (not keys or type(keys) is list):
+        out = _encoded_from_objects(keys, values, times, base_timestamp, before)
+        if out is not None:
+            return finish(out)
     columns = _in_one(keys), _in_one(values), _in_one(headers)
     total = len(columns[0][0]) + len(columns[1][0]) + len(columns[2][0])
     return encode_blobs(*columns, times, base_timestamp, len(values), before, total, finish)
+
+
+def _encoded_from_objects(
+    keys: Any, values: list[Any], times: Any, base_timestamp: int, before: int
+) -> memoryview | None:
+    """The same records without joining the values first; None if some are no bytes, or this Python differs."""
+    from kohort.wire.records import kernels_objects as objects
+
+    if not objects.CAN_READ_OBJECTS:
+        return None
+    count, bytes_type, none = len(values), id(bytes), id(None)
+    at_values, at_keys = objects.items_of(values), objects.items_of(keys) if keys else 0
+    total = objects.size_of_all(at_values, count, bytes_type, none)
+    of_keys = objects.size_of_all(at_keys, count, bytes_type, none) if keys else 0
+    if total < 0 or of_keys < 0:
+        return None
+    out = shared_buffer(before + total + of_keys + MOST_OVERHEAD * count)
+    target = np.frombuffer(out, np.uint8)
+    end = objects.encode_objects(at_keys, at_values, none, times, base_timestamp, count, target, before)
+    assert end >= 0, "there is room for every record"
+    return out[:end]
 
 
 # --- from Arrow -----------------------------------------------------------------------------------
