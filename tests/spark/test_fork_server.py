@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -95,6 +96,7 @@ class Starter:
     def close(self) -> None:
         self.process.kill()
         self.process.communicate(timeout=60)
+        shutil.rmtree(Path(self.python).parent, ignore_errors=True)  # what was killed has not cleaned up
 
 
 @pytest.fixture(scope="module")
