@@ -33,6 +33,7 @@ from pyspark.sql.datasource import (
     StringEndsWith,
     StringStartsWith,
 )
+from pyspark.sql.types import IntegerType, LongType, StructType
 
 from kohort import Admin, Producer, TopicPartition
 from kohort.broker.running import running
@@ -44,7 +45,7 @@ from kohort.spark.executor.row_filter import chosen
 from kohort.spark.options import OptionError, SourceOptions
 from kohort.spark.ranges import DataLoss, OffsetRange
 from kohort.spark.restriction import ALL, EVERYTHING, HIGHEST, NOTHING, NumberSet, Restriction, pieces_within
-from kohort.spark.source import FilteringReader, KohortDataSource
+from kohort.spark.source import FilteringReader, KohortDataSource, KohortReader, with_decoding
 from kohort.wire.records.columns import Columns
 from tests.clients.process import BrokerProcess
 from tests.spark.reading import PLAIN, options_for
@@ -310,10 +311,14 @@ def test_pushed_filters_give_what_filters_give(
 
 
 @pytest.mark.parametrize("as_column", [np.array, lambda numbers: memoryview(array("q", numbers))])
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=30), any_sets, any_sets)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=30), any_sets, any_sets, st.booleans())
 @settings(deadline=None)
 def test_rows_are_chosen_in_columns_of_both_kinds(
-    as_column: Callable[[list[int]], Any], times: list[int], offsets: NumberSet, wanted_times: NumberSet
+    as_column: Callable[[list[int]], Any],
+    times: list[int],
+    offsets: NumberSet,
+    wanted_times: NumberSet,
+    decoded: bool,
 ) -> None:
     """Numba's way of decoding makes numpy arrays, Python's makes memoryviews."""
     numbers, unused = as_column(list(range(len(times)))), as_column([0] * len(times))
@@ -322,13 +327,28 @@ def test_rows_are_chosen_in_columns_of_both_kinds(
     )
     wanted = Restriction(offsets=offsets, times=wanted_times)
 
+    right = [n for n, time in enumerate(times) if n in offsets and time in wanted_times]
+
     def batch_of(part: Columns) -> pa.RecordBatch:
+        assert not decoded or set(part.offsets.tolist()) <= set(right)
         return pa.record_batch({"offset": pa.array(part.offsets.tolist(), pa.int64())})
 
-    found = [
-        row["offset"] for batch in chosen(iter([columns]), wanted, batch_of) for row in batch.to_pylist()
-    ]
-    assert found == [n for n, time in enumerate(times) if n in offsets and time in wanted_times]
+    batches = chosen(iter([columns]), wanted, batch_of, decoded=decoded)
+    assert [row["offset"] for batch in batches for row in batch.to_pylist()] == right
+
+
+def test_a_record_that_is_not_wanted_is_not_decoded(bootstrap: str) -> None:
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topic("typed", 1)
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for value in (b'{"n": 0}', b"no JSON", b'{"n": 2}'):
+            producer.send("typed", value=value, partition=0)
+    given = {"valueFormat": "json", "valueSchema": "n int"}
+    options = options_for(bootstrap, "typed", streaming=False, where="offset <> 1", **given)
+    schema = StructType().add("value", StructType().add("n", IntegerType())).add("offset", LongType())
+    reader = KohortReader(with_decoding(options, schema), ("value", "offset"))
+    rows = [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
+    assert rows == [{"value": {"n": 0}, "offset": 0}, {"value": {"n": 2}, "offset": 2}]
 
 
 def new_topic(bootstrap: str, name: str, times: list[int]) -> str:
