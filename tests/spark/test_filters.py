@@ -552,9 +552,10 @@ def filled(new_topic: Any, broker: BrokerProcess) -> str:
 
 @pytest.fixture
 def pushdown(spark: Any) -> Iterator[None]:
+    before = spark.conf.get(PUSHDOWN)
     spark.conf.set(PUSHDOWN, "true")
     yield
-    spark.conf.unset(PUSHDOWN)
+    spark.conf.set(PUSHDOWN, before)
 
 
 CONDITIONS = (

@@ -10,6 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -206,9 +207,13 @@ def ends_of_idle_worker(daemon: str, folder: Path) -> str:
         return process.communicate(timeout=60)[1].decode()
 
 
-def test_an_idle_worker_ends_without_a_traceback_as_it_would_with_sparks_daemon(tmp_path: Path) -> None:
-    assert "BrokenPipeError" in ends_of_idle_worker("pyspark.daemon", tmp_path)
-    assert ends_of_idle_worker("kohort.spark.executor.worker_daemon", tmp_path) == ""
+def test_an_idle_worker_ends_without_a_traceback_as_it_would_with_sparks_daemon() -> None:
+    with tempfile.TemporaryDirectory(
+        prefix="k"
+    ) as name:  # a folder of pytest's is too long for a socket's address
+        folder = Path(name)
+        assert "BrokenPipeError" in ends_of_idle_worker("pyspark.daemon", folder)
+        assert ends_of_idle_worker("kohort.spark.executor.worker_daemon", folder) == ""
 
 
 def test_sparks_daemon_is_replaced_for_planning_and_for_tasks(starter: Starter) -> None:

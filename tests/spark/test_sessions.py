@@ -77,7 +77,7 @@ def test_on_a_cluster_the_workers_python_is_no_script_of_this_machine() -> None:
     folder = os.path.dirname(sys.executable)
     environ = {"PATH": folder}
     settings = prepare("spark://somewhere:7077", {}, environ)
-    assert settings == {PUSHDOWN: "true"}
+    assert settings == {PUSHDOWN: "true", UNIX_SOCKETS: "true"}
     assert "PYSPARK_PYTHON" not in environ  # the python3 of PATH is this one, as it should be on the workers
     environ = {"PATH": "/nowhere"}
     prepare("spark://somewhere:7077", {}, environ)
@@ -151,6 +151,7 @@ def test_with_spark_connect_nothing_of_java_is_needed(monkeypatch: pytest.Monkey
 
 def test_of_a_running_session_what_cannot_be_changed_is_said(spark: Any) -> None:
     before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.unset(PUSHDOWN)
     try:
         with pytest.warns(SparkSetupWarning) as told:
             found = kohort.spark.session(

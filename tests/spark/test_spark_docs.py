@@ -16,8 +16,8 @@ from tests.test_readme import ROOT, blocks
 PAGE = (ROOT / "docs" / "spark.md").read_text("utf-8")
 
 
-def example(word: str) -> str:
-    (found,) = [text for text in blocks(PAGE, "python") if word in text]
+def example(*words: str) -> str:
+    (found,) = [text for text in blocks(PAGE, "python") if all(word in text for word in words)]
     return found
 
 
@@ -25,7 +25,7 @@ def test_the_first_example_reads_a_topic_into_files(
     spark: Any, broker: BrokerProcess, new_topic: Any, produce: Any, tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=2)
-    text = example("import kohort.spark")
+    text = example("import kohort.spark", "orders = (")
     for word, here in {
         '"127.0.0.1:9092"': f'"{broker.bootstrap_servers}"',
         '"subscribe", "orders"': f'"subscribe", "{topic}"',

@@ -236,9 +236,7 @@ def _adopt(there: SparkSession, master: str | None, given: Mapping[str, str]) ->
     is_local = str(context.master).startswith("local")
     ours = {UNIX_SOCKETS: "true"} if is_local and hasattr(socket, "AF_UNIX") else {}
     for name, wanted in {PUSHDOWN: "true", **ours, **given}.items():
-        now = there.conf.get(name, None)
-        if now is None:
-            now = context.getConf().get(name, _DEFAULTS.get(name))
+        now = _setting_of(there, name)
         if str(now).lower() == wanted.lower():
             continue
         if name.startswith("spark.sql.") and there.conf.isModifiable(name):
@@ -250,6 +248,16 @@ def _adopt(there: SparkSession, master: str | None, given: Mapping[str, str]) ->
     advice.session_is_ours()
     for line in advice.objections_to_running(context):
         _warn(line)
+
+
+def _setting_of(there: SparkSession, name: str) -> str | None:
+    """What a setting is now: that of SQL with its default, any other as the session was started."""
+    if name.startswith("spark.sql."):
+        try:
+            return there.conf.get(name)
+        except Exception:  # one without a default that was not set
+            return None
+    return there.sparkContext.getConf().get(name, _DEFAULTS.get(name))
 
 
 _STOP = "stop it (spark.stop()) before kohort.spark.session() to change that"

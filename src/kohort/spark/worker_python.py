@@ -50,18 +50,31 @@ LONGEST_SOCKET_PATH = 100
 """Systems allow 104 to 108 bytes."""
 SWITCH = "KOHORT_FORK_SERVER"
 """The variable that, with the value 0, makes Spark start each of its Python processes anew."""
+SCRIPT = "kohort-python"
 _servers: list[subprocess.Popen[bytes]] = []
+_scripts: set[str] = set()
+"""Those that this process has made."""
 
 
 def use_python(environ: MutableMapping[str, str] = os.environ, folder: Path | None = None) -> None:
     """Sets PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON, unless they are set, for workers on this machine.
 
-    The script that this needs is put into the folder, or into one that exists until this process ends.
+    The script that this needs is put into the folder, or into one that exists until this process ends. A script that
+    another process has made and handed down, which goes with that process, does not count as set.
     """
-    missing = [name for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON") if name not in environ]
+    missing = [
+        name for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON") if _is_free(environ.get(name), environ)
+    ]
     if missing:
         python = _script(folder, environ) if _is_installed() else sys.executable
         environ.update(dict.fromkeys(missing, as_command(python, environ)))
+
+
+def _is_free(command: str | None, environ: MutableMapping[str, str]) -> bool:
+    if command is None:
+        return True
+    found = shutil.which(command, path=environ.get("PATH", os.defpath)) or command
+    return os.path.basename(found) == SCRIPT and found not in _scripts
 
 
 def as_command(python: str, environ: MutableMapping[str, str]) -> str:
@@ -94,7 +107,8 @@ def _script(folder: Path | None, environ: MutableMapping[str, str]) -> str:
     if os.name != "posix":
         return sys.executable  # the script is for a shell
     folder = folder or temporary_folder()
-    script, address = folder / "kohort-python", folder / "fork.sock"
+    script, address = folder / SCRIPT, folder / "fork.sock"
+    _scripts.add(str(script))
     python, fork = shlex.quote(sys.executable), ""
     if environ is os.environ and _start_fork_server(address):
         client = Path(__file__).parent / "executor" / "fork_client.py"

@@ -181,9 +181,16 @@ def _become(request: Request, connection: int, descriptors: list[int]) -> None:
     importlib.invalidate_caches()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(write_through=True)  # type: ignore[union-attr]  # Spark asks for it by PYTHONUNBUFFERED
+    _name_process(request.arguments[-1].rpartition(".")[2])
     os.write(connection, b"%d" % os.getpid())
     # The client waits until this is closed; a child of this process must not keep it open.
     os.register_at_fork(after_in_child=lambda: os.close(connection))
+
+
+def _name_process(name: str) -> None:
+    """Lets `ps` and `top` tell the children apart, whose arguments are the server's: `worker`, `plan_data_sourc`."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as comm:  # Linux only
+        comm.write(name[:15])
 
 
 def _run(request: Request) -> None:
