@@ -75,9 +75,8 @@ def read_range(
     if options.wanted.is_everything:
         yield from map(rows.batch, records)
     else:
-        from kohort.spark.executor.row_filter import (
-            chosen,
-        )  # its pyarrow.compute takes a tenth of a second to load
+        # Loaded here, because its pyarrow.compute takes a tenth of a second.
+        from kohort.spark.executor.row_filter import chosen
 
         yield from chosen(records, options.wanted, rows.batch, decoded=options.decoding is not None)
 
