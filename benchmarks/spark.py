@@ -11,9 +11,7 @@ import json
 import os
 import signal
 import statistics
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -24,6 +22,7 @@ from benchmarks import report, targets
 from benchmarks.client_load import values
 from benchmarks.memory import use_once
 from benchmarks.spark_load import CONTENDERS, Job
+from benchmarks.spark_process import SparkProcess
 
 SIZES, CODECS = (100, 1000), ("none", "lz4")
 QUERIES, MODES = ("noop", "count", "sum"), ("batch", "available-now")
@@ -31,6 +30,7 @@ PARTITIONS = 4
 MICRO_ROWS = 30_000
 BIG_MB = 1536
 WARM_UPS = 2
+LOAD = "benchmarks.spark_load"
 LIMIT_S = 1_500
 LIMIT_MB = 1024
 """The address space that a Python worker gets for the big topic."""
@@ -108,56 +108,6 @@ def jobs(rounds: int, contenders: tuple[str, ...], scale: float) -> Iterator[Job
                 yield Job(contender, "micro", "noop", "micro", json.dumps([number, 100, "none"]))
 
 
-class Work:
-    """One process of benchmarks.spark_load, which does what it is told; ended when that takes too long."""
-
-    def __init__(self, address: str, place: Path, *settings: str) -> None:
-        place.mkdir()
-        self._errors = place / "spark.log"
-        # Modules are compiled once, as pip does it for users, wherever this tree was told not to keep that.
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        environment["PYTHONPYCACHEPREFIX"] = str(place / "compiled")
-        with self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.spark_load", address, *settings],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment,
-            )
-        self._failed: str | None = None
-
-    def do(self, job: Job, limit_s: float) -> dict[str, Any]:
-        """What came of it; `failed` says why nothing did."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        late = threading.Timer(limit_s, self._process.kill)
-        late.start()
-        try:
-            if self._failed is None:
-                self._process.stdin.write(json.dumps(asdict(job)) + "\n")
-                self._process.stdin.flush()
-                for line in self._process.stdout:
-                    if line.startswith("{"):
-                        return json.loads(line)  # type: ignore[no-any-return]
-        except BrokenPipeError:
-            pass
-        finally:
-            late.cancel()
-        if self._failed is None:
-            words = self._errors.read_text(errors="replace").strip()[-600:]
-            self._failed = f"Spark ended with {self._process.wait(30)}: {words}"
-        return {**asdict(job), "failed": self._failed}
-
-    def close(self) -> None:
-        try:
-            self._process.communicate(timeout=30)  # closes its input, upon which it ends
-        except (subprocess.TimeoutExpired, BrokenPipeError):
-            self._process.kill()
-            self._process.communicate()
-
-
 def home_of(contender: str) -> str:
     """Whose Spark it works in."""
     return "kohort" if contender == "ready-made" else contender.removesuffix("-columns")
@@ -168,7 +118,7 @@ def measure(scale: float, rounds: int, only: tuple[str, ...], say: Callable[[str
     contenders = only or tuple(CONTENDERS)
     with targets.workshop() as place:
         broker = targets.kohort(place / "broker", "durability=os", name="kohort-os")
-        sparks: dict[str, Work] = {}
+        sparks: dict[str, SparkProcess] = {}
         try:
             for size in SIZES:
                 for codec in CODECS:
@@ -176,11 +126,12 @@ def measure(scale: float, rounds: int, only: tuple[str, ...], say: Callable[[str
             fill(broker.address, "micro", MICRO_ROWS, 100, "none", partitions=1)
             say(f"topics written: {rows_of(100, scale):,} rows of 100 B, {rows_of(1000, scale):,} of 1 KB")
             for home in dict.fromkeys(map(home_of, contenders)):
-                sparks[home] = Work(broker.address, place / home)
+                sparks[home] = SparkProcess(place / home, LOAD, broker.address)
             until = time.monotonic() + LIMIT_S
             for job in jobs(rounds, contenders, scale):
                 left_s = max(1.0, until - time.monotonic())
-                note_result(measured, sparks[home_of(job.contender)].do(job, left_s), scale, say)
+                done = sparks[home_of(job.contender)].ask(asdict(job), left_s)
+                note_result(measured, {**asdict(job), **done}, scale, say)
             while sparks:
                 sparks.popitem()[1].close()
             memory(measured, broker.address, place, BIG_MB * min(1.0, scale), say)
@@ -233,9 +184,9 @@ def memory(
     rows = int(megabytes * (1 << 20) / 1000)
     fill(address, "big", rows, 1000, "lz4", partitions=1)
     job = Job("kohort", "big", "sum", "batch")
-    work = Work(address, place / "memory", f"spark.executor.pyspark.memory={LIMIT_MB}m")
+    work = SparkProcess(place / "memory", LOAD, address, f"spark.executor.pyspark.memory={LIMIT_MB}m")
     try:
-        result = work.do(job, 180)
+        result = work.ask(asdict(job), 180)
     finally:
         work.close()
     if "failed" in result or result.get("result") != rows * 1000:

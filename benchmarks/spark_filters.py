@@ -10,18 +10,16 @@ import json
 import os
 import signal
 import statistics
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from benchmarks import report, targets
 from benchmarks.client_load import values
 from benchmarks.memory import use_once
+from benchmarks.spark_process import SparkProcess
 
 TOPIC, PARTITIONS, HOURS, SIZE = "hours", 4, 100, 100
 ROWS = 10_000_000
@@ -134,52 +132,6 @@ def ask(spark: Any, address: str, last_hour_ms: int, question: str, contender: s
     return int(frame.selectExpr("sum(length(value)) AS total").collect()[0].total or 0)
 
 
-class Spark:
-    """The process that does the work; it is ended when that takes too long."""
-
-    def __init__(self, place: Path, address: str, last_hour_ms: int, configuration: dict[str, str]) -> None:
-        self._errors = place / "spark.log"
-        # Modules are compiled once, as pip does it for users, wherever this tree was told not to keep that.
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        environment["PYTHONPYCACHEPREFIX"] = str(place / "compiled")
-        command = [sys.executable, "-m", "benchmarks.spark_filters", "--work", address]
-        command += [str(last_hour_ms), json.dumps(configuration)]
-        with self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment,
-            )
-
-    def ask(self, question: str, contender: str, limit_s: float) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        late = threading.Timer(limit_s, self._process.kill)
-        late.start()
-        try:
-            self._process.stdin.write(json.dumps([question, contender]) + "\n")
-            self._process.stdin.flush()
-            for line in self._process.stdout:
-                if line.startswith("{"):
-                    return json.loads(line)  # type: ignore[no-any-return]
-        except BrokenPipeError:
-            pass
-        finally:
-            late.cancel()
-        words = self._errors.read_text(errors="replace").strip()[-600:]
-        return {"failed": f"Spark ended: {words}"}
-
-    def close(self) -> None:
-        try:
-            self._process.communicate(timeout=30)  # closes its input, upon which it ends
-        except (subprocess.TimeoutExpired, BrokenPipeError):
-            self._process.kill()
-            self._process.communicate()
-
-
 def turns(rounds: int) -> Iterator[tuple[int, str, str]]:
     for number in range(-WARM_UPS, rounds):
         for question, contenders in CONTENDERS.items():
@@ -197,14 +149,15 @@ def measure(rows: int, rounds: int, configuration: dict[str, str], say: Callable
     expected = {"hour": in_last_hour * SIZE, "count": rows, "limit": LIMITED}
     with targets.workshop() as place:
         broker = targets.kohort(place / "broker", "durability=os", name="kohort-os")
-        spark: Spark | None = None
+        spark: SparkProcess | None = None
         try:
             fill(broker.address, rows, begin_ms)
             say(f"topic written: {rows:,} rows of {SIZE} B over {HOURS} hours")
-            spark = Spark(place, broker.address, last_hour_ms, configuration)
+            given = [broker.address, str(last_hour_ms), json.dumps(configuration)]
+            spark = SparkProcess(place, "benchmarks.spark_filters", "--work", *given)
             until = time.monotonic() + LIMIT_S
             for number, question, contender in turns(rounds):
-                done = spark.ask(question, contender, max(1.0, until - time.monotonic()))
+                done = spark.ask([question, contender], max(1.0, until - time.monotonic()))
                 what = f"{question} {contender}"
                 if "seconds" not in done:
                     words = f"{what}: {done.get('missing') or done.get('failed')}"

@@ -13,10 +13,8 @@ import json
 import os
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +24,7 @@ from benchmarks import outside, report, targets
 from benchmarks.memory import use_once
 from benchmarks.spark import markdown
 from benchmarks.spark_load import CONFIGURATION, TUNED, cpu_s
+from benchmarks.spark_process import SparkProcess
 
 FORMATS = ("json", "avro", "protobuf")
 CONTENDERS = ("connector", "kohort-after", "kohort")
@@ -208,43 +207,6 @@ def work(address: str, home: str) -> int:
     return 0
 
 
-class Worker:
-    """A process with one Spark, which does what it is told; ended when that takes too long."""
-
-    def __init__(self, address: str, home: str, place: Path) -> None:
-        place.mkdir()
-        self._errors = place / "spark.log"
-        with self._errors.open("wb") as errors:
-            command = [sys.executable, "-m", "benchmarks.spark_formats", "--work", address, home]
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-
-    def do(self, contender: str, name: str, limit_s: float) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        late = threading.Timer(limit_s, self._process.kill)
-        late.start()
-        try:
-            self._process.stdin.write(json.dumps([contender, name]) + "\n")
-            self._process.stdin.flush()
-            for line in self._process.stdout:
-                if line.startswith("{"):
-                    return json.loads(line)  # type: ignore[no-any-return]
-        except BrokenPipeError:
-            pass
-        finally:
-            late.cancel()
-        return {"failed": f"Spark ended: {self._errors.read_text(errors='replace').strip()[-500:]}"}
-
-    def close(self) -> None:
-        try:
-            self._process.communicate(timeout=30)
-        except (subprocess.TimeoutExpired, BrokenPipeError):
-            self._process.kill()
-            self._process.communicate()
-
-
 # --- rounds -----------------------------------------------------------------------------------------------------
 
 Figures = dict[tuple[str, str], dict[str, list[float]]]
@@ -268,17 +230,19 @@ def measure(
     right = expected(rows)
     with targets.workshop() as place:
         broker = targets.kohort(place / "broker", "durability=os", name="kohort-os")
-        workers: dict[str, Worker] = {}
+        workers: dict[str, SparkProcess] = {}
         try:
             sizes = {name: fill(broker.address, name, rows) for name in FORMATS}
             say(
                 f"topics of {rows:,} rows: {', '.join(f'{name} {size:.0f} B' for name, size in sizes.items())}"
             )
-            workers = {home: Worker(broker.address, home, place / home) for home in ("connector", "kohort")}
+            for home in ("connector", "kohort"):
+                given = ["--work", broker.address, home]
+                workers[home] = SparkProcess(place / home, "benchmarks.spark_formats", *given)
             until = time.monotonic() + LIMIT_S
             for number, name, contender in turns(rounds):
-                home = workers["connector" if contender == "connector" else "kohort"]
-                done = home.do(contender, name, max(1.0, until - time.monotonic()))
+                worker = workers["connector" if contender == "connector" else "kohort"]
+                done = worker.ask([contender, name], max(1.0, until - time.monotonic()))
                 what = f"{'warm-up ' if number < 0 else ''}{name} {contender}"
                 if "missing" in done:
                     if done["missing"] not in missing:
