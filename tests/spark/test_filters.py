@@ -552,8 +552,17 @@ def filled(new_topic: Any, broker: BrokerProcess) -> str:
 
 @pytest.fixture
 def pushdown(spark: Any) -> Iterator[None]:
+    yield from set_pushdown(spark, "true")
+
+
+@pytest.fixture
+def no_pushdown(spark: Any) -> Iterator[None]:
+    yield from set_pushdown(spark, "false")
+
+
+def set_pushdown(spark: Any, value: str) -> Iterator[None]:
     before = spark.conf.get(PUSHDOWN)
-    spark.conf.set(PUSHDOWN, "true")
+    spark.conf.set(PUSHDOWN, value)
     yield
     spark.conf.set(PUSHDOWN, before)
 
@@ -587,7 +596,7 @@ def test_the_plan_says_what_was_pushed(
     assert "offset" not in condition
 
 
-def test_a_session_without_pushdown_reads_as_ever(read: Any, filled: str) -> None:
+def test_a_session_without_pushdown_reads_as_ever(read: Any, filled: str, no_pushdown: None) -> None:
     assert read(subscribe=filled).where("offset > 17").count() == 6
     with pytest.raises(Exception, match=r"filterPushdown\.enabled"):
         read(subscribe=filled, filterPushdown=True).where("offset > 17").count()
