@@ -15,7 +15,7 @@ def ready_made_source() -> Any:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-    class Rows(DataSourceReader, DataSourceStreamReader):
+    class Rows:
         def __init__(self, rows: int, size: int, tasks: int) -> None:
             self.rows, self.size, self.tasks = rows, size, tasks
 
@@ -51,6 +51,12 @@ def ready_made_source() -> Any:
             }
             return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
+    class Batch(Rows, DataSourceReader):
+        pass
+
+    class Stream(Rows, DataSourceStreamReader):
+        pass
+
     class ReadyMade(DataSource):
         @classmethod
         def name(cls) -> str:
@@ -63,8 +69,12 @@ def ready_made_source() -> Any:
             )
 
         def reader(self, schema: Any) -> Any:
-            return Rows(*(int(self.options[name]) for name in ("rows", "size", "tasks")))
+            return Batch(*self._numbers())
 
-        streamReader = reader
+        def streamReader(self, schema: Any) -> Any:
+            return Stream(*self._numbers())
+
+        def _numbers(self) -> list[int]:
+            return [int(self.options[name]) for name in ("rows", "size", "tasks")]
 
     return ReadyMade

@@ -131,6 +131,7 @@ def test_a_forked_process_is_the_one_that_would_have_been_started(starter: Start
 @pytest.mark.parametrize(
     "variables",
     [
+        {"PYSPARK_EXECUTOR_MEMORY_MB": "1024"},
         {"PYTHONHASHSEED": "7"},
         {"OMP_NUM_THREADS": "4"},
         {"PYTHONOPTIMIZE": "2"},

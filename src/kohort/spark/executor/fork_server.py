@@ -43,6 +43,8 @@ ONE_THREAD = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
 """NumPy and Arrow's allocator start threads when they are imported, and a process with threads must not be forked."""
+MEMORY_LIMITS = ("PYSPARK_EXECUTOR_MEMORY_MB", "PYSPARK_PLANNER_MEMORY_MB")
+"""Spark limits the address space by these; of that, Arrow's allocator has reserved a gigabyte here already."""
 _ARCHIVE = re.compile(r".*/python/lib/(pyspark\.zip|py4j-.*-src\.zip)|.*/jars/spark-core_.*\.jar")
 
 
@@ -74,6 +76,8 @@ class Request:
             raise Refused("another hash seed")
         if self.environ.get("OMP_NUM_THREADS", "1") != "1":
             raise Refused("more threads")
+        if any(self.environ.get(name, "-1") != "-1" for name in MEMORY_LIMITS):
+            raise Refused("a limit of memory")
         if not set(places(self.environ, self.folder)) <= set(places(mine, os.getcwd())):
             raise Refused("other places of modules")
 
