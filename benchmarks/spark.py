@@ -316,9 +316,8 @@ def write(measured: Measured, scale: float, rounds: int, command: str, took_s: f
         "- ready-made: a Python source that reads nothing and yields Arrow batches of the same columns, which are made "
         "already: the most that a source in Python can reach with this Spark.",
         "- available-now: one micro-batch, `foreachBatch` with the same action; Spark's triggerExecution. What the "
-        "query takes before and after that is a row of its own: ours starts a Python process for the driver's "
-        "side, which takes 1.3 s of CPU, most of it for pyspark's own modules: Spark imports them from a zip, where "
-        "Python keeps nothing compiled. CPU has all of it.",
+        "query takes before and after that is a row of its own: ours has a Python process for the driver's "
+        "side, which is forked from one that has loaded the modules (docs/spark.md, Speed). CPU has all of it.",
         f"- micro-batch: {MICRO_ROWS:,} rows with `maxOffsetsPerTrigger` 1,000 into the noop sink; Spark's "
         "triggerExecution.",
         f"- memory: Python workers had a limit of {LIMIT_MB} MB (`spark.executor.pyspark.memory`, of the address "
