@@ -29,9 +29,15 @@ MAY_IMPORT = {
     "client": {"kohort", "wire", "settings", "loopback", "portable"},
     "serde": {"kohort", "errors", "client", "settings"},
     "spark": {"kohort", "errors", "wire", "client", "settings", "exposition", "serde"},
+    "insight": {"kohort", "errors", "wire", "coordinator", "client", "settings"},
+    "console": {"kohort", "errors", "wire", "coordinator", "client", "settings", "insight", "serde", "exposition"},
     "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "spark"},
     "cli": {
         "kohort",
+        "errors",
+        "insight",
+        "console",
+        "serde",
         "wire",
         "log",
         "coordinator",
@@ -112,7 +118,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
 
 # Programs that are built on the client use its modules on top alone: for what is more than a consumer, a producer or
 # an admin does, `client.embedding`. The kit and the simulator look inside, as tests do.
-ON_TOP_OF_THE_CLIENT = {"spark", "serde", "cli"}
+ON_TOP_OF_THE_CLIENT = {"spark", "serde", "insight", "console", "cli"}
 
 # These packages turn bytes into bytes, or messages into messages and records. Time and chance are arguments.
 SANS_IO = ("wire", "coordinator", "client")

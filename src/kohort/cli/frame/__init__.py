@@ -1,0 +1,1 @@
+"""What all commands share: how they are found, how they reach a cluster, how they print, how they end."""

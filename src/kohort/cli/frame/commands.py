@@ -1,0 +1,41 @@
+"""Groups of commands that load the module of a command only when that command is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+
+class Place(NamedTuple):
+    """Where a command is, and its line in the list of commands, which is shown without loading it."""
+
+    module: str
+    help: str
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are named by `places`: each is the object `command` of its module."""
+
+    def __init__(self, *arguments: Any, places: Mapping[str, Place] | None = None, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._places = dict(places or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names the commands in the order of the table, which is the order in which people meet them."""
+        return [*self._places, *self.commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = self._places.get(cmd_name)
+        if place is None:
+            return super().get_command(ctx, cmd_name)
+        command = import_module(place.module).command
+        assert isinstance(command, click.Command), place
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of commands from the table: `kohort --help` loads no command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.help) for name, place in self._places.items()])
