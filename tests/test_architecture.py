@@ -25,12 +25,33 @@ MAY_IMPORT = {
     "wire": {"errors"},
     "log": {"kohort", "wire", "settings", "portable"},
     "coordinator": {"wire", "settings"},
-    "broker": {"kohort", "wire", "log", "coordinator", "settings", "exposition", "loopback", "portable"},
+    "security": {"wire", "settings"},
+    "broker": {
+        "kohort",
+        "wire",
+        "log",
+        "coordinator",
+        "security",
+        "settings",
+        "exposition",
+        "loopback",
+        "portable",
+    },
     "client": {"kohort", "wire", "settings", "loopback", "portable"},
     "serde": {"kohort", "errors", "client", "settings"},
     "spark": {"kohort", "errors", "wire", "client", "settings", "exposition", "serde"},
     "insight": {"kohort", "errors", "wire", "coordinator", "client", "settings"},
-    "console": {"kohort", "errors", "wire", "coordinator", "client", "settings", "insight", "serde", "exposition"},
+    "console": {
+        "kohort",
+        "errors",
+        "wire",
+        "coordinator",
+        "client",
+        "settings",
+        "insight",
+        "serde",
+        "exposition",
+    },
     "testing": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "spark"},
     "cli": {
         "kohort",
@@ -71,7 +92,10 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "coordinator.replay",
         "coordinator.step_context",
     },
+    "broker/security": {"broker.broker", "broker.call", "broker.config", "broker.listeners"},
     "broker/net": {
+        "broker/security",
+        "broker.error_answers",
         "broker.api_row",
         "broker.broker",
         "broker.call",
@@ -81,6 +105,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     },
     "broker/apis": {
         "broker/groups",
+        "broker/security",
         "broker.api_row",
         "broker.broker",
         "broker.call",
@@ -121,7 +146,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
 ON_TOP_OF_THE_CLIENT = {"spark", "serde", "insight", "console", "cli"}
 
 # These packages turn bytes into bytes, or messages into messages and records. Time and chance are arguments.
-SANS_IO = ("wire", "coordinator", "client")
+SANS_IO = ("wire", "coordinator", "security", "client")
 # The half of the client that waits and owns sockets and threads: one package, and the fronts that users call.
 DOES_IO = {"kohort.client.io"} | {
     f"kohort.client.{name}"

@@ -16,11 +16,14 @@ from kohort.log.partition import Partition
 from kohort.log.registry import RegistryEntry, TopicDeleted
 from kohort.log.store import Store
 from kohort.log.topic import Topic
+from kohort.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from kohort.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kohort.broker.call import Call
     from kohort.broker.groups.coordinator import Groups
+    from kohort.broker.security.guard import Guard
+    from kohort.security.authorizer import Authorizer
 
 T = TypeVar("T")
 
@@ -36,6 +39,7 @@ class Broker:
     sessions: FetchSessions
     clock: Clock = field(default_factory=Clock)
     missing: Missing = field(default_factory=Missing)
+    guard: Guard | None = None  # None: everybody may come in and do everything
     # Changes of the registry are made one after the other: plan, persist (off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     _groups: Groups | None = field(default=None, init=False)
@@ -64,6 +68,20 @@ class Broker:
         """Returns the address of this node for a caller: what the listener that the caller came by advertises."""
         told = getattr(call.connection, "told", None)  # a caller within this process came by none
         return (self.host, self.port) if told is None else (told.host, told.port)
+
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """Who decides about permissions; None: everything is allowed."""
+        return None if self.guard is None else self.guard.authorizer
+
+    def may(self, call: Call, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        """Tells whether the caller may do this to a resource."""
+        guard = self.guard
+        return guard is None or guard.may(call, operation, resource_type, name)
+
+    def may_in_cluster(self, call: Call, operation: AclOperation) -> bool:
+        """Tells whether the caller may do this to the cluster."""
+        return self.may(call, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def tell_missing(self, call: Call, feature: str, what: str) -> None:
         """Logs that a call is refused because Kohort lacks the feature."""
@@ -100,6 +118,8 @@ class Broker:
         deleted = tuple(topics[entry.topic_id].name for entry in entries if isinstance(entry, TopicDeleted))
         for entry in entries:
             self.store.apply(entry)
+            if self.guard is not None:
+                self.guard.applied(entry)
         if deleted and self.has_groups:
             self.groups.topics_deleted(deleted)
         return None

@@ -20,6 +20,8 @@ class CallerConnection(Protocol):
     """The client's address and port, for people."""
     address: str
     """The client's address alone."""
+    principal: str
+    """Who the client is: `User:alice`."""
     told: Address
     """Where this node is, for clients of the listener that this one came by."""
     lookups: dict[str, tuple[int, int]]

@@ -63,7 +63,35 @@ class BrokerConfig:
     )
     listener_security_protocol_map: str = _fixed(
         "listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT", None,
-        "NAME:PLAINTEXT of each listener that has another name; there is no TLS or SASL yet.",
+        "NAME:PROTOCOL of each listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
+    )  # fmt: skip
+    # who may come in; names of single listeners (listener.name.…) are read by broker/security/settings.py
+    sasl_enabled_mechanisms: tuple[str, ...] = _fixed(
+        "sasl.enabled.mechanisms", Kind.LIST, ("GSSAPI",), list_of(),
+        "The mechanisms of listeners with SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. There is no GSSAPI.",
+    )  # fmt: skip
+    connections_max_reauth_ms: int = _fixed(
+        "connections.max.reauth.ms", Kind.LONG, 0, at_least(0),
+        "After so long a client with SASL has to authenticate again; 0 is never.",
+    )  # fmt: skip
+    sasl_server_max_receive_size: int = _fixed(
+        "sasl.server.max.receive.size", Kind.INT, 524_288, at_least(1),
+        "The most bytes a client may send in one request before it is authenticated.",
+    )  # fmt: skip
+    connection_failed_authentication_delay_ms: int = _fixed(
+        "connection.failed.authentication.delay.ms", Kind.INT, 100, at_least(0),
+        "How long the answer to a failed authentication waits.",
+    )  # fmt: skip
+    authorizer_class_name: str = _fixed(
+        "authorizer.class.name", Kind.STRING, "", None,
+        "Who decides about permissions: org.apache.kafka.metadata.authorizer.StandardAuthorizer, or nobody.",
+    )  # fmt: skip
+    super_users: str = _fixed(
+        "super.users", Kind.STRING, "", None, "Principals that may do everything: User:alice;User:bob."
+    )
+    allow_everyone_if_no_acl_found: bool = _fixed(
+        "allow.everyone.if.no.acl.found", Kind.BOOLEAN, False, None,
+        "Whether a resource that no ACL is about is open to everybody.",
     )  # fmt: skip
     log_dir: str | None = _fixed(
         "log.dir", Kind.STRING, None, None, "The data directory, if log.dirs does not say."
@@ -250,7 +278,10 @@ class BrokerConfig:
             for name in layer
             if kafka_settings.is_inert(name) or _is_inert(name)
         )
-        known = [{name: text for name, text in layer.items() if not _is_inert(name)} for layer in layers]
+        known = [
+            {name: text for name, text in layer.items() if not _is_inert(name) and not _is_of_a_listener(name)}
+            for layer in layers
+        ]
         parsed: Any = {}
         for layer in known:
             parsed |= BROKER_SETTINGS.read(layer)
@@ -367,6 +398,11 @@ def _is_inert(name: str) -> bool:
     """Tells whether Kafka knows the setting and Kohort does not even list it."""
     known = kafka_settings.is_inert(name) or kafka_settings.is_refused(name)
     return known and name not in BROKER_SETTINGS.settings
+
+
+def _is_of_a_listener(name: str) -> bool:
+    """Tells whether the security of listeners reads the setting (broker/security), and no row has it."""
+    return kafka_settings.is_of_security(name) and name not in BROKER_SETTINGS.settings
 
 
 def _with_one_id(static: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from kohort.settings import SettingError
 INERT = (
     "add.partitions.to.txn.", "alter.log.dirs.", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
     "background.threads", "broker.heartbeat.", "broker.id.generation.enable", "broker.rack",
-    "broker.session.timeout.ms", "connection.failed.authentication.delay.ms",
+    "broker.session.timeout.ms",
     "control.plane.listener.name", "controlled.shutdown.", "controller.", "delegation.token.",
     "delete.records.purgatory.", "early.start.listeners", "eligible.leader.replicas.", "fetch.purgatory.",
     "follower.fetch.", "follower.replication.", "group.consumer.", "group.coordinator.", "group.share.",
@@ -48,9 +48,9 @@ _WHY_INERT = (
 
 _LOGINS = ("sasl.kerberos.", "sasl.login.")  # they only tune what other settings switch on
 
-_NO_SECURITY = (
-    "the broker has no TLS, SASL or ACLs yet and would be open to everybody who reaches its port. "
-    "Take it out, and listen on loopback or on a network that you trust"
+_UNKNOWN_SECURITY = (
+    "the broker does not have this part of Kafka's security, and would be less safe than you ask for. "
+    "Take it out; docs/security.md names what there is"
 )
 _ONE_COPY = "a single node holds one copy of everything; set it to 1, or take it out"
 _ALONE = "Kohort runs as a single node: it would know of no other. Name this node alone, or take it out"
@@ -67,14 +67,9 @@ class _Refusal:
 
 
 _REFUSED = (
-    _Refusal(("authorizer.class.name", "super.users", "principal.builder.class"), _NO_SECURITY),
-    _Refusal(("allow.everyone.if.no.acl.found",), _NO_SECURITY, ("true",)),
-    _Refusal(("ssl.client.auth",), _NO_SECURITY, ("none",)),
-    _Refusal(("sasl.", "ssl.", "security.providers"), _NO_SECURITY),
-    _Refusal(("delegation.token.secret.key", "delegation.token.master.key"), _NO_SECURITY),
-    _Refusal(("connections.max.reauth.ms",), _NO_SECURITY, ("0",)),
-    _Refusal(("security.inter.broker.protocol",), _NO_SECURITY, ("PLAINTEXT",)),
-    _Refusal(("listener.name.",), "settings of a single listener are not there yet. Take it out"),
+    _Refusal(("principal.builder.class",), _JAVA),
+    _Refusal(("sasl.", "ssl.", "security.providers"), _UNKNOWN_SECURITY),
+    _Refusal(("delegation.token.secret.key", "delegation.token.master.key"), _UNKNOWN_SECURITY),
     _Refusal(
         ("create.topic.policy.class.name", "alter.config.policy.class.name", "client.quota.callback.class"),
         _JAVA,
@@ -139,13 +134,22 @@ def check_all(settings: Mapping[str, str]) -> None:
 
 
 def _refusal(name: str) -> _Refusal | None:
-    if name.startswith(_LOGINS):
+    if name.startswith(_LOGINS) or is_of_security(name):
         return None
     for refusal in _REFUSED:
         for pattern in refusal.names:
             if name == pattern or (pattern.endswith(".") and name.startswith(pattern)):
                 return refusal
     return None
+
+
+def is_of_security(name: str) -> bool:
+    """Tells whether the security of listeners reads the setting (broker/security/listener_settings.py)."""
+    if not name.startswith(("sasl.", "ssl.", "listener.name.")):
+        return False
+    from kohort.broker.security.listener_settings import is_security_setting
+
+    return is_security_setting(name)
 
 
 def _items(value: str) -> list[str]:

@@ -59,11 +59,29 @@ class Listener:
     where: Address
     told: Address
     """The address that its clients are told. Port 0: the one that it listens on."""
+    protocol: str = _PLAINTEXT
+    """The security protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.protocol.startswith("SASL_")
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs of this machine can connect."""
+        try:
+            return ip_address(self.where.host).is_loopback
+        except ValueError:
+            return self.where.host == "localhost"
 
     def at(self, port: int) -> Listener:
         """Returns the listener with the port that it was given."""
         told = self.told if self.told.port else replace(self.told, port=port)
-        return Listener(self.name, replace(self.where, port=port), told)
+        return replace(self, where=replace(self.where, port=port), told=told)
 
 
 def parse(
@@ -83,8 +101,7 @@ def parse(
         raise SettingError(
             "listeners has none that clients could use: all of them are in controller.listener.names"
         )
-    for name in found:
-        _check_protocol(name, protocols)
+    of_listener = {name: _protocol_of(name, protocols) for name in found}
     first = next(iter(found))
     told: dict[str, Address] = {}
     if advertise:
@@ -99,7 +116,10 @@ def parse(
             f"advertised.listeners names {', '.join(strange)}, but listeners has only {', '.join(found)}"
         )
     warnings = [f"listener {name} is left out: one node needs no controllers" for name in left_out]
-    listeners = [Listener(name, where, _told(name, where, told.get(name))) for name, where in found.items()]
+    listeners = [
+        Listener(name, where, _told(name, where, told.get(name)), of_listener[name])
+        for name, where in found.items()
+    ]
     return listeners, warnings
 
 
@@ -144,19 +164,14 @@ def _protocols(settings: Mapping[str, str]) -> dict[str, str]:
     return protocols
 
 
-def _check_protocol(name: str, protocols: Mapping[str, str]) -> None:
+def _protocol_of(name: str, protocols: Mapping[str, str]) -> str:
     protocol = protocols.get(name)
     if protocol is None:
         raise SettingError(
             f"No security protocol defined for listener {name}: "
             f"say listener.security.protocol.map=PLAINTEXT:PLAINTEXT,{name}:PLAINTEXT"
         )
-    if protocol != _PLAINTEXT:
-        as_what = "" if protocol == name else f" ({protocol})"
-        raise SettingError(
-            f"listener {name}{as_what}: the broker has no TLS or SASL yet, only PLAINTEXT. Take it out; "
-            "listen on loopback or on a network that you trust"
-        )
+    return protocol
 
 
 def _told(name: str, where: Address, told: Address | None) -> Address:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from kohort.broker import listeners
 from kohort.broker.api_row import Row
@@ -22,6 +22,9 @@ from kohort.broker.listeners import Listener
 from kohort.broker.net.server import Server
 from kohort.log.partition import Durability
 from kohort.log.store import Store
+
+if TYPE_CHECKING:
+    from kohort.broker.security.guard import Guard
 
 
 async def start(
@@ -44,6 +47,7 @@ async def start(
     wanted, warnings = listeners.parse(settings, listen, advertise)
     # Errors in the settings are reported before a port is taken.
     config = BrokerConfig.parse({**settings, **listeners.as_settings(wanted)})
+    _check_security(config, wanted, settings)
     bound = _bind(wanted, config)
     try:
         config = BrokerConfig.parse(
@@ -67,6 +71,7 @@ async def start(
         config = configs.restore(config, store)
         told = bound[0][0].told
         broker = Broker(config, store, told.host, told.port, _sessions(config), clock)
+        broker.guard = _guard(config, store, wanted, settings)
         server = Server(broker, table or TABLE)
         await server.start(bound)
     except BaseException:
@@ -81,12 +86,41 @@ async def start_again(stopped: Server) -> Server:
     bound = _bind(stopped.listeners, was.config)
     try:
         broker = Broker(was.config, was.store, was.host, was.port, _sessions(was.config), was.clock)
+        broker.guard = was.guard
         server = Server(broker, stopped.table)
         await server.start(bound)
     except BaseException:
         _close(bound)
         raise
     return server
+
+
+def _uses_security(config: BrokerConfig, wanted: Sequence[Listener], settings: Mapping[str, str]) -> bool:
+    return (
+        bool(config.authorizer_class_name)
+        or any(listener.protocol != "PLAINTEXT" for listener in wanted)
+        or any(name.startswith("listener.name.") for name in settings)
+    )
+
+
+def _check_security(config: BrokerConfig, wanted: Sequence[Listener], settings: Mapping[str, str]) -> None:
+    """Raises SettingError for what is wrong, before a port is taken."""
+    if _uses_security(config, wanted, settings):
+        from kohort.broker.security.guard import authorizer_of, settings_of_listeners
+
+        authorizer_of(config)
+        settings_of_listeners(wanted, settings)
+
+
+def _guard(
+    config: BrokerConfig, store: Store, wanted: Sequence[Listener], settings: Mapping[str, str]
+) -> Guard | None:
+    """Returns the security of the node; None where there is none, and nothing of it is loaded."""
+    if not _uses_security(config, wanted, settings):
+        return None
+    from kohort.broker.security.guard import Guard, settings_of_listeners
+
+    return Guard(config, store, settings_of_listeners(wanted, settings))
 
 
 def _bind(wanted: Sequence[Listener], config: BrokerConfig) -> list[tuple[Listener, socket.socket]]:

@@ -1,4 +1,4 @@
-"""Keeps the topics, ids and settings of a node in a file of changes, which a start replays.
+"""Keeps the topics, ids, settings, users, ACLs and quotas of a node in a file of changes, which a start replays.
 
 The file `topics.journal` has one line per change: eight hex digits of CRC-32, a space, the entry (or a list) as JSON.
 Entries are appended and synced before a request is answered. `Registry.apply` is the only place that changes the
@@ -83,6 +83,63 @@ class EpochBumped:
     leader_epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class ScramUserSet:
+    """A user gets a password by one mechanism of SCRAM: what checks it, not the password."""
+
+    user: str
+    mechanism: int  # of AlterUserScramCredentials
+    salt: str  # this and the keys in hex
+    stored_key: str
+    server_key: str
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramUserSet({self.user!r}, {self.mechanism})"
+
+
+@dataclass(frozen=True, slots=True)
+class ScramUserRemoved:
+    """A user loses its password by one mechanism of SCRAM."""
+
+    user: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True)
+class AclCreated:
+    """An ACL is made; the numbers are those of CreateAcls."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+@dataclass(frozen=True, slots=True)
+class AclDeleted:
+    """An ACL is deleted."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaSet:
+    """The quotas of an entity change."""
+
+    entity: dict[str, str | None]  # type -> name; None: the default of this type
+    values: dict[str, float]  # all of them
+
+
 RegistryEntry = (
     TopicCreated
     | TopicDeleted
@@ -91,7 +148,15 @@ RegistryEntry = (
     | BrokerConfigSet
     | ProducerIdsReserved
     | EpochBumped
+    | ScramUserSet
+    | ScramUserRemoved
+    | AclCreated
+    | AclDeleted
+    | ClientQuotaSet
 )
+
+QuotaEntityKey = tuple[tuple[str, str | None], ...]
+"""An entity of quotas: its types and names, sorted by type."""
 
 _KINDS: dict[str, type[RegistryEntry]] = {
     "topic_created": TopicCreated,
@@ -101,6 +166,11 @@ _KINDS: dict[str, type[RegistryEntry]] = {
     "broker_config_set": BrokerConfigSet,
     "producer_ids_reserved": ProducerIdsReserved,
     "epoch_bumped": EpochBumped,
+    "scram_user_set": ScramUserSet,
+    "scram_user_removed": ScramUserRemoved,
+    "acl_created": AclCreated,
+    "acl_deleted": AclDeleted,
+    "client_quota_set": ClientQuotaSet,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
@@ -160,6 +230,9 @@ class Registry:
         self.broker_configs: dict[int | None, dict[str, str]] = {}
         self.next_producer_id = 0  # the first one that is not reserved
         self.leader_epoch = 0
+        self.scram_users: dict[tuple[str, int], ScramUserSet] = {}
+        self.acls: dict[AclCreated, None] = {}
+        self.quotas: dict[QuotaEntityKey, dict[str, float]] = {}
         self._file: File | None = None
         self._sync = True
         self._failed: str | None = None
@@ -224,6 +297,24 @@ class Registry:
                 self.next_producer_id = max(self.next_producer_id, up_to)
             case EpochBumped(leader_epoch):
                 self.leader_epoch = max(self.leader_epoch, leader_epoch)
+            case _:
+                self._apply_security(entry)
+
+    def _apply_security(self, entry: RegistryEntry) -> None:
+        match entry:
+            case ScramUserSet(user, mechanism):
+                self.scram_users[user, mechanism] = entry
+            case ScramUserRemoved(user, mechanism):
+                self.scram_users.pop((user, mechanism), None)
+            case AclCreated():
+                self.acls[entry] = None
+            case AclDeleted():
+                self.acls.pop(AclCreated(**asdict(entry)), None)
+            case ClientQuotaSet(entity, values):
+                key = tuple(sorted(entity.items()))
+                self.quotas.pop(key, None)
+                if values:
+                    self.quotas[key] = dict(values)
 
     def live_entries(self) -> Iterator[RegistryEntry]:
         """Yields the fewest entries that make the same state."""
@@ -234,6 +325,10 @@ class Registry:
                 yield BrokerConfigSet(node_id, values)
         for row in self.topics.values():
             yield TopicCreated(row.name, row.topic_id, row.partitions, row.overrides)
+        yield from self.scram_users.values()
+        yield from self.acls
+        for entity, quotas in self.quotas.items():
+            yield ClientQuotaSet(dict(entity), quotas)
 
     def close(self) -> None:
         if self._file is not None:

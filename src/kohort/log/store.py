@@ -33,11 +33,14 @@ from kohort.log.journal_replay import DamagedJournal, begin_again, put_back
 from kohort.log.maintenance.upkeep import Upkeep
 from kohort.log.partition import Durability, Partition
 from kohort.log.registry import (
+    AclCreated,
     EpochBumped,
     PartitionsAdded,
     ProducerIdsReserved,
+    QuotaEntityKey,
     Registry,
     RegistryEntry,
+    ScramUserSet,
     TopicConfigSet,
     TopicCreated,
     TopicDeleted,
@@ -153,6 +156,23 @@ class Store:
     def broker_configs(self, node_id: int | None) -> dict[str, str]:
         """Returns the dynamic settings of a broker, or those for all brokers (None)."""
         return dict(self._registry.broker_configs.get(node_id, {}))
+
+    def scram_user(self, user: str, mechanism: int) -> ScramUserSet | None:
+        """Returns what checks a user's password by a mechanism, if it has one."""
+        return self._registry.scram_users.get((user, mechanism))
+
+    def scram_users(self) -> dict[str, dict[int, int]]:
+        """Returns the users with a password: mechanism -> iterations."""
+        users: dict[str, dict[int, int]] = {}
+        for (user, mechanism), entry in self._registry.scram_users.items():
+            users.setdefault(user, {})[mechanism] = entry.iterations
+        return users
+
+    def acls(self) -> list[AclCreated]:
+        return list(self._registry.acls)
+
+    def quotas(self) -> dict[QuotaEntityKey, dict[str, float]]:
+        return dict(self._registry.quotas)
 
     # Start
 

@@ -23,6 +23,7 @@ from kohort.broker.listeners import Address
 from kohort.broker.missing import api_of
 from kohort.broker.net.outbox import Outbox
 from kohort.loopback import send_at_once
+from kohort.security.acls import ANONYMOUS
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import BadFrame
 from kohort.wire.frame import body_of, read_request_header, response_chunks
@@ -68,6 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self.answers_at_end = True  # a client that sends no more still gets its answers, as in Kafka
         self.peer = "?"
         self.address = ""
+        self.principal = ANONYMOUS
         self.lookups: dict[
             str, tuple[int, int]
         ] = {}  # the last group whose coordinator was looked for: how often, since when

@@ -55,7 +55,7 @@ class Server:
         for listener, sock in bound:
             self.listeners.append(listener)
             accepting = await self.loop.create_server(
-                partial(Connection, self, listener.told),
+                self._connections_of(listener),
                 sock=sock,
                 backlog=max(config.socket_listen_backlog_size, 1024),
             )
@@ -67,6 +67,17 @@ class Server:
         # A partition that did not change since the last round costs nothing; retention has its own interval.
         pause_ms = min(config.log_retention_check_interval_ms, config.log_cleaner_backoff_ms)
         self._every(max(pause_ms, 100), self.housekeeping)
+
+    def _connections_of(self, listener: Listener) -> Callable[[], Connection]:
+        """Returns what serves a new client of a listener."""
+        guard = self.broker.guard
+        if not listener.uses_sasl:
+            return partial(Connection, self, listener.told)
+        # Loaded where it is needed, so that a broker without it starts no slower.
+        from kohort.broker.net.sasl_connection import SaslConnection
+
+        assert guard is not None, "a listener with SASL has a guard"
+        return partial(SaslConnection, self, listener.told, guard.offer(listener.name))
 
     # --- connections -------------------------------------------------------------------------------
 

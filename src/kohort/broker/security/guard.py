@@ -1,0 +1,156 @@
+"""Answers who may come in and who may do what, from the settings and from what the registry has."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kohort.broker.config import BrokerConfig
+from kohort.broker.listeners import Listener
+from kohort.broker.security.listener_settings import ListenerSettings, read_listener_settings
+from kohort.log.registry import AclCreated, AclDeleted, RegistryEntry, ScramUserSet
+from kohort.log.store import Store
+from kohort.security.acls import Acl, AclOperation, PatternType, Permission, ResourceType
+from kohort.security.authorizer import NOT_ASKED, Authorizer
+from kohort.security.mechanism import ServerExchange
+from kohort.security.plain import PlainExchange, passwords_of
+from kohort.security.sasl import SaslOffer
+from kohort.security.scram import ScramCredential, ScramExchange, ScramMechanism
+from kohort.settings import SettingError
+
+if TYPE_CHECKING:
+    from kohort.broker.call import Call
+
+_AUTHORIZERS = {
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+    "kafka.security.auth.SimpleAclAuthorizer",
+}
+_NONCE_BYTES = 18
+
+
+class Guard:
+    """The security of one node: its offers of SASL, its users, its ACLs. Belongs to the event loop's thread."""
+
+    def __init__(
+        self, config: BrokerConfig, store: Store, of_listeners: Mapping[str, ListenerSettings]
+    ) -> None:
+        self._store, self._of_listeners = store, of_listeners
+        self._secret = secrets.token_bytes(32)
+        self.authorizer = authorizer_of(config)
+        if self.authorizer is not None:
+            for entry in store.acls():
+                self.authorizer.add(acl_of(entry))
+
+    # --- authentication ---------------------------------------------------------------------------
+
+    def offer(self, listener: str) -> SaslOffer:
+        """Returns what a listener with SASL offers."""
+        settings = self._of_listeners[listener]
+        begins: dict[str, Callable[[], ServerExchange]] = {}
+        for mechanism in settings.mechanisms:
+            if mechanism == "PLAIN":
+                passwords = passwords_of(settings.jaas[mechanism].options)
+                begins[mechanism] = partial(PlainExchange, passwords)
+            elif mechanism.startswith("SCRAM"):
+                begins[mechanism] = partial(self._scram, ScramMechanism[mechanism.replace("-", "_")])
+        return SaslOffer(begins, settings.max_reauth_ms)
+
+    def _scram(self, mechanism: ScramMechanism) -> ScramExchange:
+        def look_up(user: str) -> ScramCredential | None:
+            row = self._store.scram_user(user, mechanism)
+            return None if row is None else credential_of(row)
+
+        return ScramExchange(mechanism, look_up, secrets.token_urlsafe(_NONCE_BYTES), self._secret)
+
+    # --- authorization ----------------------------------------------------------------------------
+
+    def applied(self, entry: RegistryEntry) -> None:
+        """Puts a change of the registry into force."""
+        if self.authorizer is None:
+            return
+        if isinstance(entry, AclCreated):
+            self.authorizer.add(acl_of(entry))
+        elif isinstance(entry, AclDeleted):
+            acl = acl_of(entry)
+            if acl in self.authorizer:
+                self.authorizer.remove(acl)
+
+    def may(self, call: Call, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        """Tells whether the caller may do this; everybody may where there is no authorizer."""
+        authorizer = self.authorizer
+        if authorizer is None:
+            return True
+        caller = call.connection
+        return authorizer.allows(caller.principal, caller.address, operation, resource_type, name)
+
+    def operations(self, call: Call, asked: bool, resource_type: ResourceType, name: str) -> int:
+        """Returns `authorized_operations`, if it was asked for."""
+        if not asked:
+            return NOT_ASKED
+        authorizer = self.authorizer or _OPEN
+        caller = call.connection
+        return authorizer.allowed_operations(caller.principal, caller.address, resource_type, name)
+
+
+_OPEN = Authorizer(allow_everyone_if_no_acl_found=True)
+
+
+def authorizer_of(config: BrokerConfig) -> Authorizer | None:
+    """Returns the authorizer of the settings without ACLs; None if there is none. SettingError if it is not known."""
+    name = config.authorizer_class_name.strip()
+    if not name:
+        return None
+    if name not in _AUTHORIZERS:
+        raise SettingError(
+            f"authorizer.class.name={name} is not known here, and the broker would be open without it. Say "
+            "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+        )
+    users = [user.strip() for user in config.super_users.split(";") if user.strip()]
+    wrong = [user for user in users if ":" not in user]
+    if wrong:
+        raise SettingError(
+            f"super.users: {wrong[0]} is not a principal; write User:{wrong[0]}, separated by ;"
+        )
+    return Authorizer(users, allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found)
+
+
+def settings_of_listeners(
+    listeners: Sequence[Listener], settings: Mapping[str, str]
+) -> dict[str, ListenerSettings]:
+    """Returns the security settings of each listener by its name."""
+    names = [listener.name for listener in listeners]
+    return {listener.name: read_listener_settings(listener, settings, names) for listener in listeners}
+
+
+# --- the registry's entries ----------------------------------------------------------------------------
+
+
+def acl_of(entry: AclCreated | AclDeleted) -> Acl:
+    return Acl(
+        ResourceType(entry.resource_type),
+        entry.resource_name,
+        PatternType(entry.pattern_type),
+        entry.principal,
+        entry.host,
+        AclOperation(entry.operation),
+        Permission(entry.permission),
+    )
+
+
+def credential_of(entry: ScramUserSet) -> ScramCredential:
+    salt, stored_key, server_key = map(bytes.fromhex, (entry.salt, entry.stored_key, entry.server_key))
+    return ScramCredential(salt, stored_key, server_key, entry.iterations)
+
+
+def scram_entry(user: str, mechanism: ScramMechanism, credential: ScramCredential) -> ScramUserSet:
+    return ScramUserSet(
+        user,
+        int(mechanism),
+        credential.salt.hex(),
+        credential.stored_key.hex(),
+        credential.server_key.hex(),
+        credential.iterations,
+    )

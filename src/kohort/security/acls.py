@@ -1,0 +1,174 @@
+"""ACLs: which principal may do what to which resource, with Kafka's codes; and the filters that find them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+ANY_PRINCIPAL = "User:*"
+ANY_HOST = "*"
+ANONYMOUS = "User:ANONYMOUS"
+"""Who a client is that was not asked."""
+ANY_RESOURCE = "*"
+CLUSTER_NAME = "kafka-cluster"
+
+
+class ResourceType(IntEnum):
+    """What an ACL protects."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How the name of an ACL meets the name of a resource."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(IntEnum):
+    """What somebody wants to do."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(IntEnum):
+    """Whether an ACL allows or denies."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+IMPLIED_BY = {
+    AclOperation.DESCRIBE: frozenset(
+        {AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}
+    ),
+    AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.ALTER_CONFIGS}),
+}
+"""What an ALLOW of these operations allows as well. A DENY implies nothing."""
+
+OPERATIONS_OF = {
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+    ),
+}
+"""The operations that `authorized_operations` tells about."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Acl:
+    """One rule: it allows or denies a principal from a host an operation on the resources of a pattern."""
+
+    resource_type: ResourceType
+    resource_name: str
+    pattern_type: PatternType
+    principal: str
+    host: str
+    operation: AclOperation
+    permission: Permission
+
+    def wrong(self) -> str | None:
+        """Returns what is wrong with it as a new ACL, or None."""
+        if self.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
+            return f"Invalid resource type {self.resource_type.name}"
+        if self.resource_type is ResourceType.CLUSTER and self.resource_name != CLUSTER_NAME:
+            return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+        if not self.resource_name:
+            return "Resource name should not be empty"
+        if self.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+            return f"Invalid pattern type {self.pattern_type.name}"
+        if self.operation in (AclOperation.UNKNOWN, AclOperation.ANY):
+            return f"Invalid operation type {self.operation.name}"
+        if self.permission not in (Permission.DENY, Permission.ALLOW):
+            return f"Invalid permission type {self.permission.name}"
+        if ":" not in self.principal:
+            return f"Could not parse principal from `{self.principal}` (no colon is present separating the principal type from the principal name)"  # noqa: E501
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class AclFilter:
+    """Finds ACLs; None and ANY match everything."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    resource_name: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: Permission = Permission.ANY
+
+    def matches(self, acl: Acl) -> bool:
+        return (
+            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            and self._matches_name(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (AclOperation.ANY, acl.operation)
+            and self.permission in (Permission.ANY, acl.permission)
+        )
+
+    def _matches_name(self, acl: Acl) -> bool:
+        """A filter of kind MATCH finds all that would apply to its name, ANY this exact name in both kinds."""
+        name = self.resource_name
+        if self.pattern_type in (PatternType.LITERAL, PatternType.PREFIXED) and (
+            acl.pattern_type is not self.pattern_type
+        ):
+            return False
+        if name is None or name == acl.resource_name:
+            return True
+        if self.pattern_type is not PatternType.MATCH:
+            return False
+        if acl.pattern_type is PatternType.PREFIXED:
+            return name.startswith(acl.resource_name)
+        return acl.resource_name == ANY_RESOURCE

@@ -1,0 +1,139 @@
+"""SCRAM-SHA-256 and -512 (RFC 5802), the server's side: what is stored, and the exchange that checks it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kohort.security.mechanism import Accepted, Challenge, Refused
+
+MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
+_SALT_BYTES = 24
+_CLIENT_FIRST = re.compile(
+    r"n,(?:a=(?P<authzid>[^,]*))?,(?P<bare>(?:m=[^,]*,)?n=(?P<name>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,.*)?)"
+)
+_CLIENT_FINAL = re.compile(r"(?P<unsigned>c=[^,]*,r=(?P<nonce>[^,]+))(?:,.*?)?,p=(?P<proof>[^,]+)")
+
+
+class ScramMechanism(IntEnum):
+    """The mechanisms, with the codes of AlterUserScramCredentials."""
+
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def sasl_name(self) -> str:
+        return self.name.replace("_", "-")
+
+    @property
+    def digest(self) -> str:
+        return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What the broker keeps of a password: enough to check it, not enough to log in with it elsewhere."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramCredential(iterations={self.iterations})"
+
+    @staticmethod
+    def of(
+        mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
+    ) -> ScramCredential:
+        """Makes it of a password that the client has salted."""
+        digest = mechanism.digest
+        client_key = hmac.digest(salted_password, b"Client Key", digest)
+        return ScramCredential(
+            salt,
+            hashlib.new(digest, client_key).digest(),
+            hmac.digest(salted_password, b"Server Key", digest),
+            iterations,
+        )
+
+
+def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
+    """Salts a password; this takes milliseconds on purpose."""
+    return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
+
+
+Lookup = Callable[[str], ScramCredential | None]
+
+
+class ScramExchange:
+    """One login: the client's first message, then its proof. Both sides show that they know the password.
+
+    An unknown user gets a salt too, made of its name and a secret of this broker, so that nobody learns which users
+    there are; the proof is refused.
+    """
+
+    def __init__(self, mechanism: ScramMechanism, look_up: Lookup, nonce: str, secret: bytes) -> None:
+        self._mechanism, self._look_up, self._nonce, self._secret = mechanism, look_up, nonce, secret
+        self._user: str | None = None
+        self._credential: ScramCredential | None = None
+        self._so_far = ""
+        self._whole_nonce = ""
+
+    def step(self, said: bytes, now_ms: int) -> Challenge | Accepted | Refused:
+        """Takes what the client said."""
+        try:
+            text = said.decode()
+        except UnicodeDecodeError:
+            return Refused()
+        return self._first(text) if self._user is None else self._final(text)
+
+    def _first(self, text: str) -> Challenge | Refused:
+        found = _CLIENT_FIRST.fullmatch(text)
+        if found is None or found["bare"].startswith("m="):
+            return Refused()
+        user = _unescaped(found["name"])
+        if user is None or found["authzid"] not in (None, "", found["name"]):
+            return Refused()
+        self._user, self._credential = user, self._look_up(user)
+        self._whole_nonce = found["nonce"] + self._nonce
+        if self._credential is None:
+            salt = hmac.digest(self._secret, user.encode(), "sha256")[:_SALT_BYTES]
+            iterations = MIN_ITERATIONS
+        else:
+            salt, iterations = self._credential.salt, self._credential.iterations
+        answer = f"r={self._whole_nonce},s={base64.b64encode(salt).decode()},i={iterations}"
+        self._so_far = f"{found['bare']},{answer}"
+        return Challenge(answer.encode())
+
+    def _final(self, text: str) -> Accepted | Refused:
+        found = _CLIENT_FINAL.fullmatch(text)
+        credential, digest = self._credential, self._mechanism.digest
+        if found is None or found["nonce"] != self._whole_nonce or credential is None:
+            return Refused()
+        try:
+            proof = base64.b64decode(found["proof"], validate=True)
+        except (binascii.Error, ValueError):
+            return Refused()
+        signed = f"{self._so_far},{text[: text.rindex(',p=')]}".encode()
+        signature = hmac.digest(credential.stored_key, signed, digest)
+        if len(proof) != len(signature):
+            return Refused()
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        if not hmac.compare_digest(hashlib.new(digest, client_key).digest(), credential.stored_key):
+            return Refused()
+        server_signature = hmac.digest(credential.server_key, signed, digest)
+        assert self._user is not None
+        return Accepted(f"User:{self._user}", b"v=" + base64.b64encode(server_signature))
+
+
+def _unescaped(name: str) -> str | None:
+    """Returns the name of a user with =2C and =3D replaced; None if another = is in it."""
+    if re.search(r"=(?!2C|3D)", name):
+        return None
+    return name.replace("=2C", ",").replace("=3D", "=")
