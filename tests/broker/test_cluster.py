@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker.apis.cluster import CLUSTER_OPERATIONS, NOT_ASKED
+from kohort.broker.apis.cluster import NOT_ASKED
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_cluster import DescribeClusterRequest
 from kohort.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -30,7 +30,7 @@ def test_the_cluster_is_this_node(node, version):
     assert (broker.broker_id, broker.host, broker.port, broker.is_fenced) == (1, "kohort.test", 9092, False)
     assert answer.cluster_authorized_operations == NOT_ASKED
     asked = node.call(DescribeClusterRequest(True), version)
-    assert asked.cluster_authorized_operations == CLUSTER_OPERATIONS
+    assert asked.cluster_authorized_operations == 8096
 
 
 @pytest.mark.parametrize(

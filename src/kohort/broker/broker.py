@@ -16,7 +16,7 @@ from kohort.log.partition import Partition
 from kohort.log.registry import RegistryEntry, TopicDeleted
 from kohort.log.store import Store
 from kohort.log.topic import Topic
-from kohort.security.acls import CLUSTER_NAME, AclOperation, ResourceType
+from kohort.security.acls import CLUSTER_NAME, AclOperation, AclResource, all_operations
 from kohort.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -74,14 +74,29 @@ class Broker:
         """Who decides about permissions; None: everything is allowed."""
         return None if self.guard is None else self.guard.authorizer
 
-    def may(self, call: Call, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+    def may(self, call: Call, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
         """Tells whether the caller may do this to a resource."""
         guard = self.guard
         return guard is None or guard.may(call, operation, resource_type, name)
 
     def may_in_cluster(self, call: Call, operation: AclOperation) -> bool:
         """Tells whether the caller may do this to the cluster."""
-        return self.may(call, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+        return self.may(call, operation, AclResource.CLUSTER, CLUSTER_NAME)
+
+    def may_on_some(self, call: Call, operation: AclOperation, resource_type: AclResource) -> bool:
+        """Tells whether the caller may do this to some resource of a type."""
+        authorizer, caller = self.authorizer, call.connection
+        return authorizer is None or authorizer.allows_on_some(
+            caller.principal, caller.address, operation, resource_type
+        )
+
+    def allowed_operations(self, call: Call, resource_type: AclResource, name: str) -> int:
+        """Returns what the caller may do to a resource, a bit for each operation."""
+        return (
+            self.guard.operations(call, resource_type, name)
+            if self.guard is not None
+            else all_operations(resource_type)
+        )
 
     def tell_missing(self, call: Call, feature: str, what: str) -> None:
         """Logs that a call is refused because Kohort lacks the feature."""

@@ -279,7 +279,11 @@ class BrokerConfig:
             if kafka_settings.is_inert(name) or _is_inert(name)
         )
         known = [
-            {name: text for name, text in layer.items() if not _is_inert(name) and not _is_of_a_listener(name)}
+            {
+                name: text
+                for name, text in layer.items()
+                if not _is_inert(name) and not _is_of_a_listener(name)
+            }
             for layer in layers
         ]
         parsed: Any = {}

@@ -1,7 +1,8 @@
 """Error responses to any request, made from the schema: the error stands where clients look for it.
 
 A response holds errors in fields named `error_code`: one at its top, or one in each entry of an array, or both. An
-array of the response is filled from the array of the request that it answers: the one of the same name, or the only one.
+array of the response is filled from the array of the request that it answers: the one of the same name, or the only
+one.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ ANY_RESOURCE = "*"
 CLUSTER_NAME = "kafka-cluster"
 
 
-class ResourceType(IntEnum):
+class AclResource(IntEnum):
     """What an ACL protects."""
 
     UNKNOWN = 0
@@ -75,7 +75,7 @@ IMPLIED_BY = {
 """What an ALLOW of these operations allows as well. A DENY implies nothing."""
 
 OPERATIONS_OF = {
-    ResourceType.TOPIC: (
+    AclResource.TOPIC: (
         AclOperation.READ,
         AclOperation.WRITE,
         AclOperation.CREATE,
@@ -85,14 +85,14 @@ OPERATIONS_OF = {
         AclOperation.DESCRIBE_CONFIGS,
         AclOperation.ALTER_CONFIGS,
     ),
-    ResourceType.GROUP: (
+    AclResource.GROUP: (
         AclOperation.READ,
         AclOperation.DELETE,
         AclOperation.DESCRIBE,
         AclOperation.DESCRIBE_CONFIGS,
         AclOperation.ALTER_CONFIGS,
     ),
-    ResourceType.CLUSTER: (
+    AclResource.CLUSTER: (
         AclOperation.CREATE,
         AclOperation.ALTER,
         AclOperation.DESCRIBE,
@@ -105,11 +105,16 @@ OPERATIONS_OF = {
 """The operations that `authorized_operations` tells about."""
 
 
+def all_operations(resource_type: AclResource) -> int:
+    """Returns all operations on a resource of this type, a bit for each."""
+    return sum(1 << operation for operation in OPERATIONS_OF[resource_type])
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
     """One rule: it allows or denies a principal from a host an operation on the resources of a pattern."""
 
-    resource_type: ResourceType
+    resource_type: AclResource
     resource_name: str
     pattern_type: PatternType
     principal: str
@@ -119,9 +124,9 @@ class Acl:
 
     def wrong(self) -> str | None:
         """Returns what is wrong with it as a new ACL, or None."""
-        if self.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
+        if self.resource_type in (AclResource.UNKNOWN, AclResource.ANY):
             return f"Invalid resource type {self.resource_type.name}"
-        if self.resource_type is ResourceType.CLUSTER and self.resource_name != CLUSTER_NAME:
+        if self.resource_type is AclResource.CLUSTER and self.resource_name != CLUSTER_NAME:
             return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
         if not self.resource_name:
             return "Resource name should not be empty"
@@ -140,7 +145,7 @@ class Acl:
 class AclFilter:
     """Finds ACLs; None and ANY match everything."""
 
-    resource_type: ResourceType = ResourceType.ANY
+    resource_type: AclResource = AclResource.ANY
     resource_name: str | None = None
     pattern_type: PatternType = PatternType.ANY
     principal: str | None = None
@@ -150,7 +155,7 @@ class AclFilter:
 
     def matches(self, acl: Acl) -> bool:
         return (
-            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            self.resource_type in (AclResource.ANY, acl.resource_type)
             and self._matches_name(acl)
             and self.principal in (None, acl.principal)
             and self.host in (None, acl.host)

@@ -17,14 +17,12 @@ from kohort.security.acls import (
     OPERATIONS_OF,
     Acl,
     AclOperation,
+    AclResource,
     PatternType,
     Permission,
-    ResourceType,
 )
 
 _MOST_CACHED = 10_000
-NOT_ASKED = -(2**31)
-"""The value of `authorized_operations` where nobody asked for it."""
 
 
 class Authorizer:
@@ -40,9 +38,9 @@ class Authorizer:
         self.super_users = frozenset(super_users)
         self._default = allow_everyone_if_no_acl_found
         self._acls: set[Acl] = set()
-        self._literal: dict[tuple[ResourceType, str], set[Acl]] = {}
-        self._prefixed: dict[ResourceType, dict[str, set[Acl]]] = {}
-        self._decided: dict[tuple[str, str, AclOperation, ResourceType, str], bool] = {}
+        self._literal: dict[tuple[AclResource, str], set[Acl]] = {}
+        self._prefixed: dict[AclResource, dict[str, set[Acl]]] = {}
+        self._decided: dict[tuple[str, str, AclOperation, AclResource, str], bool] = {}
         for acl in acls:
             self.add(acl)
 
@@ -84,7 +82,7 @@ class Authorizer:
     # --- decisions --------------------------------------------------------------------------------
 
     def allows(
-        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
+        self, principal: str, host: str, operation: AclOperation, resource_type: AclResource, name: str
     ) -> bool:
         """Tells whether a principal at a host may do this to a resource. Answers are kept until an ACL changes."""
         question = (principal, host, operation, resource_type, name)
@@ -97,7 +95,7 @@ class Authorizer:
             )
         return known
 
-    def allowed_operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
+    def allowed_operations(self, principal: str, host: str, resource_type: AclResource, name: str) -> int:
         """Returns the operations on a resource that are allowed, a bit for each, as `authorized_operations`."""
         bits = 0
         for operation in OPERATIONS_OF[resource_type]:
@@ -106,7 +104,7 @@ class Authorizer:
         return bits
 
     def allows_on_some(
-        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType
+        self, principal: str, host: str, operation: AclOperation, resource_type: AclResource
     ) -> bool:
         """Tells whether there is a name of this type on which the operation would be allowed (KIP-679)."""
         if principal in self.super_users:
@@ -128,7 +126,7 @@ class Authorizer:
         allowed = (acl for acl in concerned if acl.permission is Permission.ALLOW and _grants(acl, operation))
         return any(not any(_covers(deny, allow) for deny in denied) for allow in allowed)
 
-    def _of_resource(self, resource_type: ResourceType, name: str) -> list[Acl]:
+    def _of_resource(self, resource_type: AclResource, name: str) -> list[Acl]:
         """Returns the ACLs whose pattern fits the name."""
         found = list(self._literal.get((resource_type, name), ()))
         if name != ANY_RESOURCE:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.log.registry import AclCreated, AclDeleted, RegistryEntry
-from kohort.security.acls import Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType
+from kohort.security.acls import Acl, AclFilter, AclOperation, AclResource, PatternType, Permission
 from kohort.security.authorizer import Authorizer
 from kohort.wire.errors import BadFrame, ErrorCode
 from kohort.wire.messages.create_acls import (
@@ -129,7 +129,7 @@ def _found(authorizer: Authorizer, wanted: AclFilter) -> Iterable[Acl]:
 
 def _acl(creation: AclCreation) -> Acl:
     return Acl(
-        _code(ResourceType, creation.resource_type),
+        _code(AclResource, creation.resource_type),
         creation.resource_name,
         _code(PatternType, creation.resource_pattern_type),
         creation.principal,
@@ -141,7 +141,7 @@ def _acl(creation: AclCreation) -> Acl:
 
 def _filter(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     return AclFilter(
-        _code(ResourceType, request.resource_type_filter),
+        _code(AclResource, request.resource_type_filter),
         request.resource_name_filter,
         _code(PatternType, request.pattern_type_filter),
         request.principal_filter,

@@ -7,6 +7,7 @@ import shutil
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.log.topic import Topic
+from kohort.security.acls import CLUSTER_NAME, AclOperation, AclResource
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -29,16 +30,6 @@ from kohort.wire.messages.elect_leaders import (
 from kohort.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 
 NOT_ASKED = -(2**31)
-# Authorized operations are a set of bits, numbered as Kafka's AclOperation. Without an authorizer all are allowed.
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = (1 << code for code in range(3, 10))
-_DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = (1 << code for code in range(10, 13))
-TOPIC_OPERATIONS = (
-    _READ | _WRITE | _CREATE | _DELETE | _ALTER | _DESCRIBE | _DESCRIBE_CONFIGS | _ALTER_CONFIGS
-)
-CLUSTER_OPERATIONS = (
-    _CREATE | _ALTER | _DESCRIBE | _CLUSTER_ACTION | _DESCRIBE_CONFIGS | _ALTER_CONFIGS | _IDEMPOTENT_WRITE
-)
-
 _BROKERS, _CONTROLLERS = 1, 2  # endpoint types
 _PREFERRED, _UNCLEAN = 0, 1  # election types
 
@@ -62,13 +53,22 @@ def describe_cluster(broker: Broker, call: Call) -> DescribeClusterResponse:
         controller_id=broker.node_id,
         brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port)],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(broker, call) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
 
+def cluster_operations(broker: Broker, call: Call) -> int:
+    """Returns what the caller may do to the cluster, a bit for each operation; none without DESCRIBE."""
+    if not broker.may_in_cluster(call, AclOperation.DESCRIBE):
+        return 0
+    return broker.allowed_operations(call, AclResource.CLUSTER, CLUSTER_NAME)
+
+
 def describe_log_dirs(broker: Broker, call: Call) -> DescribeLogDirsResponse:
     request: DescribeLogDirsRequest = call.request
+    if not broker.may_in_cluster(call, AclOperation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     store = broker.store
     if request.topics is None:
         topics = [_sizes(topic, range(len(topic.partitions))) for topic in store.topics.values()]
@@ -108,6 +108,17 @@ def _sizes(topic: Topic, partitions: range | list[int]) -> DescribeLogDirsTopic:
 def elect_leaders(broker: Broker, call: Call) -> ElectLeadersResponse:
     """Answers that no election is needed: the only node leads every partition."""
     request: ElectLeadersRequest = call.request
+    if not broker.may_in_cluster(call, AclOperation.ALTER):
+        refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return ElectLeadersResponse(
+            error_code=refused,
+            replica_election_results=[
+                ReplicaElectionResult(
+                    topic.topic, [_unelected(index, refused, "") for index in topic.partitions]
+                )
+                for topic in request.topic_partitions or ()
+            ],
+        )
     response = ElectLeadersResponse()
     known_type = request.election_type in (_PREFERRED, _UNCLEAN)
     if not known_type:
@@ -140,4 +151,6 @@ def _unelected(index: int, code: ErrorCode, message: str) -> PartitionResult:
 
 
 def list_partition_reassignments(broker: Broker, call: Call) -> ListPartitionReassignmentsResponse:
+    if not broker.may_in_cluster(call, AclOperation.DESCRIBE):
+        return ListPartitionReassignmentsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return ListPartitionReassignmentsResponse(error_message=None)

@@ -21,6 +21,7 @@ from kohort.broker.kafka_settings import is_inert, why_inert
 from kohort.log.config import TOPIC_SETTINGS, TopicConfig
 from kohort.log.registry import BrokerConfigSet, TopicConfigSet
 from kohort.log.store import Store
+from kohort.security.acls import AclOperation, AclResource
 from kohort.settings import Described, Kind, Setting, SettingError, as_text
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages import alter_configs as legacy
@@ -93,11 +94,26 @@ def describe_configs(broker: Broker, call: Call) -> DescribeConfigsResponse:
         try:
             if strange is not None:  # as in Kafka all of the request is refused
                 raise _invalid(f"Unexpected resource type {strange}")
+            _check_allowed(
+                broker, call, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
+            )
             result.configs = _describe(broker, request, resource)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return DescribeConfigsResponse(results=results)
+
+
+def _check_allowed(broker: Broker, call: Call, operation: AclOperation, kind: int, name: str) -> None:
+    """Raises KafkaError if the caller may not do this to the settings of a resource."""
+    if kind == ResourceType.TOPIC:
+        if not broker.may(call, operation, AclResource.TOPIC, name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    elif kind == ResourceType.GROUP:
+        if not broker.may(call, operation, AclResource.GROUP, name):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    elif not broker.may_in_cluster(call, operation):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def _describe(
@@ -213,7 +229,7 @@ _Outcome: TypeAlias = KafkaError | None
 async def alter_configs(broker: Broker, call: Call) -> legacy.AlterConfigsResponse:
     request: legacy.AlterConfigsRequest = call.request
     changes = [_Change(r.resource_type, r.resource_name, _replacing(r)) for r in request.resources]
-    outcomes = await _alter(broker, changes, validate_only=request.validate_only)
+    outcomes = await _alter(broker, call, changes, validate_only=request.validate_only)
     answers = [
         legacy.AlterConfigsResourceResponse(*_code_and_text(outcome), change.resource_type, change.name)
         for change, outcome in zip(changes, outcomes, strict=True)
@@ -226,7 +242,7 @@ async def incremental_alter_configs(
 ) -> incremental.IncrementalAlterConfigsResponse:
     request: incremental.IncrementalAlterConfigsRequest = call.request
     changes = [_Change(r.resource_type, r.resource_name, _operating(r)) for r in request.resources]
-    outcomes = await _alter(broker, changes, validate_only=request.validate_only)
+    outcomes = await _alter(broker, call, changes, validate_only=request.validate_only)
     answers = [
         incremental.AlterConfigsResourceResponse(*_code_and_text(outcome), change.resource_type, change.name)
         for change, outcome in zip(changes, outcomes, strict=True)
@@ -238,7 +254,9 @@ def _code_and_text(outcome: _Outcome) -> tuple[ErrorCode, str | None]:
     return (ErrorCode.NONE, None) if outcome is None else (outcome.code, outcome.message or None)
 
 
-async def _alter(broker: Broker, changes: Sequence[_Change], *, validate_only: bool) -> list[_Outcome]:
+async def _alter(
+    broker: Broker, call: Call, changes: Sequence[_Change], *, validate_only: bool
+) -> list[_Outcome]:
     """Makes the changes, and returns what is wrong with each. A resource changes as a whole or not at all."""
     times = Counter((change.resource_type, change.name) for change in changes)
     outcomes: list[_Outcome] = []
@@ -250,6 +268,7 @@ async def _alter(broker: Broker, changes: Sequence[_Change], *, validate_only: b
             try:
                 if times[change.resource_type, change.name] > 1:
                     raise _invalid("Each resource must appear at most once.")
+                _check_allowed(broker, call, AclOperation.ALTER_CONFIGS, change.resource_type, change.name)
                 plan = _plan(broker, config, change)
             except KafkaError as error:
                 outcomes.append(error)
@@ -406,6 +425,8 @@ def _invalid(text: str) -> KafkaError:
 
 def list_config_resources(broker: Broker, call: Call) -> ListConfigResourcesResponse:
     request: ListConfigResourcesRequest = call.request
+    if not broker.may_in_cluster(call, AclOperation.DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     served = _TYPES if call.version >= 1 else {ResourceType.CLIENT_METRICS}
     wanted = set(request.resource_types) or served
     if not wanted <= served:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from kohort.broker.apis.fetch_answers import NOT_HERE, NOTHING, PartitionAnswer, layout
 from kohort.broker.apis.offsets import epoch_error
 from kohort.broker.call import Call, Encoded
-from kohort.broker.fetch_sessions import FetchPlan, FetchSessions, Wanted
+from kohort.broker.fetch_sessions import FetchPlan, FetchSessions, Key, Wanted
 from kohort.log.partition import Partition
+from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
 
@@ -42,10 +43,21 @@ def fetch(broker: Broker, call: Call) -> Encoded | FetchResponse | None:
 class _Fetch:
     """One Fetch request while it is served."""
 
-    __slots__ = ("_answers", "_broker", "_call", "_on_change", "_partitions", "_plan", "_timer", "is_enough")
+    __slots__ = (
+        "_answers",
+        "_broker",
+        "_call",
+        "_denied",
+        "_on_change",
+        "_partitions",
+        "_plan",
+        "_timer",
+        "is_enough",
+    )
 
     def __init__(self, broker: Broker, call: Call, plan: FetchPlan) -> None:
         self._broker, self._call, self._plan = broker, call, plan
+        self._denied = _denied(broker, call, plan) if broker.guard is not None else frozenset()
         self._answers: list[PartitionAnswer] = []  # what each partition had when it was last read
         self.is_enough = False  # to answer at once
         self._timer: asyncio.TimerHandle | None = None
@@ -67,6 +79,10 @@ class _Fetch:
         most_bytes = min(request.max_bytes, self._broker.config.fetch_max_bytes)
         incremental = not self._plan.is_full
         for wanted in self._plan.wanted:
+            if self._denied and wanted.key in self._denied:
+                wanted.partition = None  # nobody waits for it
+                answers.append((wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, NOTHING, None))
+                continue
             partition = wanted.partition
             if partition is None or partition.deleted:
                 partition = wanted.partition = self._find(wanted)
@@ -215,6 +231,25 @@ class _Fetch:
                 with_data.append(wanted.key)
         FetchSessions.served(plan.session, with_data)
         return told
+
+
+def _denied(broker: Broker, call: Call, plan: FetchPlan) -> frozenset[Key]:
+    """Returns the partitions that the caller may not read. An id that nobody knows is not among them."""
+    store, by_id = broker.store, call.version >= 13
+    allowed: dict[str, bool] = {}
+    denied = []
+    for wanted in plan.wanted:
+        name = wanted.key[0]
+        if by_id:
+            topic = store.topics_by_id.get(wanted.key[1])
+            if topic is None:
+                continue
+            name = topic.name
+        if name not in allowed:
+            allowed[name] = broker.may(call, AclOperation.READ, AclResource.TOPIC, name)
+        if not allowed[name]:
+            denied.append(wanted.key)
+    return frozenset(denied)
 
 
 def _diverging_epoch(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.broker.missing import SHARE_GROUPS, TRANSACTIONS
+from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import find_coordinator as find
 
@@ -28,7 +29,9 @@ async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorRe
     host, port = broker.address_for(call)
     found = []
     for key in keys:
-        error, message = await _coordinator_error(broker, request.key_type, key)
+        error, message = _refusal(broker, call, request.key_type, key)
+        if not error:
+            error, message = await _coordinator_error(broker, request.key_type, key)
         if error:
             found.append(find.Coordinator(key, -1, "", -1, error, message))
         else:
@@ -54,6 +57,19 @@ def _count_lookups(broker: Broker, call: Call, group_id: str) -> None:
     connection.lookups = {group_id: (count + 1, since_ms)}
     if count + 1 == _LOST_AFTER and not broker.groups.has_members(group_id):
         broker.missing.tell_lost(group_id, str(connection.told), call.client_id, connection.peer, now_ms)
+
+
+def _refusal(broker: Broker, call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | None]:
+    """Returns why the caller may not know the coordinator; NONE if it may."""
+    if key_type == GROUP and not broker.may(call, AclOperation.DESCRIBE, AclResource.GROUP, key):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED, None
+    if key_type == TRANSACTION and not broker.may(
+        call, AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, key
+    ):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
+    if key_type == SHARE and not broker.may_in_cluster(call, AclOperation.CLUSTER_ACTION):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None
+    return ErrorCode.NONE, None
 
 
 async def _coordinator_error(broker: Broker, key_type: int, key: str) -> tuple[ErrorCode, str | None]:

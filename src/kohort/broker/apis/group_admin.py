@@ -10,14 +10,12 @@ from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.coordinator.effects import DeleteResponse, DescribeResponse, ListResponse
 from kohort.coordinator.events import DeleteGroup, DescribeGroup, ListGroups
+from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import delete_groups as delete
 from kohort.wire.messages import describe_groups as describe
 from kohort.wire.messages import list_groups as listing
 from kohort.wire.struct import Message
-
-# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all operations on a group, as there is no authorizer.
-GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 class _Gather:
@@ -44,13 +42,22 @@ class _Gather:
 
 def describe_groups(broker: Broker, call: Call) -> None:
     request: describe.DescribeGroupsRequest = call.request
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+
+    def operations_on(group_id: str) -> int:
+        if not request.include_authorized_operations:
+            return NOT_ASKED
+        return broker.allowed_operations(call, AclResource.GROUP, group_id)
 
     def finish(replies: list[DescribeResponse]) -> describe.DescribeGroupsResponse:
-        return describe.DescribeGroupsResponse(groups=[_described(reply, operations) for reply in replies])
+        return describe.DescribeGroupsResponse(
+            groups=[_described(reply, operations_on(reply.group_id)) for reply in replies]
+        )
 
     gather = _Gather(call, len(request.groups), finish)
     for index, group_id in enumerate(request.groups):
+        if not broker.may(call, AclOperation.DESCRIBE, AclResource.GROUP, group_id):
+            gather.slot(index)(DescribeResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id))
+            continue
         event = DescribeGroup(gather.slot(index), group_id, unknown_is_error=call.version >= 6)
         broker.groups.submit(event)
 
@@ -77,6 +84,12 @@ def list_groups(broker: Broker, call: Call) -> None:
     def finish(replies: list[ListResponse]) -> listing.ListGroupsResponse:
         error = next((reply.error for reply in replies if reply.error), ErrorCode.NONE)
         groups = [listing.ListedGroup(*group) for reply in replies for group in reply.groups]
+        if broker.guard is not None and not broker.may_in_cluster(call, AclOperation.DESCRIBE):
+            groups = [
+                group
+                for group in groups
+                if broker.may(call, AclOperation.DESCRIBE, AclResource.GROUP, group.group_id)
+            ]
         return listing.ListGroupsResponse(0, error, groups)
 
     gather = _Gather(call, len(shards), finish)
@@ -97,4 +110,7 @@ def delete_groups(broker: Broker, call: Call) -> None:
 
     gather = _Gather(call, len(names), finish)
     for index, group_id in enumerate(names):
+        if not broker.may(call, AclOperation.DELETE, AclResource.GROUP, group_id):
+            gather.slot(index)(DeleteResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id))
+            continue
         broker.groups.submit(DeleteGroup(gather.slot(index), group_id))

@@ -18,6 +18,7 @@ from kohort.coordinator.effects import (
     SyncResponse,
 )
 from kohort.coordinator.events import Heartbeat, JoinGroup, LeaveGroup, Leaver, SyncGroup
+from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import heartbeat as beat
@@ -26,6 +27,7 @@ from kohort.wire.messages import leave_group as leave
 from kohort.wire.messages import sync_group as sync
 from kohort.wire.struct import Message
 
+_NO_GENERATION = -1
 _PROTOCOL = attrgetter("name", "metadata")
 _ASSIGNMENT = attrgetter("member_id", "assignment")
 
@@ -46,8 +48,23 @@ def fresh_uuid() -> str:
     return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
 
 
-def join_group(broker: Broker, call: Call) -> None:
+def _may_read(broker: Broker, call: Call, group_id: str) -> bool:
+    return broker.guard is None or broker.may(call, AclOperation.READ, AclResource.GROUP, group_id)
+
+
+def join_group(broker: Broker, call: Call) -> join.JoinGroupResponse | None:
     request: join.JoinGroupRequest = call.request
+    if not _may_read(broker, call, request.group_id):
+        return join.JoinGroupResponse(
+            0,
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            _NO_GENERATION,
+            None if call.version >= 7 else "",
+            None if call.version >= 7 else "",
+            "",
+            False,
+            request.member_id,
+        )
     version = call.version
     call.park()
     broker.groups.submit(
@@ -68,6 +85,7 @@ def join_group(broker: Broker, call: Call) -> None:
             reason=request.reason,
         )
     )
+    return None
 
 
 def _joined(response: JoinResponse) -> join.JoinGroupResponse:
@@ -86,6 +104,8 @@ def _joined(response: JoinResponse) -> join.JoinGroupResponse:
 
 def sync_group(broker: Broker, call: Call) -> sync.SyncGroupResponse | None:
     request: sync.SyncGroupRequest = call.request
+    if not _may_read(broker, call, request.group_id):
+        return sync.SyncGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return sync.SyncGroupResponse(0, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     call.park()
@@ -110,14 +130,16 @@ def _synced(response: SyncResponse) -> sync.SyncGroupResponse:
     )
 
 
-def heartbeat(broker: Broker, call: Call) -> None:
+def heartbeat(broker: Broker, call: Call) -> beat.HeartbeatResponse | None:
     request: beat.HeartbeatRequest = call.request
+    if not _may_read(broker, call, request.group_id):
+        return beat.HeartbeatResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     groups = broker.groups
     if request.group_instance_id is None:
         error = groups.heartbeat(request.group_id, request.member_id, request.generation_id)
         if error is not None:
             call.reply_encoded(_encoded(call.version, error))
-            return
+            return None
     groups.submit(
         Heartbeat(
             CallReply(call, _beaten),
@@ -127,6 +149,7 @@ def heartbeat(broker: Broker, call: Call) -> None:
             request.group_instance_id,
         )
     )
+    return None
 
 
 def _beaten(response: HeartbeatResponse) -> beat.HeartbeatResponse:
@@ -140,8 +163,10 @@ def _encoded(version: int, error: ErrorCode) -> bytes:
     return b"".join(layout.encode_response(beat.HeartbeatResponse(0, error)))
 
 
-def leave_group(broker: Broker, call: Call) -> None:
+def leave_group(broker: Broker, call: Call) -> leave.LeaveGroupResponse | None:
     request: leave.LeaveGroupRequest = call.request
+    if not _may_read(broker, call, request.group_id):
+        return leave.LeaveGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if call.version >= 3:
         leavers = tuple(Leaver(m.member_id, m.group_instance_id, m.reason) for m in request.members)
     else:
@@ -149,6 +174,7 @@ def leave_group(broker: Broker, call: Call) -> None:
     call.park()
     answer = CallReply(call, _left if call.version >= 3 else _left_alone)
     broker.groups.submit(LeaveGroup(answer, request.group_id, leavers))
+    return None
 
 
 def _left(response: LeaveResponse) -> leave.LeaveGroupResponse:

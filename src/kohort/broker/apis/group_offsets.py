@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets
 from kohort.coordinator.effects import CommitResponse, FetchedOffset, FetchResponse, OffsetDeleteResponse
 from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit, Token
 from kohort.log.topic import Topic
+from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import offset_commit as commit
@@ -29,25 +30,40 @@ NONE = ErrorCode.NONE
 _tuple = tuple.__new__  # a NamedTuple without its Python-level constructor
 
 
-def offset_commit(broker: Broker, call: Call) -> None:
+def offset_commit(broker: Broker, call: Call) -> commit.OffsetCommitResponse | None:
     request: commit.OffsetCommitRequest | LaidOutRequest = call.request
     if isinstance(request, LaidOutRequest):
         prepared = request.layout.prepared
         if prepared is None or not prepared.holds(broker.store.topics):
             prepared = request.layout.prepared = _prepared(broker, call, request.message())
-        if prepared is not None:
+        if prepared is not None and (broker.guard is None or _may_commit(broker, call, prepared)):
             prepared.commit(broker.groups, call, request.offsets)
-            return
+            return None
         call.request = request = request.message()
+    if not broker.may(call, AclOperation.READ, AclResource.GROUP, request.group_id):
+        count = sum(len(topic.partitions) for topic in request.topics)
+        refused = CommitResponse((ErrorCode.GROUP_AUTHORIZATION_FAILED,) * count)
+        return _committed(request, refused)
     call.park()
-    offsets, _ = _resolved(broker, request, call.version)
+    offsets, _ = _resolved(broker, request, call.version, None if broker.guard is None else call)
     broker.groups.submit(_event(CommitAnswer(call), request, offsets, call.version))
+    return None
+
+
+def _may_commit(broker: Broker, call: Call, prepared: PreparedCommit) -> bool:
+    """Asks for each commit: an ACL may have changed since the last one."""
+    return broker.may(call, AclOperation.READ, AclResource.GROUP, prepared.layout.group_id) and all(
+        broker.may(call, AclOperation.READ, AclResource.TOPIC, name) for name in prepared.names
+    )
 
 
 def _resolved(
-    broker: Broker, request: commit.OffsetCommitRequest, version: int
+    broker: Broker, request: commit.OffsetCommitRequest, version: int, asker: Call | None = None
 ) -> tuple[tuple[OffsetToCommit, ...], list[Topic | None]]:
-    """Returns the offsets, with the errors of their partitions, and the topics that they belong to."""
+    """Returns the offsets, with the errors of their partitions, and the topics that they belong to.
+
+    With an `asker`, topics that it may not read are refused.
+    """
     by_id = version >= 10
     offsets: list[OffsetToCommit] = []
     topics: list[Topic | None] = []
@@ -59,6 +75,13 @@ def _resolved(
             name, count = topic.name, len(topic.partitions)
         elif by_id:
             unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        is_known = unknown is not ErrorCode.UNKNOWN_TOPIC_ID
+        if (
+            asker is not None
+            and is_known
+            and not broker.may(asker, AclOperation.READ, AclResource.TOPIC, name)
+        ):
+            count, unknown = 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for part in each.partitions:
             index = part.partition_index
             refused = NONE if 0 <= index < count else unknown
@@ -193,17 +216,45 @@ def _committed(request: commit.OffsetCommitRequest, response: CommitResponse) ->
     return answer
 
 
-def offset_fetch(broker: Broker, call: Call) -> None:
+def offset_fetch(broker: Broker, call: Call) -> fetch.OffsetFetchResponse | None:
     if call.version >= 8:
         _Fetches(broker, call).start()
-        return
+        return None
     request: fetch.OffsetFetchRequest = call.request
+    if not broker.may(call, AclOperation.DESCRIBE, AclResource.GROUP, request.group_id):
+        refused = FetchResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED, request.group_id)
+        return _fetched_one(request, refused, call.version)
     topics = None
+    denied: list[tuple[str, tuple[int, ...]]] = []
     if request.topics is not None:
-        topics = tuple((t.name, tuple(t.partition_indexes)) for t in request.topics)
+        asked = [(t.name, tuple(t.partition_indexes)) for t in request.topics]
+        denied = [each for each in asked if not _may_describe(broker, call, each[0])]
+        topics = tuple(each for each in asked if each not in denied)
+
+    def convert(response: FetchResponse) -> fetch.OffsetFetchResponse:
+        return _fetched_one(request, _only_described(broker, call, response, denied), call.version)
+
     call.park()
-    answer = CallReply(call, lambda response: _fetched_one(request, response, call.version))
+    answer = CallReply(call, convert)
     broker.groups.submit(OffsetFetch(answer, request.group_id, topics, request.require_stable))
+    return None
+
+
+def _may_describe(broker: Broker, call: Call, topic: str) -> bool:
+    return broker.guard is None or broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic)
+
+
+def _only_described(
+    broker: Broker, call: Call, response: FetchResponse, denied: Sequence[tuple[str, tuple[int, ...]]]
+) -> FetchResponse:
+    """Leaves out the topics that the caller may not know of; those that it named are refused."""
+    if broker.guard is None or response.error:
+        return response
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topics = [each for each in response.topics if _may_describe(broker, call, each[0])]
+    for name, indexes in denied:
+        topics.append((name, tuple(FetchedOffset(index, NO_OFFSET, -1, "", refused) for index in indexes)))
+    return FetchResponse(response.error, response.group_id, tuple(topics))
 
 
 def _fetched_one(
@@ -257,26 +308,37 @@ class _Fetches:
             self._start_one(index, group, request.require_stable)
 
     def _start_one(self, index: int, group: fetch.OffsetFetchRequestGroup, require_stable: bool) -> None:
+        if not self.broker.may(self.call, AclOperation.DESCRIBE, AclResource.GROUP, group.group_id):
+            self._done(index, FetchResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED, group.group_id), [])
+            return
         topics = None
         unknown: list[fetch.OffsetFetchRequestTopics] = []
+        denied: list[tuple[str, tuple[int, ...]]] = []
         if group.topics is not None:
             wanted = []
             for each in group.topics:
                 name = self._name_of(each)
                 if name is None:
                     unknown.append(each)
+                elif not _may_describe(self.broker, self.call, name):
+                    denied.append((name, tuple(each.partition_indexes)))
                 else:
                     wanted.append((name, tuple(each.partition_indexes)))
             topics = tuple(wanted)
 
         def on_reply(response: FetchResponse) -> None:
-            self.answers[index] = self._convert(response, unknown)
-            self.missing -= 1
-            if not self.missing:
-                answers = [answer for answer in self.answers if answer is not None]
-                self.call.reply(fetch.OffsetFetchResponse(groups=answers))
+            self._done(index, _only_described(self.broker, self.call, response, denied), unknown)
 
         self.broker.groups.submit(OffsetFetch(on_reply, group.group_id, topics, require_stable))
+
+    def _done(
+        self, index: int, response: FetchResponse, unknown: list[fetch.OffsetFetchRequestTopics]
+    ) -> None:
+        self.answers[index] = self._convert(response, unknown)
+        self.missing -= 1
+        if not self.missing:
+            answers = [answer for answer in self.answers if answer is not None]
+            self.call.reply(fetch.OffsetFetchResponse(groups=answers))
 
     def _name_of(self, each: fetch.OffsetFetchRequestTopics) -> str | None:
         if not self.by_id:
@@ -306,21 +368,29 @@ class _Fetches:
         return answer
 
 
-def offset_delete(broker: Broker, call: Call) -> None:
+def offset_delete(broker: Broker, call: Call) -> delete.OffsetDeleteResponse | None:
     request: delete.OffsetDeleteRequest = call.request
+    if not broker.may(call, AclOperation.DELETE, AclResource.GROUP, request.group_id):
+        return delete.OffsetDeleteResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    denied = {
+        each.name
+        for each in request.topics
+        if not broker.may(call, AclOperation.READ, AclResource.TOPIC, each.name)
+    }
     known: list[tuple[str, tuple[int, ...]]] = []
     for each in request.topics:
         topic = broker.store.topics.get(each.name)
-        if topic is not None:
+        if topic is not None and each.name not in denied:
             indexes = (p.partition_index for p in each.partitions)
             known.append((each.name, tuple(i for i in indexes if 0 <= i < len(topic.partitions))))
     call.park()
-    answer = CallReply(call, lambda response: _deleted(request, response))
+    answer = CallReply(call, lambda response: _deleted(request, response, denied))
     broker.groups.submit(OffsetDelete(answer, request.group_id, tuple(known)))
+    return None
 
 
 def _deleted(
-    request: delete.OffsetDeleteRequest, response: OffsetDeleteResponse
+    request: delete.OffsetDeleteRequest, response: OffsetDeleteResponse, denied: Collection[str]
 ) -> delete.OffsetDeleteResponse:
     if response.error:
         return delete.OffsetDeleteResponse(response.error)
@@ -330,7 +400,9 @@ def _deleted(
         parts = [
             delete.OffsetDeleteResponsePartition(
                 p.partition_index,
-                errors.get((each.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                if each.name in denied
+                else errors.get((each.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             )
             for p in each.partitions
         ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from kohort.broker import names
 from kohort.broker.apis import topics
-from kohort.broker.apis.cluster import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from kohort.broker.apis.cluster import NOT_ASKED, cluster_operations
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.log.topic import Topic
+from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_topic_partitions import (
     CursorResponse,
@@ -33,18 +34,22 @@ async def metadata(broker: Broker, call: Call) -> MetadataResponse:
     request: MetadataRequest = call.request
     if request.topics is None or (call.version == 0 and not request.topics):
         found = [
-            _topic(broker, topic) for name, topic in broker.store.topics.items() if name not in names.HIDDEN
+            _topic(broker, topic)
+            for name, topic in broker.store.topics.items()
+            if name not in names.HIDDEN and _may_describe(broker, call, name)
         ]
     elif not _is_allowed(call.version, request.topics):
         return _invalid(request.topics)
     elif any(topic.topic_id != ZERO_UUID for topic in request.topics):
-        found = _by_id(broker, request.topics)
+        found = _by_id(broker, call, request.topics)
     else:
-        found = await _by_name(broker, request)
+        found = await _by_name(broker, call, request)
     if request.include_topic_authorized_operations:
         for topic in found:
-            if topic.name is not None:
-                topic.topic_authorized_operations = TOPIC_OPERATIONS
+            if topic.name is not None and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                topic.topic_authorized_operations = broker.allowed_operations(
+                    call, AclResource.TOPIC, topic.name
+                )
     host, port = broker.address_for(call)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
@@ -52,9 +57,13 @@ async def metadata(broker: Broker, call: Call) -> MetadataResponse:
         controller_id=broker.node_id,
         topics=found,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(broker, call) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+def _may_describe(broker: Broker, call: Call, topic: str) -> bool:
+    return broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic)
 
 
 def _is_allowed(version: int, asked: list[MetadataRequestTopic]) -> bool:
@@ -70,31 +79,39 @@ def _invalid(asked: list[MetadataRequestTopic]) -> MetadataResponse:
     return MetadataResponse(topics=refused, error_code=code)
 
 
-def _by_id(broker: Broker, asked: list[MetadataRequestTopic]) -> list[MetadataResponseTopic]:
+def _by_id(broker: Broker, call: Call, asked: list[MetadataRequestTopic]) -> list[MetadataResponseTopic]:
     """Finds topics by id. If there is one id, names without an id are ignored, as in Kafka."""
     found = []
     for topic_id in dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID):
         topic = broker.store.topics_by_id.get(topic_id)
         if topic is None:
             found.append(MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id))
+        elif not _may_describe(broker, call, topic.name):
+            found.append(MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id))
         else:
             found.append(_topic(broker, topic))
     return found
 
 
-async def _by_name(broker: Broker, request: MetadataRequest) -> list[MetadataResponseTopic]:
+async def _by_name(broker: Broker, call: Call, request: MetadataRequest) -> list[MetadataResponseTopic]:
     """Finds topics by name, and creates missing ones if that is allowed.
 
     A topic that is created now is still answered as unknown, as by Kafka; the client finds it when it asks again.
     Clients rely on that: kafka-go takes a topic for deleted if the next answer names no partitions of it.
     """
     wanted = list(dict.fromkeys(topic.name for topic in request.topics or () if topic.name is not None))
-    missing = {name for name in wanted if name not in broker.store.topics}
+    denied = {name for name in wanted if not _may_describe(broker, call, name)}
+    missing = {name for name in wanted if name not in broker.store.topics and name not in denied}
     failed: dict[str, ErrorCode] = {}
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-        failed = await topics.create_missing(broker, [name for name in wanted if name in missing])
+        creatable = [name for name in wanted if name in missing and topics.may_create(broker, call, name)]
+        failed = dict.fromkeys(missing.difference(creatable), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        failed |= await topics.create_missing(broker, creatable)
     found = []
     for name in wanted:
+        if name in denied:
+            found.append(MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
+            continue
         topic = None if name in missing else broker.store.topics.get(name)
         if topic is not None:
             found.append(_topic(broker, topic))
@@ -141,7 +158,9 @@ def describe_topic_partitions(broker: Broker, call: Call) -> DescribeTopicPartit
     first_topic, first_partition = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)
     everything = not request.topics
     asked = (
-        set(broker.store.topics) - names.HIDDEN if everything else {topic.name for topic in request.topics}
+        {name for name in set(broker.store.topics) - names.HIDDEN if _may_describe(broker, call, name)}
+        if everything
+        else {topic.name for topic in request.topics}
     )
     if first_partition < 0 or (cursor and not everything and first_topic not in asked):
         code = ErrorCode.INVALID_REQUEST
@@ -154,13 +173,19 @@ def describe_topic_partitions(broker: Broker, call: Call) -> DescribeTopicPartit
         if room == 0:
             response.next_cursor = CursorResponse(name, 0)
             break
+        if not everything and not _may_describe(broker, call, name):
+            refused_topic = DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+            response.topics.append(refused_topic)
+            continue
+        operations = broker.allowed_operations(call, AclResource.TOPIC, name)
         topic = broker.store.topics.get(name)
         if topic is None:
-            response.topics.append(_unknown(name))
+            response.topics.append(_unknown(name, operations))
             continue
         start = first_partition if name == first_topic else 0
         stop = min(start + room, len(topic.partitions))
         page = _page(broker, topic, start, stop)
+        page.topic_authorized_operations = operations
         response.topics.append(page)
         room -= len(page.partitions)
         if stop < len(topic.partitions):
@@ -169,12 +194,12 @@ def describe_topic_partitions(broker: Broker, call: Call) -> DescribeTopicPartit
     return response
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _unknown(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=_why_unknown(name),
         name=name,
         is_internal=name in names.INTERNAL,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 
@@ -196,5 +221,4 @@ def _page(broker: Broker, topic: Topic, start: int, stop: int) -> DescribeTopicP
             )
             for partition in topic.partitions[start:stop]
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
     )

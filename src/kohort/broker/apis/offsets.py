@@ -10,6 +10,7 @@ from kohort.broker import names
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.log.partition import Partition
+from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -65,13 +66,16 @@ def list_offsets(broker: Broker, call: Call) -> ListOffsetsResponse:
             ListOffsetsTopicResponse(
                 name=name,
                 partitions=[
-                    _list_one(broker, call.version, request.replica_id, name, asked[0])
+                    ListOffsetsPartitionResponse(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                    if not may_describe
+                    else _list_one(broker, call.version, request.replica_id, name, asked[0])
                     if len(asked) == 1
                     else ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST)
                     for index, asked in by_index.items()
                 ],
             )
             for name, by_index in wanted.items()
+            for may_describe in (broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, name),)
         ]
     )
 
@@ -133,15 +137,16 @@ def epoch_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:
 
 def offset_for_leader_epoch(broker: Broker, call: Call) -> OffsetForLeaderEpochResponse:
     request: OffsetForLeaderEpochRequest = call.request
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_end_of_epoch(broker, topic.topic, partition) for partition in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    is_broker = broker.guard is None or broker.may_in_cluster(call, AclOperation.CLUSTER_ACTION)
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        if is_broker or broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic.topic):
+            ends = [_end_of_epoch(broker, topic.topic, partition) for partition in topic.partitions]
+        else:
+            refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            ends = [EpochEndOffset(error_code=refused, partition=each.partition) for each in topic.partitions]
+        response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
+    return response
 
 
 def _end_of_epoch(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
@@ -168,6 +173,8 @@ async def delete_records(broker: Broker, call: Call) -> DeleteRecordsResponse:
         for index, offset in offsets.items():
             low, code = -1, ErrorCode.NONE
             try:
+                if not broker.may(call, AclOperation.DELETE, AclResource.TOPIC, name):
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 low = _delete_up_to(broker, name, index, offset)
             except KafkaError as error:
                 code = error.code

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kohort.broker.call import Call
 from kohort.broker.names import INTERNAL
+from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -53,6 +54,9 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         result = TopicProduceResponse(data.name, data.topic_id)
         answer.responses.append(result)
+        if broker.guard is not None and (refused := _refused(broker, call, topic, data.name)):
+            result.partition_responses = [_failed(part, refused) for part in data.partition_data]
+            continue
         for part in data.partition_data:
             outcome = _append(broker, call, topic, unknown, part, now_ms, waiting)
             result.partition_responses.append(outcome)
@@ -60,6 +64,25 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
         _answer_nothing(call, answer)
         return None
     return waiting.answer_or_wait()
+
+
+def _refused(broker: Broker, call: Call, topic: Topic | None, name: str) -> ErrorCode:
+    """Returns why the caller may not write to a topic; NONE if it may. An id that nobody knows is told before."""
+    transactional_id = call.request.transactional_id
+    if transactional_id is not None and not broker.may(
+        call, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id
+    ):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    asked = topic.name if topic is not None else name
+    if not asked or broker.may(call, AclOperation.WRITE, AclResource.TOPIC, asked):
+        return ErrorCode.NONE
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _failed(part: PartitionProduceData, code: ErrorCode) -> PartitionProduceResponse:
+    outcome = PartitionProduceResponse(part.index)
+    _fail(outcome, code, "")
+    return outcome
 
 
 class _RecordsRefused(KafkaError):

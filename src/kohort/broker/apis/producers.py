@@ -7,6 +7,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.broker.missing import TRANSACTIONS
 from kohort.log.partition import Partition
+from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -30,6 +31,9 @@ async def init_producer_id(broker: Broker, call: Call) -> InitProducerIdResponse
     request: InitProducerIdRequest = call.request
     if request.transactional_id == "" or (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
         return _refused(ErrorCode.INVALID_REQUEST)
+    refused = _refusal(broker, call, request.transactional_id)
+    if refused:
+        return _refused(refused)
     if request.transactional_id is not None:
         broker.tell_missing(call, TRANSACTIONS, f"transactional.id {request.transactional_id[:100]!r}")
         return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -40,16 +44,35 @@ async def init_producer_id(broker: Broker, call: Call) -> InitProducerIdResponse
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
+def _refusal(broker: Broker, call: Call, transactional_id: str | None) -> ErrorCode:
+    """Returns why the caller gets no id; NONE if it gets one."""
+    if transactional_id is not None:
+        may = broker.may(call, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
+        return ErrorCode.NONE if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if broker.may_in_cluster(call, AclOperation.IDEMPOTENT_WRITE) or broker.may_on_some(
+        call, AclOperation.WRITE, AclResource.TOPIC
+    ):
+        return ErrorCode.NONE
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
 def _refused(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_epoch=_NONE)
 
 
 def describe_producers(broker: Broker, call: Call) -> DescribeProducersResponse:
     request: DescribeProducersRequest = call.request
-    return DescribeProducersResponse(topics=[_describe_topic(broker, topic) for topic in request.topics])
+    return DescribeProducersResponse(
+        topics=[_describe_topic(broker, call, topic) for topic in request.topics]
+    )
 
 
-def _describe_topic(broker: Broker, topic: TopicRequest) -> TopicResponse:
+def _describe_topic(broker: Broker, call: Call, topic: TopicRequest) -> TopicResponse:
+    if not broker.may(call, AclOperation.READ, AclResource.TOPIC, topic.name):
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return TopicResponse(
+            topic.name, [PartitionResponse(each, refused) for each in topic.partition_indexes]
+        )
     wrong = names.what_is_wrong(topic.name)
     partitions = []
     for index in topic.partition_indexes:

@@ -6,7 +6,7 @@ All changes of one request are planned first, made durable with one write, then 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 from kohort.broker import names
@@ -16,6 +16,7 @@ from kohort.broker.names import Collisions
 from kohort.log.config import TopicConfig
 from kohort.log.datadir import new_uuid
 from kohort.log.registry import PartitionsAdded, TopicCreated, TopicDeleted
+from kohort.security.acls import AclOperation, AclResource
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.create_partitions import (
@@ -45,6 +46,7 @@ MOST_PARTITIONS_AT_ONCE = 10_000
 _TOO_MANY = "Excessively large number of partitions per request."
 _DUPLICATE = "Duplicate topic name."
 _UNKNOWN_NAME = "This server does not host this topic-partition."
+_NOT_ALLOWED = "Authorization failed."
 _UNKNOWN_ID = "This server does not host this topic ID."
 
 
@@ -53,8 +55,9 @@ _UNKNOWN_ID = "This server does not host this topic ID."
 
 async def create_topics(broker: Broker, call: Call) -> CreateTopicsResponse:
     request: CreateTopicsRequest = call.request
+    denied = {topic.name for topic in request.topics if not may_create(broker, call, topic.name)}
     async with broker.changes:
-        planned = _plan_topics(broker, request)
+        planned = _plan_topics(broker, request, denied)
         entries = [plan for plan in planned.values() if isinstance(plan, TopicCreated)]
         failed = None if request.validate_only else await broker.commit(entries)
         if not request.validate_only and any(entry.name == names.OFFSETS_TOPIC for entry in entries):
@@ -62,7 +65,7 @@ async def create_topics(broker: Broker, call: Call) -> CreateTopicsResponse:
     described: _Described | None = {} if call.version >= 5 else None
     return CreateTopicsResponse(
         topics=[
-            _created(broker, plan, described)
+            _created(broker, call, plan, described)
             if isinstance(plan, TopicCreated) and failed is None
             else _not_created(name, failed if isinstance(plan, TopicCreated) else plan)
             for name, plan in planned.items()
@@ -70,7 +73,16 @@ async def create_topics(broker: Broker, call: Call) -> CreateTopicsResponse:
     )
 
 
-def _plan_topics(broker: Broker, request: CreateTopicsRequest) -> dict[str, TopicCreated | KafkaError]:
+def may_create(broker: Broker, call: Call, topic: str) -> bool:
+    """Tells whether the caller may create a topic: any in the cluster, or this one."""
+    return broker.may_in_cluster(call, AclOperation.CREATE) or broker.may(
+        call, AclOperation.CREATE, AclResource.TOPIC, topic
+    )
+
+
+def _plan_topics(
+    broker: Broker, request: CreateTopicsRequest, denied: Collection[str]
+) -> dict[str, TopicCreated | KafkaError]:
     times = Counter(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if times[topic.name] == 1]
     excessive = sum(_how_many(broker, topic) for topic in once) > MOST_PARTITIONS_AT_ONCE
@@ -82,6 +94,8 @@ def _plan_topics(broker: Broker, request: CreateTopicsRequest) -> dict[str, Topi
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, _TOO_MANY)
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
+            if topic.name in denied:
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED)
             planned[topic.name] = _plan_topic(broker, topic, collisions)
         except KafkaError as error:
             planned[topic.name] = error
@@ -182,9 +196,15 @@ def _check_replicas(broker: Broker, replicas: list[int]) -> None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
 
-def _created(broker: Broker, plan: TopicCreated, described: _Described | None) -> CreatableTopicResult:
+def _created(
+    broker: Broker, call: Call, plan: TopicCreated, described: _Described | None
+) -> CreatableTopicResult:
     result = CreatableTopicResult(name=plan.name, topic_id=plan.topic_id, error_message=None, configs=[])
-    if described is not None:
+    if described is not None and not broker.may(
+        call, AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, plan.name
+    ):
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif described is not None:
         result.num_partitions, result.replication_factor = plan.partitions, 1
         key = tuple(plan.overrides.items())  # a thousand topics of one request mostly have the same settings
         if key not in described:
@@ -241,7 +261,7 @@ async def delete_topics(broker: Broker, call: Call) -> DeleteTopicsResponse:
         refused = [DeletableTopicResult(topic.name, topic.topic_id, code) for topic in asked]
         return DeleteTopicsResponse(responses=refused)
     async with broker.changes:
-        results = _plan_deletion(broker, asked)
+        results = _plan_deletion(broker, call, asked)
         doomed = [result for result in results if result.error_code == ErrorCode.NONE]
         failed = await broker.commit([TopicDeleted(result.topic_id) for result in doomed])
     if failed is not None:
@@ -250,7 +270,9 @@ async def delete_topics(broker: Broker, call: Call) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(responses=results)
 
 
-def _plan_deletion(broker: Broker, asked: Sequence[DeleteTopicState]) -> list[DeletableTopicResult]:
+def _plan_deletion(
+    broker: Broker, call: Call, asked: Sequence[DeleteTopicState]
+) -> list[DeletableTopicResult]:
     """Returns one result per topic; those without an error are to be deleted."""
     times = Counter((topic.name, topic.topic_id) for topic in asked)
     taken: set[bytes] = set()
@@ -263,6 +285,12 @@ def _plan_deletion(broker: Broker, asked: Sequence[DeleteTopicState]) -> list[De
             result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, wrong
             continue
         topic = broker.store.topics_by_id.get(topic_id) if name is None else broker.store.topics.get(name)
+        known_as = topic.name if topic is not None else name
+        if known_as is not None and not _may_delete(broker, call, known_as):
+            result.error_code, result.error_message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED
+            if topic is not None and broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic.name):
+                result.name, result.topic_id = topic.name, topic.topic_id
+            continue
         if topic is None and name is None:
             result.error_code, result.error_message = ErrorCode.UNKNOWN_TOPIC_ID, _UNKNOWN_ID
         elif topic is None:
@@ -277,6 +305,13 @@ def _plan_deletion(broker: Broker, asked: Sequence[DeleteTopicState]) -> list[De
                 result.error_message = "The provided topic name maps to an ID that was already supplied."
             taken.add(topic.topic_id)
     return results
+
+
+def _may_delete(broker: Broker, call: Call, topic: str) -> bool:
+    return broker.may_in_cluster(call, AclOperation.DELETE) or (
+        broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic)
+        and broker.may(call, AclOperation.DELETE, AclResource.TOPIC, topic)
+    )
 
 
 def _wrong_reference(name: str | None, topic_id: bytes, times: int) -> str | None:
@@ -304,6 +339,8 @@ async def create_partitions(broker: Broker, call: Call) -> CreatePartitionsRespo
             try:
                 if times[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
+                if not broker.may(call, AclOperation.ALTER, AclResource.TOPIC, topic.name):
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED)
                 room -= _check_growth(broker, topic, room)
                 entries[topic.name] = PartitionsAdded(broker.store.topics[topic.name].topic_id, topic.count)
             except KafkaError as error:

@@ -12,8 +12,8 @@ from kohort.broker.listeners import Listener
 from kohort.broker.security.listener_settings import ListenerSettings, read_listener_settings
 from kohort.log.registry import AclCreated, AclDeleted, RegistryEntry, ScramUserSet
 from kohort.log.store import Store
-from kohort.security.acls import Acl, AclOperation, PatternType, Permission, ResourceType
-from kohort.security.authorizer import NOT_ASKED, Authorizer
+from kohort.security.acls import Acl, AclOperation, AclResource, PatternType, Permission, all_operations
+from kohort.security.authorizer import Authorizer
 from kohort.security.mechanism import ServerExchange
 from kohort.security.plain import PlainExchange, passwords_of
 from kohort.security.sasl import SaslOffer
@@ -78,7 +78,7 @@ class Guard:
             if acl in self.authorizer:
                 self.authorizer.remove(acl)
 
-    def may(self, call: Call, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+    def may(self, call: Call, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
         """Tells whether the caller may do this; everybody may where there is no authorizer."""
         authorizer = self.authorizer
         if authorizer is None:
@@ -86,16 +86,12 @@ class Guard:
         caller = call.connection
         return authorizer.allows(caller.principal, caller.address, operation, resource_type, name)
 
-    def operations(self, call: Call, asked: bool, resource_type: ResourceType, name: str) -> int:
-        """Returns `authorized_operations`, if it was asked for."""
-        if not asked:
-            return NOT_ASKED
-        authorizer = self.authorizer or _OPEN
-        caller = call.connection
+    def operations(self, call: Call, resource_type: AclResource, name: str) -> int:
+        """Returns what the caller may do to a resource, a bit for each operation."""
+        authorizer, caller = self.authorizer, call.connection
+        if authorizer is None:
+            return all_operations(resource_type)
         return authorizer.allowed_operations(caller.principal, caller.address, resource_type, name)
-
-
-_OPEN = Authorizer(allow_everyone_if_no_acl_found=True)
 
 
 def authorizer_of(config: BrokerConfig) -> Authorizer | None:
@@ -130,7 +126,7 @@ def settings_of_listeners(
 
 def acl_of(entry: AclCreated | AclDeleted) -> Acl:
     return Acl(
-        ResourceType(entry.resource_type),
+        AclResource(entry.resource_type),
         entry.resource_name,
         PatternType(entry.pattern_type),
         entry.principal,

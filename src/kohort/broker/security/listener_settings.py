@@ -1,8 +1,8 @@
 """Reads the security settings of each listener.
 
 A setting with the prefix `listener.name.<name>.` (in lower case) beats the plain one; `sasl.jaas.config` counts only
-with the prefix and the mechanism: `listener.name.lan.plain.sasl.jaas.config`. Texts of errors show no values: they may be
-secrets.
+with the prefix and the mechanism: `listener.name.lan.plain.sasl.jaas.config`. Texts of errors show no values: they may
+be secrets.
 """
 
 from __future__ import annotations
