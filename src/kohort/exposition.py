@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import TYPE_CHECKING
 
 from kohort.settings import SettingError
@@ -28,6 +29,7 @@ log = logging.getLogger("kohort.metrics")
 
 LOOPBACK = "127.0.0.1"
 _PATIENCE_S = 10.0  # with a client that sends or reads nothing
+_LOOK_S = 0.1  # how soon the server notices that it is to end
 _NAMES_OF_LOOPBACK = ("localhost", "localhost.localdomain", "ip6-localhost")
 
 
@@ -72,12 +74,12 @@ def _family(spec: MetricSpec, values: Iterable[tuple[tuple[str, ...], Value]]) -
             assert isinstance(value, HistogramValue)
             histogram.add_metric(labels, _cumulated(value), value.total)
         return histogram
-    kinds = {
+    kinds: dict[str, type[core.GaugeMetricFamily | core.CounterMetricFamily | core.UntypedMetricFamily]] = {
         "gauge": core.GaugeMetricFamily,
         "counter": core.CounterMetricFamily,
         "untyped": core.UntypedMetricFamily,
     }
-    family: core.Metric = kinds[spec.kind](spec.name, spec.text, labels=spec.labels)
+    family = kinds[spec.kind](spec.name, spec.text, labels=spec.labels)
     for labels, value in values:
         assert not isinstance(value, HistogramValue)
         family.add_metric(labels, value)
@@ -228,6 +230,11 @@ def _is_loopback(host_header: str) -> bool:
 class _QuietServer(ThreadingHTTPServer):
     daemon_threads = True
 
+    def server_bind(self) -> None:
+        """Binds as its parent does, which would also ask the network for the name of this machine."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]
+
     def handle_error(self, request: object, client_address: object) -> None:
         if not isinstance(
             sys.exc_info()[1], OSError
@@ -260,7 +267,9 @@ class MetricsServer:
             ) from None
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self._server.server_address[1]}/metrics"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="kohort-metrics", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_LOOK_S,), name="kohort-metrics", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:

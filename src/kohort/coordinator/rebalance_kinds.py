@@ -21,7 +21,6 @@ _PATTERNS: Final = tuple(
         ("static_member_replaced", r"^the static member .* came back as "),
         ("leader_rejoined", r"^the leader .* rejoined(?: \(it says: |$)"),
         ("session_expired", r": session expired after -?\d+ ms without a heartbeat$"),
-        ("join_given_up", r": its JoinGroup was parked for -?\d+ ms$"),
         ("sync_timeout", r" did not sync in time$"),
         ("metadata_changed", r"^\S.* changed its metadata(?: \(it says: |$)"),
         ("member_joined", r"^\S.* joined(?: \(it says: |$)"),
