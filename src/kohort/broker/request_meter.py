@@ -6,6 +6,7 @@ look for error codes in the answers, and its connections are `MeteredConnection`
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -17,12 +18,17 @@ from kohort.broker.apis.table import FirstUse
 from kohort.wire.compiler.compile import Codec
 from kohort.wire.compiler.notation import StructSpec, api
 from kohort.wire.messages import APIS
+from kohort.wire.messages.produce import ProduceResponse
 from kohort.wire.struct import Message
 
 SHORTEST_S = 0.00005
 BOUNDS_S = (
     SHORTEST_S, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30,
 )  # fmt: skip
+
+_TOLD = {
+    ProduceResponse.API_KEY
+}  # its handler tells of errors, because to look for them in each answer takes longer
 
 ErrorCodes = Callable[[Message], list[int]]
 
@@ -41,13 +47,19 @@ class ApiMeter:
         self.response_bytes = 0
         self.errors: Counter[int] = Counter()
 
+    def add(self, count: int, seconds: float, response_bytes: int) -> None:
+        """Counts answers that took the same time."""
+        self.buckets[bisect_left(BOUNDS_S, seconds)] += count
+        self.seconds += seconds * count
+        self.response_bytes += response_bytes
+
     @property
     def count(self) -> int:
         return self.quick + sum(self.buckets)
 
 
 class RequestMeter:
-    """What is counted of all APIs, by their keys."""
+    """What is counted of all APIs, by their keys. A codec of its table keeps the ApiMeter of its API."""
 
     def __init__(self, table: dict[int, Row]) -> None:
         self.apis = [ApiMeter(table[key].name if key in table else "") for key in range(max(table) + 1)]
@@ -67,7 +79,8 @@ class RequestMeter:
     def _codec(self, row: Row, version: int) -> Codec:
         """Returns a codec of its own; one of the wire's own kind shares what has been compiled."""
         made = copy(row.codec(version)) if row.own_codec is None else row.own_codec(version)
-        error_codes = error_codes_of(row.key)
+        made.kept = self.apis[row.key]
+        error_codes = error_codes_of(row.key) if row.key not in _TOLD else None
         if error_codes is None:
             return made
         plain, errors = made.encode_response, self.apis[row.key].errors

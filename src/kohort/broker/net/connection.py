@@ -296,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def failed(self, call: Call, errors: Sequence[int]) -> None:
-        """Hears of error codes in an answer that its handler has encoded; a metered connection counts them."""
+        """Hears of error codes from handlers that tell of them; a metered connection counts them."""
 
     def _on_drained(self) -> None:
         self.last_active = self.loop.time()

@@ -33,8 +33,8 @@ class MeteredConnection(Connection):
     """As `Connection`. A request takes from when its frame is complete until its answer goes to the socket.
 
     Requests that are answered at once, as most are, have begun at `last_active`. When others are left, `_marks` has
-    the beginning of each, in the order of `_calls`. The one request of a read that is answered at once takes a short
-    way: its bytes are those that have arrived.
+    the beginning of each, in the order of `_calls`. If all requests of a read are of one API and answered at once,
+    their bytes are those that have arrived.
     """
 
     def __init__(self, meter: BrokerMeter, server: Server, told: Address) -> None:
@@ -91,8 +91,9 @@ class MeteredConnection(Connection):
         calls, outbox = self._calls, self._outbox
         try:
             if calls and (chunks := calls[0].chunks) is not None:
-                if len(calls) == 1 and not self._marks:
-                    api = self._apis[calls.popleft().codec.api_key]
+                if len(calls) == 1 and len(chunks) == 1 and not self._marks:
+                    codec = calls.popleft().codec
+                    api = codec.kept or self._apis[codec.api_key]
                     took = monotonic() - self.last_active
                     if took <= SHORTEST_S:
                         api.quick += 1
@@ -101,8 +102,7 @@ class MeteredConnection(Connection):
                     api.seconds += took
                     api.request_bytes += self._arrived
                     self._arrived = 0
-                    for chunk in chunks:
-                        api.response_bytes += len(chunk)
+                    api.response_bytes += len(chunks[0])
                     outbox.add(chunks)
                 else:
                     self._take_answers()
@@ -111,16 +111,28 @@ class MeteredConnection(Connection):
             self._went_away(error)
 
     def _take_answers(self) -> None:
-        """Counts and queues the answers that are ready, up to the first that is not."""
-        calls, marks, now = self._calls, self._marks, monotonic()
+        """Counts and queues the answers that are ready, up to the first that is not.
+
+        Requests of one API that came in one read, as those of producers do, are counted together.
+        """
+        calls, marks, add, now = self._calls, self._marks, self._outbox.add, monotonic()
+        begun = marks[0] if marks else self.last_active
+        codec, count, size, is_one_api = calls[0].codec, 0, 0, not marks
         while calls and (chunks := calls[0].chunks) is not None:
-            api = self._apis[calls.popleft().codec.api_key]
-            took = now - (marks.popleft() if marks else self.last_active)
-            api.buckets[bisect_left(BOUNDS_S, took)] += 1
-            api.seconds += took
+            call, began = calls.popleft(), marks.popleft() if marks else self.last_active
+            if call.codec is not codec or began != begun:
+                self._apis[codec.api_key].add(count, now - begun, size)
+                is_one_api = is_one_api and call.codec is codec
+                codec, begun, count, size = call.codec, began, 0, 0
+            count += 1
             for chunk in chunks:
-                api.response_bytes += len(chunk)
-            self._outbox.add(chunks)
+                size += len(chunk)
+            add(chunks)
+        api = self._apis[codec.api_key]
+        api.add(count, now - begun, size)
+        if is_one_api and not calls:
+            api.request_bytes += self._arrived
+            self._arrived = 0
 
     def failed(self, call: Call, errors: Sequence[int]) -> None:
         self._apis[call.codec.api_key].errors.update(errors)
