@@ -31,7 +31,9 @@ def command() -> None:
 
 
 @command.command("list", epilog="Example: kohort topics list --internal")
-@click.option("--internal", is_flag=True, help="Also the topics of the cluster itself, as __consumer_offsets.")
+@click.option(
+    "--internal", is_flag=True, help="Also the topics of the cluster itself, as __consumer_offsets."
+)
 @json_option
 @cluster_options
 def list_command(cluster: ClusterOptions, internal: bool, as_json: bool) -> int:
@@ -209,8 +211,12 @@ def create(
     configs = _pairs(settings)
     assignments = _assignments(replica_assignment)
     if assignments and (partitions or replication_factor):
-        raise click.UsageError("--replica-assignment says how many partitions and replicas there are; leave those out")
-    new = [NewTopic(name, partitions or -1, replication_factor or -1, configs, assignments) for name in topics]
+        raise click.UsageError(
+            "--replica-assignment says how many partitions and replicas there are; leave those out"
+        )
+    new = [
+        NewTopic(name, partitions or -1, replication_factor or -1, configs, assignments) for name in topics
+    ]
     there: set[str] = set()
     with cluster.connect() as admin:
         try:
@@ -218,11 +224,18 @@ def create(
         except (PartlyFailed, KafkaError) as error:
             there = _only(error, ErrorCode.TOPIC_ALREADY_EXISTS, topics) if if_not_exists else set()
             if not there:
+                failed = set(error.errors) if isinstance(error, PartlyFailed) else set(topics)
+                _print_created([name for name in topics if name not in failed], dry_run)
                 raise
-    for name in topics:
-        done = "is there already" if name in there else "would be created" if dry_run else "created"
-        print(f"{name}: {done}")
+    for name in there:
+        print(f"{name}: is there already")
+    _print_created([name for name in topics if name not in there], dry_run)
     return ExitCode.DONE
+
+
+def _print_created(topics: Iterable[str], dry_run: bool) -> None:
+    for name in topics:
+        print(f"{name}: {'would be created' if dry_run else 'created'}")
 
 
 def _assignments(text: str | None) -> dict[int, tuple[int, ...]]:
@@ -261,11 +274,15 @@ def _pairs(given: Iterable[str]) -> dict[str, str]:
 # --- alter --------------------------------------------------------------------------------------------
 
 
-@command.command(epilog="Example: kohort topics alter orders --set retention.ms=3600000 --unset cleanup.policy")
+@command.command(
+    epilog="Example: kohort topics alter orders --set retention.ms=3600000 --unset cleanup.policy"
+)
 @click.argument("topic", shell_complete=complete_topic)
 @click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="Change a setting.")
 @click.option("--unset", metavar="NAME", multiple=True, help="Take a setting back to its default.")
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="How many partitions it has afterwards: more.")
+@click.option(
+    "-p", "--partitions", type=click.IntRange(min=1), help="How many partitions it has afterwards: more."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @json_option
 @cluster_options

@@ -26,9 +26,14 @@ from kohort.cli.records.serdes import deserializer, serde_names
 from kohort.cli.records.settings import more_settings
 from kohort.client.config import CONSUMER
 from kohort.client.consumer import Consumer
-from kohort.client.types import TopicPartition
 
-_OURS = {"group.id", "group.instance.id", "enable.auto.commit", "auto.offset.reset", "allow.auto.create.topics"}
+_OURS = {
+    "group.id",
+    "group.instance.id",
+    "enable.auto.commit",
+    "auto.offset.reset",
+    "allow.auto.create.topics",
+}
 """What the options say; a file of settings that is made for an application does not make this its member."""
 
 
@@ -72,16 +77,31 @@ class ConsumeOptions:
     help="Begin at: beginning (the default), end, stored, an offset, -N (the last N of each partition), @MS, an ISO "
     "time, @-15m. With a group: where it begins if nothing is stored.",
 )
-@click.option("--until", metavar="WHERE", help="End before this offset or time in each partition; as -o takes it.")
-@click.option("-e", "--exit", "at_end", is_flag=True, help="End where the partitions end now, and do not wait for more.")
-@click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many records.")
-@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
 @click.option(
-    "-G", "--group", shell_complete=complete_group, help="Read as a member of this group; commit what was printed."
+    "--until", metavar="WHERE", help="End before this offset or time in each partition; as -o takes it."
 )
-@click.option("--timeout", "idle_s", type=click.FloatRange(min=0), metavar="S", help="End if nothing comes for so long.")
-@click.option("-f", "--format", metavar="FORMAT", help=r"As kcat's: %t %p %o %k %s %T %h %K %S %R, %I (ISO time), \n.")
-@click.option("-J", "--json", "as_json", is_flag=True, help="A line of JSON for each record; produce --json reads it.")
+@click.option(
+    "-e", "--exit", "at_end", is_flag=True, help="End where the partitions end now, and do not wait for more."
+)
+@click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many records.")
+@click.option(
+    "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition."
+)
+@click.option(
+    "-G",
+    "--group",
+    shell_complete=complete_group,
+    help="Read as a member of this group; commit what was printed.",
+)
+@click.option(
+    "--timeout", "idle_s", type=click.FloatRange(min=0), metavar="S", help="End if nothing comes for so long."
+)
+@click.option(
+    "-f", "--format", metavar="FORMAT", help=r"As kcat's: %t %p %o %k %s %T %h %K %S %R, %I (ISO time), \n."
+)
+@click.option(
+    "-J", "--json", "as_json", is_flag=True, help="A line of JSON for each record; produce --json reads it."
+)
 @click.option("--raw", is_flag=True, help="The values alone, byte by byte, with nothing between them.")
 @click.option("-D", "--delimiter", metavar="TEXT", help=r"Between records. Default: \n.")
 @click.option("-K", "--key-delimiter", metavar="TEXT", help="Print keys too, with this behind them.")
@@ -98,10 +118,16 @@ class ConsumeOptions:
 @click.option("--registry", metavar="URL", help="The schema registry, for avro, protobuf and json-schema.")
 @click.option("--grep", metavar="REGEX", help="Only records whose key or value matches.")
 @click.option(
-    "--isolation", type=click.Choice(["read_uncommitted", "read_committed"]), help="Default: read_uncommitted."
+    "--isolation",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    help="Default: read_uncommitted.",
 )
-@click.option("--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write to a file instead of stdout.")
-@click.option("-X", "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the consumer.")
+@click.option(
+    "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write to a file instead of stdout."
+)
+@click.option(
+    "-X", "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the consumer."
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no summary on the terminal.")
 @cluster_options
 def command(cluster: ClusterOptions, **given: Any) -> int:
@@ -123,7 +149,9 @@ def consume(cluster: ClusterOptions, options: ConsumeOptions) -> int:
         with cluster.connect():
             pass  # a broker answers, or an error says where none does
         consumer = stack.enter_context(_consumer(cluster, options, begin))
-        progress = ProgressLine("reading", "records", total=options.count, wanted=not (to_terminal or options.quiet))
+        progress = ProgressLine(
+            "reading", "records", total=options.count, wanted=not (to_terminal or options.quiet)
+        )
         reading = Reading(
             consumer,
             render,
@@ -154,7 +182,9 @@ def _bounds(options: ConsumeOptions, now_ms: int) -> tuple[OffsetSpec, tuple[Off
     begins = [each.removeprefix("s") for each in options.offset if not each.startswith("e@")]
     ends = [each.removeprefix("e") for each in options.offset if each.startswith("e@")]
     if len(begins) > 1:
-        raise click.UsageError(f"-o is given {len(begins)} times: {' '.join(begins)}; reading begins at one place")
+        raise click.UsageError(
+            f"-o is given {len(begins)} times: {' '.join(begins)}; reading begins at one place"
+        )
     if options.until is not None:
         ends.append(options.until)
     default = "stored" if options.group is not None else "beginning"
@@ -186,7 +216,9 @@ def _output(options: ConsumeOptions, stack: ExitStack) -> tuple[BinaryIO, bool]:
         return stack.enter_context(open(options.output, "wb")), False
     to_terminal = sys.stdout.isatty()
     if options.raw and to_terminal:
-        raise click.UsageError("--raw could upset the terminal: send it to a file or a pipe, as in --output FILE")
+        raise click.UsageError(
+            "--raw could upset the terminal: send it to a file or a pipe, as in --output FILE"
+        )
     return sys.stdout.buffer, to_terminal
 
 
@@ -204,13 +236,21 @@ def _rendering(options: ConsumeOptions, to_terminal: bool) -> Rendering:
 
 def _render(options: ConsumeOptions, how: Rendering) -> Callable[[Rows], bytes]:
     chosen = [
-        name for name, given in (("-f", options.format), ("--json", options.as_json), ("--raw", options.raw)) if given
+        name
+        for name, given in (("-f", options.format), ("--json", options.as_json), ("--raw", options.raw))
+        if given
     ]
     if len(chosen) > 1:
         raise click.UsageError(f"{' and '.join(chosen)} contradict each other; use one")
-    delimiters = [name for name, given in (("-D", options.delimiter), ("-K", options.key_delimiter)) if given is not None]
+    delimiters = [
+        name
+        for name, given in (("-D", options.delimiter), ("-K", options.key_delimiter))
+        if given is not None
+    ]
     if chosen and delimiters:
-        raise click.UsageError(f"{delimiters[0]} is for plain text; {chosen[0]} says itself what stands between")
+        raise click.UsageError(
+            f"{delimiters[0]} is for plain text; {chosen[0]} says itself what stands between"
+        )
     if options.as_json:
         return json_format(how)
     if options.format is not None:
@@ -259,7 +299,9 @@ def _start(reading: Reading, options: ConsumeOptions, begin: OffsetSpec) -> None
     consumer.assign(partitions)
     for partition, offset in begin.of(consumer, partitions).items():
         if begin.kind is OffsetKind.OFFSET and offset != begin.number and not options.quiet:
-            print(f"kohort: {partition} has no offset {begin.number}; it is read from {offset}", file=sys.stderr)
+            print(
+                f"kohort: {partition} has no offset {begin.number}; it is read from {offset}", file=sys.stderr
+            )
         consumer.seek(partition, offset)
     reading.begin(partitions)
 

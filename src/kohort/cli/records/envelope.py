@@ -43,7 +43,9 @@ class Envelope:
 
 def json_line(record: Record[Any, Any], key: str, value: str) -> str:
     """Returns the line of a record; `key` and `value` are the fields, as `field_of` or `object_field` make them."""
-    headers = ",".join([_header(name, data) for name, data in record.header_pairs]) if record.header_pairs else ""
+    headers = (
+        ",".join([_header(name, data) for name, data in record.header_pairs]) if record.header_pairs else ""
+    )
     return (
         f'{{"topic":{quoted(record.topic)},"partition":{record.partition},"offset":{record.offset},'
         f'"timestamp":{record.timestamp},"timestamp_type":{_TYPES.get(record.timestamp_type, "null")},'

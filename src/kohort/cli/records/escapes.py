@@ -45,7 +45,9 @@ def _encoded(text: str) -> bytes:
 def for_terminal(data: bytes) -> bytes:
     """Returns a text that no terminal acts upon: control characters and bytes that are no UTF-8 are shown escaped."""
     text = data[: 4 * SHOWN_CHARACTERS + 4].decode("utf-8", "backslashreplace")
-    more = "" if len(text) <= SHOWN_CHARACTERS else f"… ({len(data)} bytes; a pipe or --output gets all of them)"
+    more = (
+        "" if len(text) <= SHOWN_CHARACTERS else f"… ({len(data)} bytes; a pipe or --output gets all of them)"
+    )
     return (_DANGEROUS.sub(_as_escape, text[:SHOWN_CHARACTERS]) + more).encode("utf-8", "replace")
 
 

@@ -94,7 +94,8 @@ class TextFormat:
         letters = [part for part in parts if isinstance(part, str)]
         self._columns = [_column(letter, how) for letter in letters]
         self._template = b"".join(
-            part.replace(b"%", b"%%") if isinstance(part, bytes) else _PLACES.get(part, b"%b") for part in parts
+            part.replace(b"%", b"%%") if isinstance(part, bytes) else _PLACES.get(part, b"%b")
+            for part in parts
         )
 
     def __call__(self, rows: Rows) -> bytes:
@@ -105,7 +106,7 @@ class TextFormat:
         return b"".join(map(self._template.__mod__, zip(*columns, strict=False)))
 
 
-_PLACES = {letter: b"%d" for letter in "poTSK"}
+_PLACES = dict.fromkeys("poTSK", b"%d")
 
 
 def value_format(delimiter: bytes, how: Rendering) -> Callable[[Rows], bytes]:
@@ -201,7 +202,9 @@ def _iso_time(timestamp_ms: int) -> bytes:
         when = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):
         return b"%d" % timestamp_ms  # beyond the year 9999, or before the year 1
-    return b"-" if timestamp_ms < 0 else when.isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
+    return (
+        b"-" if timestamp_ms < 0 else when.isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
+    )
 
 
 def _headers(row: Record[Any, Any], to_terminal: bool) -> bytes:

@@ -15,7 +15,13 @@ from kohort.client.consumer import Consumer
 from kohort.client.types import TopicPartition
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_NAMES = {"beginning": "beginning", "earliest": "beginning", "end": "end", "latest": "end", "stored": "stored"}
+_NAMES = {
+    "beginning": "beginning",
+    "earliest": "beginning",
+    "end": "end",
+    "latest": "end",
+    "stored": "stored",
+}
 _HELP = (
     "write beginning, end, stored, an offset (17), the last of each partition (-10), milliseconds since 1970 "
     "(@1700000000000), an ISO time (2026-11-16T20:00, UTC unless it has a zone), or a time ago (@-15m)"
@@ -40,7 +46,9 @@ class OffsetSpec:
     kind: OffsetKind
     number: int = 0
 
-    def of(self, consumer: Consumer[Any, Any], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def of(
+        self, consumer: Consumer[Any, Any], partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
         """Returns the offset in each partition; one that the log does not have becomes the nearest that it has."""
         if not partitions:
             return {}

@@ -74,9 +74,14 @@ class ProduceOptions:
 @click.option("-D", "--delimiter", metavar="TEXT", help=r"Between records. Default: \n.")
 @click.option("-K", "--key-delimiter", metavar="TEXT", help="What stands before this in a record is its key.")
 @click.option("-k", "--key", metavar="TEXT", help="The key of all records that have none.")
-@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; NAME alone: a null.")
 @click.option(
-    "-p", "--partition", metavar="NUMBER|any", help="The partition. any: the key decides, whatever the JSON says."
+    "-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; NAME alone: a null."
+)
+@click.option(
+    "-p",
+    "--partition",
+    metavar="NUMBER|any",
+    help="The partition. any: the key decides, whatever the JSON says.",
 )
 @click.option("-z", "--compression", type=click.Choice(_CODECS), help="Default: none.")
 @click.option("--acks", type=click.Choice(["all", "1", "0"]), help="Default: all.")
@@ -92,7 +97,9 @@ class ProduceOptions:
     "double, uuid; avro and json-schema with --registry, from JSON.",
 )
 @click.option("--registry", metavar="URL", help="The schema registry, for avro and json-schema.")
-@click.option("--key-schema", metavar="FILE", type=click.Path(dir_okay=False, exists=True), help="The schema of keys.")
+@click.option(
+    "--key-schema", metavar="FILE", type=click.Path(dir_okay=False, exists=True), help="The schema of keys."
+)
 @click.option(
     "--value-schema",
     metavar="FILE",
@@ -101,7 +108,9 @@ class ProduceOptions:
 )
 @click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many records.")
 @click.option("-T", "--tee", is_flag=True, help="Write the input to stdout too.")
-@click.option("-X", "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the producer.")
+@click.option(
+    "-X", "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the producer."
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
 @cluster_options
 def command(cluster: ClusterOptions, **given: Any) -> int:
@@ -264,7 +273,9 @@ def _check_combination(options: ProduceOptions) -> None:
         "-s": options.serdes or None,
     }  # fmt: skip
     if options.as_json and (wrong := [name for name, value in given.items() if value is not None]):
-        raise click.UsageError(f"{wrong[0]} is for plain text; in --json each line says its key and its value")
+        raise click.UsageError(
+            f"{wrong[0]} is for plain text; in --json each line says its key and its value"
+        )
 
 
 def _headers(given: tuple[str, ...]) -> Headers | None:
@@ -304,7 +315,9 @@ def _producer(cluster: ClusterOptions, options: ProduceOptions) -> Producer[Any,
 
 def _progress(options: ProduceOptions, *, wanted: bool) -> ProgressLine:
     total = size_of(options.files or ("-",))
-    return ProgressLine(f"writing to {options.topic}", "bytes", total=total, wanted=wanted and not options.quiet)
+    return ProgressLine(
+        f"writing to {options.topic}", "bytes", total=total, wanted=wanted and not options.quiet
+    )
 
 
 def _summary(writer: RecordWriter, options: ProduceOptions, seconds: float) -> None:

@@ -46,7 +46,9 @@ class ProgressLine:
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-        amount = DownloadColumn() if self._unit == "bytes" else TextColumn("{task.completed:,.0f} " + self._unit)
+        amount = (
+            DownloadColumn() if self._unit == "bytes" else TextColumn("{task.completed:,.0f} " + self._unit)
+        )
         columns = [TextColumn("{task.description}"), amount, TextColumn("{task.fields[note]}")]
         if self._total is not None:
             columns[1:1] = [BarColumn()]  # type: ignore[list-item]

@@ -165,7 +165,9 @@ def serializer(name: str, registry: str | None, schema: str | None, *, is_key: b
     if name in _NUMBERS:
         layout, number = struct.Struct(_NUMBERS[name]), float if name in ("float", "double") else int
         return lambda topic, typed: _packed(layout, name, number(typed))
-    raise click.UsageError(f"-s {name}: this way of kcat reads records and does not write them; use int, long, …")
+    raise click.UsageError(
+        f"-s {name}: this way of kcat reads records and does not write them; use int, long, …"
+    )
 
 
 def _packed(layout: struct.Struct, name: str, number: float) -> bytes:
@@ -190,7 +192,7 @@ def _to_registry(name: str, url: str, schema: str | None, *, is_key: bool) -> Se
     kind: Any = serde.AvroSerializer if name == "avro" else serde.JsonSerializer
     how = {"schema": schema} if schema is not None else {"use_latest_version": True}
     write = kind(registry=url, is_key=is_key, **how)
-    return lambda topic, typed: write(topic, json.loads(typed))  # type: ignore[no-any-return]
+    return lambda topic, typed: write(topic, json.loads(typed))
 
 
 def from_base64(text: str | bytes) -> bytes:

@@ -54,7 +54,9 @@ class RecordWriter:
             self._send_columns(source, first, values, keys)
         else:
             each_key = repeat(None) if keys is None else keys
-            rows = zip(values, each_key, repeat(self._headers), repeat(self._partition), repeat(None), strict=False)
+            rows = zip(
+                values, each_key, repeat(self._headers), repeat(self._partition), repeat(None), strict=False
+            )
             self._send_one_by_one(source, first, rows)
         self._look_at_old_ones()
 
@@ -132,11 +134,11 @@ class RecordWriter:
                 self.written += count
             return
         for at, delivery in enumerate(sent):
-            error = delivery.exception()
-            if error is None:
+            reason = delivery.exception()
+            if reason is None:
                 self.written += 1
             else:
-                self._failed(source, first + at, error)
+                self._failed(source, first + at, reason)
 
     def _refused(self, source: str, number: int, error: KohortError) -> None:
         """Goes on after a record that cannot be sent; what would befall all records ends the work."""
@@ -148,5 +150,9 @@ class RecordWriter:
     def _failed(self, source: str, first: int, error: Exception, count: int = 1) -> None:
         self.failed += count
         if self.failed - count < _SHOWN_FAILURES:
-            which = f"record {first} was" if count == 1 else f"some of records {first} to {first + count - 1} were"
+            which = (
+                f"record {first} was"
+                if count == 1
+                else f"some of records {first} to {first + count - 1} were"
+            )
             print(f"kohort: {source}: {which} not written: {error}", file=sys.stderr)
