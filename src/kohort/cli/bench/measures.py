@@ -44,7 +44,8 @@ def picture(times_ms: Sequence[float]) -> list[str]:
     for power in range(first, max(counts) + 1):
         count = counts.get(power, 0)
         bar = _BAR * (math.ceil(_WIDTH * count / most) if count else 0)
-        lines.append(f"  up to {2.0**power:>9.3g} ms  {bar:<{_WIDTH}}  {count:,}")
+        limit = f"{2**power:,}" if power >= 0 else f"{2.0**power:.3g}"
+        lines.append(f"  up to {limit:>8} ms  {bar:<{_WIDTH}}  {count:,}")
     return lines
 
 

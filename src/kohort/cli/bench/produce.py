@@ -31,6 +31,9 @@ class BenchFailed(KohortError):
 @click.option("--records", type=click.IntRange(min=1), default=100_000, show_default=True)
 @click.option("--size", type=click.IntRange(min=1), default=100, show_default=True, help="Bytes of a value.")
 @click.option("--rate", type=click.IntRange(min=1), help="Send no more than so many records a second.")
+@click.option(
+    "--warm-up", type=click.IntRange(min=1), default=50_000, show_default=True, help="Records before it is measured."
+)
 @partitions_option
 @settings_option
 @json_option
@@ -40,6 +43,7 @@ def command(
     records: int,
     size: int,
     rate: int | None,
+    warm_up: int,
     partitions: int,
     replication_factor: int | None,
     settings: tuple[str, ...],
@@ -50,7 +54,7 @@ def command(
         scratch_topic(cluster, partitions, replication_factor) as (_, topic),
         Producer({**cluster.settings(*PRODUCER.settings), **more_settings(settings)}) as producer,
     ):
-        producer.send(topic, b"warm up").result()
+        send_measured(producer, topic, warm_up, size)
         seconds, times_ms = send_measured(producer, topic, records, size, rate)
     report("produce", rates(records, size, seconds), {"latency": times_ms}, as_json=as_json)
     return ExitCode.DONE
