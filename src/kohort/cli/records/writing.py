@@ -50,7 +50,7 @@ class RecordWriter:
     ) -> None:
         """Sends records of a source; `first` is the number of the first of them there."""
         many = self._few is not None and self.sent >= self._few and len(values) >= _ENOUGH_FOR_COLUMNS
-        if many and max(len(value) for value in values if value is not None) <= _LARGE_VALUE:
+        if many and max((len(value) for value in values if value), default=0) <= _LARGE_VALUE:
             self._send_columns(source, first, values, keys)
         else:
             each_key = repeat(None) if keys is None else keys
