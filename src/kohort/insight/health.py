@@ -1,4 +1,4 @@
-"""The health of a group by the rules of Burrow, which need no thresholds: is the consumer keeping up?"""
+"""The health of a group by the rules of Burrow, which need no thresholds."""
 
 from __future__ import annotations
 
