@@ -97,7 +97,7 @@ def sample_cluster(
 ) -> ClusterSample:
     """Looks at all topics and groups, or at these groups and the topics that they read.
 
-    The number of requests grows with the number of nodes, and with that of groups only by one for each 200. What is gone
+    The number of requests grows with the number of nodes, and with that of groups by two for each 200. What is gone
     between two requests or does not answer is named in `problems`; the rest is sampled all the same. KohortError if the
     cluster does not answer at all. `timeout` is in seconds, for each of about six steps.
     """
