@@ -29,7 +29,7 @@ PLACES = {
     "groups": Place(
         "kohort.cli.groups.command", "Groups: list, describe, reset, delete; why did it rebalance?"
     ),
-    "top": Place("kohort.cli.top", "A live view of groups, lag and rates."),
+    "top": Place("kohort.cli.top.command", "A live view of groups, lag and rates."),
     "console": Place("kohort.cli.console", "The web console, for any Kafka cluster."),
     "doctor": Place(
         "kohort.cli.doctor.command",
