@@ -172,18 +172,19 @@ class ConsumerCalls:
             raise IllegalState(
                 "a rebalance callback runs within poll and cannot call it again: return, and that poll goes on"
             )
-        self._metrics.poll_began(self.clock())
+        began_ms = self.clock()
+        self._metrics.poll_began(began_ms)
         try:
-            return (yield from self._poll(deadline_ms, take, empty))
+            return (yield from self._poll(began_ms, deadline_ms, take, empty))
         finally:
             now_ms = self.clock()
             self._metrics.poll_ended(now_ms)
             if self.core.membership is not None:
                 self.core.membership.poll_ended(now_ms)
 
-    def _poll(self, deadline_ms: int, take: Callable[[int], T], empty: T) -> Steps[T]:
+    def _poll(self, now_ms: int, deadline_ms: int, take: Callable[[int], T], empty: T) -> Steps[T]:
         core = self.core
-        self._polled(self.clock())
+        self._polled(now_ms)
         yield LOOK  # also while records are buffered: the group, metadata and a wakeup do not wait for their end
         while True:
             if core.has_news:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import nan
+from typing import Any
 
 from kohort.client.core.metrics import (
     MetricRow,
@@ -22,8 +23,12 @@ from kohort.client.types import TopicPartition
 class TopicFetchMetrics:
     """What is counted of one topic."""
 
-    def __init__(self, window: MetricWindow) -> None:
+    def __init__(self, window: MetricWindow, client: FetchMetrics) -> None:
         self.sizes, self.bytes, self.records = Sensor(window), Sensor(window), Sensor(window)
+        self._client = client
+
+    def pending(self) -> int:
+        return self._client.pending(self)
 
 
 class PartitionFetchMetrics:
@@ -33,8 +38,13 @@ class PartitionFetchMetrics:
         self, window: MetricWindow, state: PartitionState, topic: TopicFetchMetrics, read_committed: bool
     ) -> None:
         self.state, self.topic = state, topic
+        self.handed_out = 0  # records of the answer that is being handed out
         self.lags, self.leads = Sensor(window), Sensor(window)  # leads are negative: their minimum is wanted
         self._read_committed = read_committed
+
+    def settle(self) -> None:
+        """The sensors know of all records that were handed out."""
+        self.handed_out = 0
 
     @property
     def lag(self) -> float:
@@ -72,12 +82,29 @@ class FetchMetrics:
             self._topic(topic).sizes.record(size, now_ms)
 
     def handed_out(self, partition: TopicPartition, state: PartitionState, records: int, now_ms: int) -> None:
-        """Records of a partition were handed out; its position is behind them now."""
+        """Records of a partition were handed out; its position is behind them now.
+
+        Most polls only add to a number: sensors get it when the answer is used up, and the lag at its first poll.
+        """
         metrics = self._partitions.get(partition)
         if metrics is None or metrics.state is not state:
-            metrics = self._add(partition, state)
-        self.records.record(records, now_ms)
-        metrics.topic.records.record(records, now_ms)
+            metrics = self._add(partition, state, now_ms)
+        if not metrics.handed_out:
+            self._look(metrics, now_ms)
+        metrics.handed_out += records
+
+    def used_up(self, partition: TopicPartition, state: PartitionState, size: int, now_ms: int) -> None:
+        """All records of a partition's answer were handed out."""
+        metrics = self._partitions.get(partition)
+        if metrics is None or metrics.state is not state:
+            metrics = self._add(partition, state, now_ms)
+        self._settle(metrics, now_ms)
+        self._look(metrics, now_ms)
+        self.bytes.record(size, now_ms)
+        metrics.topic.bytes.record(size, now_ms)
+
+    def _look(self, metrics: PartitionFetchMetrics, now_ms: int) -> None:
+        """Records how far the partition is behind and ahead."""
         lag, lead = metrics.lag, metrics.lead
         if lag == lag:  # it is not NaN
             self.lags.record(lag, now_ms)
@@ -86,19 +113,28 @@ class FetchMetrics:
             self.leads.record(-lead, now_ms)
             metrics.leads.record(-lead, now_ms)
 
-    def used_up(self, topic: str, size: int, now_ms: int) -> None:
-        """All records of a partition's answer were handed out."""
-        self.bytes.record(size, now_ms)
-        self._topic(topic).bytes.record(size, now_ms)
+    def _settle(self, metrics: PartitionFetchMetrics, now_ms: int) -> None:
+        if metrics.handed_out:
+            self.records.record(metrics.handed_out, now_ms)
+            metrics.topic.records.record(metrics.handed_out, now_ms)
+            metrics.settle()
+
+    def pending(self, topic: TopicFetchMetrics | None = None) -> int:
+        """Returns how many records were handed out that the sensors do not know of yet."""
+        counted = self._partitions.copy().values()
+        return sum(each.handed_out for each in counted if topic is None or each.topic is topic)
 
     def _topic(self, topic: str) -> TopicFetchMetrics:
         metrics = self._topics.get(topic)
         if metrics is None:
-            metrics = self._topics[topic] = TopicFetchMetrics(self._window)
+            metrics = self._topics[topic] = TopicFetchMetrics(self._window, self)
         return metrics
 
-    def _add(self, partition: TopicPartition, state: PartitionState) -> PartitionFetchMetrics:
+    def _add(self, partition: TopicPartition, state: PartitionState, now_ms: int) -> PartitionFetchMetrics:
         assigned = self._subscription.partitions
+        for p, each in self._partitions.items():
+            if assigned.get(p) is not each.state:
+                self._settle(each, now_ms)
         self._partitions = {p: each for p, each in self._partitions.items() if assigned.get(p) is each.state}
         metrics = PartitionFetchMetrics(
             self._window, state, self._topic(partition.topic), self._read_committed
@@ -115,15 +151,33 @@ class FetchMetrics:
         for partition, state in self._subscription.partitions.copy().items():
             of_partition = seen.get(partition)
             if of_partition is None or of_partition.state is not state:
-                counted = self._topics.get(partition.topic) or TopicFetchMetrics(self._window)
+                counted = self._topics.get(partition.topic) or TopicFetchMetrics(self._window, self)
                 of_partition = PartitionFetchMetrics(self._window, state, counted, self._read_committed)
             tags = {"topic": partition.topic, "partition": str(partition.partition)}
             yield MetricSource(PARTITION_FETCHES, of_partition, tags)
 
 
-def _records_per_request(m: FetchMetrics | TopicFetchMetrics, now_ms: int) -> float:
+Counted = FetchMetrics | TopicFetchMetrics
+
+
+def _records_per_request(m: Counted, now_ms: int) -> float:
     requests = m.sizes.recent(now_ms)[1]
-    return m.records.recent(now_ms)[0] / requests if requests else nan
+    return (m.records.recent(now_ms)[0] + m.pending()) / requests if requests else nan
+
+
+def _consumed(what: str) -> tuple[MetricRow[Any], ...]:
+    """Makes the rows of the records that were handed out, those included that the sensors do not know of yet."""
+
+    def rate(m: Counted, now_ms: int) -> float:
+        return m.records.rate(now_ms, m.pending())
+
+    def total(m: Counted, now_ms: int) -> float:
+        return m.records.total + m.pending()
+
+    return (
+        MetricRow("records-consumed-rate", f"{what} per second", rate),
+        MetricRow("records-consumed-total", f"{what}, since the client was made", total),
+    )
 
 
 FETCHES = MetricTable[FetchMetrics](
@@ -135,7 +189,7 @@ FETCHES = MetricTable[FetchMetrics](
         *average("fetch-size", "bytes of records in an answer that had any", lambda m: m.sizes),
         *average("fetch-throttle-time", "ms that the broker throttled a fetch", lambda m: m.throttles),
         *meter("bytes-consumed", "bytes of answers that were handed out to the end", lambda m: m.bytes),
-        *meter("records-consumed", "records that were handed out", lambda m: m.records),
+        *_consumed("records that were handed out"),
         MetricRow(
             "records-per-request-avg", "records handed out for each answer that had any", _records_per_request
         ),
@@ -159,7 +213,7 @@ TOPIC_FETCHES = MetricTable[TopicFetchMetrics](
             "bytes of the topic's answers that were handed out to the end",
             lambda m: m.bytes,
         ),
-        *meter("records-consumed", "records of the topic that were handed out", lambda m: m.records),
+        *_consumed("records of the topic that were handed out"),
         MetricRow(
             "records-per-request-avg",
             "records of the topic handed out for each answer that had any",

@@ -412,7 +412,6 @@ class Fetcher:
                     break
                 columns = self._cut(partition, state, chain[0], max_records, max_decoded, now_ms)
                 if columns is not None:
-                    self.metrics.handed_out(partition, state, len(columns), now_ms)
                     assert state.position is not None
                     max_records -= len(columns)
                     yield partition, columns, state.position.offset
@@ -432,12 +431,14 @@ class Fetcher:
         assert state.position is not None
         columns = piece.cut(max_records, self._config.check_crcs, decoded)
         state.advance(piece.position_after(state.position, columns))
+        if columns is not None:
+            self.metrics.handed_out(partition, state, len(columns), now_ms)
         error = piece.error
         if error is not None:
             self._errors.stop(partition, state, piece.next_offset, error.message)
         elif piece.is_used_up:
             self._buffer.used_up(partition)
-            self.metrics.used_up(partition.topic, piece.size, now_ms)
+            self.metrics.used_up(partition, state, piece.size, now_ms)
             if partition not in self._buffer:
                 self._errors.reached_position(partition)
         return columns

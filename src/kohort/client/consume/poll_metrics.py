@@ -21,11 +21,17 @@ class PollMetrics:
         self.polled_ms: int | None = None
         self.commit_ms = self.committed_ms = 0
         self._away_ms = 0
+        self._in_same_ms = 0  # polls that began in the millisecond of the one before, as many do of what is buffered
 
     def poll_began(self, now_ms: int) -> None:
-        self._away_ms = 0 if self.polled_ms is None else now_ms - self.polled_ms
-        self.polled_ms = now_ms
-        self.between.record(self._away_ms, now_ms)
+        before_ms, self.polled_ms = self.polled_ms, now_ms
+        if now_ms == before_ms:
+            self._in_same_ms += 1
+            self._away_ms = 0
+            return
+        self._away_ms = 0 if before_ms is None else now_ms - before_ms
+        self.between.record_many(self._away_ms, 1 + self._in_same_ms, now_ms)
+        self._in_same_ms = 0
 
     def poll_ended(self, now_ms: int) -> None:
         """Notes which part of the time since the poll before was spent in this poll."""

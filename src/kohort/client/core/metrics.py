@@ -118,6 +118,11 @@ class Sensor:
             self._max = value
         self._last_ms = now_ms
 
+    def record_many(self, value: float, count: int, now_ms: int) -> None:
+        """Records several values at once, of which one is `value` and the others are 0."""
+        self.record(value, now_ms)
+        self._count += count - 1
+
     def _advance(self, now_ms: int) -> None:
         """Begins a sample. One more than the window has is kept: the oldest may still overlap the window."""
         if self._count:
@@ -157,9 +162,9 @@ class Sensor:
     def max(self, now_ms: int) -> float:
         return max((each.max for each in self._samples(now_ms)), default=nan)
 
-    def rate(self, now_ms: int) -> float:
-        """Returns the sum of the values per second."""
-        return self.recent(now_ms)[0] * 1000 / self._elapsed_ms(now_ms)
+    def rate(self, now_ms: int, more: float = 0) -> float:
+        """Returns the sum of the values per second, as if `more` were recorded now."""
+        return (self.recent(now_ms)[0] + more) * 1000 / self._elapsed_ms(now_ms)
 
     def count_rate(self, now_ms: int) -> float:
         """Returns the number of values per second."""

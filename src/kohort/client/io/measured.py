@@ -20,7 +20,7 @@ class MeasuredClient:
     def metrics(self) -> Metrics:
         """Returns what this client has counted, by Kafka's names. From any thread, also after `close`.
 
-        client.metrics().value("connection-count")
+        Look one up by its name, and by tags: `consumer.metrics().value("records-lag", topic="orders", partition=0)`.
         """
         return self._engine.metrics()
 
