@@ -21,7 +21,9 @@ class PollMetrics:
         self.polled_ms: int | None = None
         self.commit_ms = self.committed_ms = 0
         self._away_ms = 0
-        self._in_same_ms = 0  # polls that began in the millisecond of the one before, as many do of what is buffered
+        self._in_same_ms = (
+            0  # polls that began in the millisecond of the one before, as many do of what is buffered
+        )
 
     def poll_began(self, now_ms: int) -> None:
         before_ms, self.polled_ms = self.polled_ms, now_ms
