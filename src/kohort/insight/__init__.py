@@ -1,1 +1,1 @@
-"""What a cluster tells about its groups: samples, trends, health, rebalances and resets, for people."""
+"""What a cluster tells about its groups: samples, trends, health, rebalances; for the command line and the console."""
