@@ -130,7 +130,9 @@ class GroupRow(Answer):
     protocol: str = Field(description="The assignor that was chosen.")
     coordinator: int | None = Field(description="The id of the broker that coordinates it.")
     members: int
-    topics: list[str] = Field(description="The topics that it has offsets or partitions of; at most ten of them.")
+    topics: list[str] = Field(
+        description="The topics that it has offsets or partitions of; at most ten of them."
+    )
     topics_total: int = Field(description="How many topics these are in all.")
     partitions: int = Field(description="How many partitions it has offsets of or owns.")
     lag: int = Field(description="The sum over its partitions, in records.")
@@ -139,7 +141,9 @@ class GroupRow(Answer):
     produce_rate: float | None = Field(description="Records a second that its topics get.")
     caught_up_in_s: float | None = Field(description="How long until the lag is gone at these rates.")
     health: str = Field(description="OK, WARN, ERR, STOP, STALL, REWIND or NOTFOUND.")
-    trend: list[LagPoint] = Field(description="The last points of the lag, for a small picture: [at_ms, lag].")
+    trend: list[LagPoint] = Field(
+        description="The last points of the lag, for a small picture: [at_ms, lag]."
+    )
 
 
 class GroupsAnswer(Answer):
@@ -238,7 +242,9 @@ class GroupLagAnswer(Answer):
         description="[at_ms, lag, lag in seconds] of the whole group: the sum, and the longest."
     )
     partitions: list[PartitionLagRow] = Field(description="Those with the most lag come first.")
-    partitions_total: int = Field(description="How many partitions have a series; at most 100 are in the answer.")
+    partitions_total: int = Field(
+        description="How many partitions have a series; at most 100 are in the answer."
+    )
 
 
 class MemberGone(Answer):
@@ -303,7 +309,9 @@ class StatesAnswer(Answer):
     current: str | None = Field(description="The state of the group; null if its type has another machine.")
     states: list[StateRow]
     transitions: list[TransitionRow]
-    svg: str = Field(description="The drawing, with the current state lit; colours are left to the page's CSS.")
+    svg: str = Field(
+        description="The drawing, with the current state lit; colours are left to the page's CSS."
+    )
 
 
 # --- changes ------------------------------------------------------------------------------------------
@@ -405,7 +413,9 @@ class TopicRow(Answer):
     replication: int = Field(description="How many replicas its partitions have; the largest number counts.")
     out_of_sync: int = Field(description="How many partitions have replicas that are not in sync.")
     leaderless: int = Field(description="How many partitions have no leader now.")
-    records: int | None = Field(description="How many offsets its logs span; compacted ones have fewer records.")
+    records: int | None = Field(
+        description="How many offsets its logs span; compacted ones have fewer records."
+    )
     produce_rate: float | None = Field(description="Records a second.")
     groups: int = Field(description="How many groups read it.")
 
@@ -506,7 +516,9 @@ class MessagesAnswer(Answer):
     topic: str
     messages: list[MessageRow]
     ranges: list[MessageRange]
-    partitions_left_out: int = Field(description="How many partitions were not read, because there are so many.")
+    partitions_left_out: int = Field(
+        description="How many partitions were not read, because there are so many."
+    )
     scanned: int = Field(description="How many messages were looked at.")
     complete: bool = Field(description="False if there is more to read in the direction that was asked for.")
     next: str | None = Field(description="The `cursor` for what follows; null at the end.")
