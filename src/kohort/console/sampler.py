@@ -1,7 +1,8 @@
 """The sampler: one thread that looks at the cluster again and again, seldom when nobody looks at the console.
 
-The time between two samples grows with the time that a sample takes, so that the cluster's work stays a small share of
-its time however many groups it has.
+The time between two samples grows with the processor time that a sample takes here, which is more than the cluster
+spends on it. So the cluster's work stays a small share of its time however many groups it has, and a cluster that is
+far away is not asked less often for that.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +24,7 @@ log = logging.getLogger("kohort.console")
 
 FIRST_SAMPLE_S = 10.0
 """How long a request waits for the first sample."""
+_REMEMBERED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Pace:
     longest_s: float
 
     def wait_s(self, took_s: float) -> float:
-        """Returns the time to wait after a sample that took so long."""
+        """Returns the time to wait after a sample that took so much processor time."""
         return min(max(took_s * self.multiple, self.shortest_s), self.longest_s)
 
 
@@ -84,7 +87,7 @@ class Sampler:
         """Held while the series of trends are read or changed."""
         self.reachability = Reachability(False, now_ms(), "the cluster has not been looked at yet")
         self.period_s = watched.shortest_s
-        self._took_s = 0.0
+        self._took_s: deque[float] = deque(maxlen=_REMEMBERED)
         self._first = threading.Event()
         self._soon = threading.Event()
         self._ended = False
@@ -116,11 +119,12 @@ class Sampler:
 
     def _run(self) -> None:
         while not self._ended:
-            began_s = time.monotonic()
+            began_s = time.thread_time()
             reachable = self._sample()
-            self._took_s = time.monotonic() - began_s
+            if self._first.is_set():  # the first one also loads code
+                self._took_s.append(time.thread_time() - began_s)
             self._first.set()
-            self._wait(began_s + self._took_s, reachable)
+            self._wait(time.monotonic(), reachable)
 
     def _sample(self) -> bool:
         try:
@@ -176,7 +180,7 @@ class Sampler:
             pace = self._watched if self._hub.watched.is_set() else self._unwatched
             if not reachable:
                 pace = UNREACHABLE
-            self.period_s = pace.wait_s(self._took_s)
+            self.period_s = pace.wait_s(min(self._took_s, default=0.0))
             left_s = since_s + self.period_s - time.monotonic()
             if left_s <= 0 or self._soon.is_set():
                 break

@@ -12,10 +12,8 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import ipaddress
 import logging
-import secrets
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
@@ -23,6 +21,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kohort.console.errors import error_response
+from kohort.console.tokens import is_token
 
 log = logging.getLogger("kohort.console")
 
@@ -54,18 +53,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-
-
-def new_token() -> str:
-    """Makes a token: 128 bits of chance, in characters that survive a terminal and a URL."""
-    return secrets.token_urlsafe(16)
-
-
-def is_token(given: str | None, token: str) -> bool:
-    """Says whether a header `Authorization` carries the token; how long that takes tells nothing about the token."""
-    kind, _, credentials = (given or "").partition(" ")
-    same = hmac.compare_digest(credentials.strip().encode("utf-8", "replace"), token.encode())
-    return same and kind.lower() == "bearer"
 
 
 def is_address(host: str) -> bool:
