@@ -1,0 +1,158 @@
+"""The sampler: one thread that looks at the cluster again and again, seldom when nobody looks at the console.
+
+The time between two samples grows with the time that a sample takes, so that the cluster's work stays a small share of
+its time however many groups it has.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kohort.client.admin import Admin
+from kohort.console.events import EventHub
+from kohort.errors import KohortError
+from kohort.insight.samples import ClusterSample, sample_cluster
+from kohort.insight.trends import Trends
+
+log = logging.getLogger("kohort.console")
+
+FIRST_SAMPLE_S = 10.0
+"""How long a request waits for the first sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long to wait after a sample: a multiple of what it took, within limits."""
+
+    shortest_s: float
+    multiple: float
+    longest_s: float
+
+    def wait_s(self, took_s: float) -> float:
+        """Returns the time to wait after a sample that took so long."""
+        return min(max(took_s * self.multiple, self.shortest_s), self.longest_s)
+
+
+WATCHED = Pace(2.0, 40.0, 60.0)
+UNWATCHED = Pace(30.0, 400.0, 600.0)
+UNREACHABLE = Pace(2.0, 1.0, 15.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Reachability:
+    """Whether the cluster can be reached, since when, and why not."""
+
+    reachable: bool
+    since_ms: int
+    problem: str | None
+
+
+class Sampler:
+    """Takes samples in a thread of its own; what it knows may be read by any thread."""
+
+    def __init__(
+        self,
+        admin: Admin,
+        hub: EventHub,
+        *,
+        watched: Pace = WATCHED,
+        unwatched: Pace = UNWATCHED,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._admin, self._hub = admin, hub
+        self._watched, self._unwatched = watched, unwatched
+        self.now_ms = now_ms
+        self.trends = Trends()
+        self.previous: ClusterSample | None = None
+        """The sample before the last one."""
+        self.lock = threading.Lock()
+        """Held while the trends are read or changed."""
+        self.reachability = Reachability(False, now_ms(), "the cluster has not been looked at yet")
+        self.period_s = watched.shortest_s
+        self._took_s = 0.0
+        self._first = threading.Event()
+        self._soon = threading.Event()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="kohort-console-sampler", daemon=True)
+
+    def start(self) -> None:
+        """Begins to take samples."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread; close the Admin first, so that a call that waits ends too."""
+        self._ended = True
+        self._soon.set()
+        self._hub.arrived.set()
+        if self._thread.is_alive():
+            self._thread.join(10)
+
+    def sample_soon(self) -> None:
+        """Makes the next sample come at once, because something was changed."""
+        self._soon.set()
+        self._hub.arrived.set()
+
+    def latest(self) -> ClusterSample | None:
+        """Returns the last sample; waits for the first one, for a while. None if there is none yet."""
+        self._first.wait(FIRST_SAMPLE_S)
+        return self.trends.latest
+
+    # --- the thread -----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._ended:
+            began_s = time.monotonic()
+            reachable = self._sample()
+            self._took_s = time.monotonic() - began_s
+            self._first.set()
+            self._wait(began_s + self._took_s, reachable)
+
+    def _sample(self) -> bool:
+        try:
+            sample = sample_cluster(self._admin, self.now_ms())
+        except KohortError as error:
+            if not self._ended:
+                self._become(False, str(error))
+            return False
+        except Exception as error:  # a fault of ours must not end the thread
+            log.exception("the sample failed")
+            self._become(False, f"the sample failed: {error!r}")
+            return False
+        with self.lock:
+            self.previous = self.trends.latest
+            self.trends.add(sample)
+        self._become(True, None)
+        self._hub.tell("sample", {"at_ms": sample.at_ms})
+        return True
+
+    def _become(self, reachable: bool, problem: str | None) -> None:
+        before = self.reachability
+        if before.reachable == reachable:
+            self.reachability = Reachability(reachable, before.since_ms, problem)
+            if reachable or not self._first.is_set():
+                return
+        else:
+            self.reachability = Reachability(reachable, self.now_ms(), problem)
+            if not reachable:
+                log.warning("the cluster cannot be reached: %s", problem)
+        now = self.reachability
+        told = {"reachable": now.reachable, "since_ms": now.since_ms, "problem": now.problem}
+        self._hub.tell("cluster", told)
+
+    def _wait(self, since_s: float, reachable: bool) -> None:
+        """Waits until the next sample is due, which changes when somebody comes or the last one goes."""
+        while not self._ended:
+            self._hub.arrived.clear()
+            pace = self._watched if self._hub.watched.is_set() else self._unwatched
+            if not reachable:
+                pace = UNREACHABLE
+            self.period_s = pace.wait_s(self._took_s)
+            left_s = since_s + self.period_s - time.monotonic()
+            if left_s <= 0 or self._soon.is_set():
+                break
+            self._hub.arrived.wait(min(left_s, 60.0))
+        self._soon.clear()
