@@ -155,8 +155,11 @@ function heard(type, data) {
     shown?.reloadSoon();
   }
   if (type === "rebalance" && data) {
-    const name = data.group ?? data.group_id ?? "";
-    announce(`Group ${name}: a rebalance${data.reason ? `, because ${shortMember(data.reason)}` : ""}`);
+    announce(`Group ${data.group}: a rebalance, because ${shortMember(data.rebalance?.reason ?? "")}`);
+    shown?.reloadSoon();
+  }
+  if (type === "cluster") {
+    announce(data?.reachable ? "The cluster can be reached again." : "The cluster cannot be reached.");
     shown?.reloadSoon();
   }
 }
@@ -185,10 +188,9 @@ function linkChanged(state) {
 async function drawFoot() {
   try {
     const cluster = await read("cluster");
-    const where = cluster.bootstrap ? `Cluster ${cluster.cluster_id ?? ""} at ${[cluster.bootstrap].flat().join(", ")}` : `Cluster ${cluster.cluster_id ?? ""}`;
     morph(document.getElementById("foot"), h("div", null,
-      h("span", null, where),
-      cluster.version ? h("span", null, `Kohort ${cluster.version}`) : null,
+      h("span", null, `Cluster ${cluster.cluster_id ?? ""} at ${cluster.bootstrap}`),
+      h("span", null, `Kohort ${cluster.kohort_version}`),
       h("a", { href: "api/openapi.json" }, "API")));
   } catch (trouble) {
     if (!(trouble instanceof ApiError)) throw trouble; // the page itself says what is wrong

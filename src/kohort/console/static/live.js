@@ -1,7 +1,7 @@
 // The live connection: server-sent events, with the truth about whether it stands.
 
 const RETRY_MS = [1000, 2000, 4000, 8000, 15000];
-const SILENCE_MS = 60_000; // the server speaks far more often
+const SILENCE_MS = 180_000; // even of a huge cluster a sample comes each minute
 
 /** Calls `onEvent(type, data)` for each event, and `onLink("live" | "lost", since_ms)` when the connection changes. */
 export class Live {
@@ -30,7 +30,7 @@ export class Live {
       source.close(); // our own retries: a browser gives up for good after some answers
       this.timer = setTimeout(() => this.start(), RETRY_MS[Math.min(this.tries++, RETRY_MS.length - 1)]);
     };
-    for (const type of ["sample", "rebalance", "ping"]) {
+    for (const type of ["sample", "rebalance", "cluster"]) {
       source.addEventListener(type, (event) => this.hear(type, event.data));
     }
     clearInterval(this.watch);

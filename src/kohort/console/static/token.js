@@ -5,20 +5,15 @@ import { h } from "./dom.js";
 
 /** Makes a change with the token; null if the person gave up. Errors that are not about the token are the caller's. */
 export async function changeWithToken(path, body, what) {
-  let trouble = null;
   for (;;) {
-    if (!token() || trouble !== null) {
-      const given = await ask(what, trouble);
-      if (given === null) return null;
-      keepToken(given);
-    }
     try {
       return await change(path, body);
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 401) throw error;
-      keepToken(null);
-      trouble = error.message;
     }
+    const given = await ask(what, token() ? "This token is not the right one." : null);
+    if (given === null) return null;
+    keepToken(given);
   }
 }
 

@@ -1,6 +1,6 @@
 // Changes to a group: reset of offsets (what would change is shown first), deletion of offsets and of the group.
 
-import { ApiError, change } from "../api.js";
+import { ApiError } from "../api.js";
 import { announce, h } from "../dom.js";
 import { count, exact, plural } from "../format.js";
 import { field, section, select, table } from "../parts.js";
@@ -72,7 +72,8 @@ function target(given) {
 async function tryReset(page, group, form) {
   await attempt(page, page.state.reset, async (reset) => {
     reset.body = question(group, form);
-    reset.plan = await change("group/reset", reset.body);
+    reset.plan = await changeWithToken("group/reset", reset.body, "Show what a reset would change");
+    if (reset.plan === null) return;
     announce(`It would change ${plural(changes(reset.plan).length, "partition")}. Nothing is changed yet.`);
   });
 }

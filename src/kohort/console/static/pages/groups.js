@@ -28,13 +28,13 @@ function view({ cluster, list }, page) {
 }
 
 function trouble(cluster) {
-  const words = [cluster.reachable === false ? cluster.problem : null, ...(cluster.problems ?? [])].filter(Boolean);
+  const words = [cluster.reachable === false ? cluster.problem : null, ...cluster.problems].filter(Boolean);
   return words.length ? h("div", { class: "trouble", role: "status", key: "cluster-trouble" }, words.map((each) => h("p", null, each))) : null;
 }
 
 function summary(cluster) {
-  const states = Object.entries(cluster.groups_by_state ?? {}).map(([state, n]) => `${n} ${state}`).join(", ");
-  const ill = Object.entries(cluster.groups_by_health ?? {}).filter(([health]) => !["OK", "NOTFOUND"].includes(health));
+  const states = Object.entries(cluster.groups_by_state).map(([state, n]) => `${n} ${state}`).join(", ");
+  const ill = Object.entries(cluster.groups_by_health).filter(([health]) => !["OK", "NOTFOUND"].includes(health));
   const many = ill.reduce((sum, [, n]) => sum + n, 0);
   return figures(
     figure("Groups", count(cluster.groups), states),
@@ -46,7 +46,7 @@ function summary(cluster) {
 function filters(page, cluster) {
   const { search, state, health } = page.parameters;
   const type = page.part("type", () => paused(200, (value) => page.set({ search: value, page: null })));
-  const states = [...new Set([...Object.keys(cluster.groups_by_state ?? {}), ...STATES])];
+  const states = [...new Set([...Object.keys(cluster.groups_by_state), ...STATES])];
   return h("form", { class: "filters", role: "search", key: "filters", "aria-label": "Filter the groups", on: { submit: (event) => event.preventDefault() } },
     h("input", { type: "search", "data-search": "", value: search ?? "", placeholder: "Search groups  /", "aria-label": "Search groups", on: { input: (event) => type(event.target.value) } }),
     select({ "aria-label": "State", on: { change: (event) => page.set({ state: event.target.value, page: null }) } }, state,
@@ -86,7 +86,7 @@ function groupTable(page, list) {
 }
 
 function firstGroup(cluster) {
-  const [first] = [cluster.bootstrap ?? "127.0.0.1:9092"].flat();
+  const first = cluster.bootstrap;
   return h("section", { class: "card", key: "first" }, nothing("No group yet",
     "A group appears here as soon as a consumer joins one. These two commands make a topic with a record and a group that reads it:",
     `echo '{"id": 1}' | kohort produce orders --bootstrap ${first}`, `kohort consume orders --group billing --bootstrap ${first}`));

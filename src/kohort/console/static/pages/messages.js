@@ -50,7 +50,7 @@ function form(page, topics) {
   return h("form", { class: "card form", key: "form", role: "search", "aria-label": "Which messages", on: { submit } },
     h("div", { class: "fields" },
       field("Topic", h("input", { name: "topic", list: "topic-names", required: true, value: topic ?? "", autocomplete: "off", spellcheck: "false" })),
-      field("Partition", h("input", { name: "partition", type: "number", min: "0", step: "1", placeholder: "all", value: partition ?? "" })),
+      field("Partition", h("input", { name: "partition", type: "number", min: "0", step: "1", placeholder: start === "offset" ? "0" : "all", required: start === "offset", value: partition ?? "" })),
       field("From", select({ name: "from", on: { change: (event) => { page.state.start = event.target.value; page.redraw(); } } }, start, STARTS)),
       start === "offset" ? field("Offset", h("input", { name: "offset", type: "number", min: "0", step: "1", required: true, value: offset ?? "0", key: "offset" })) : null,
       start === "time" ? field("Time", h("input", { name: "time", type: "datetime-local", step: "1", required: true, value: time ? local(Number(time)) : null, key: "time" })) : null,
@@ -111,7 +111,7 @@ function body(page, topic, each) {
     h("h3", null, "Value"), whole(each.value, raw),
     each.headers.length ? [h("h3", null, "Headers"), h("dl", { class: "headers" }, each.headers.map((header) => [h("dt", { class: "mono" }, header.name), h("dd", null, preview(header.value))]))] : null,
     h("div", { class: "actions left" },
-      h("a", { class: "button small", download: `${topic.replace(/[^\w.-]/g, "_")}-${each.partition}-${each.offset}.${text}`, href: address("topic/message/value", { topic, partition: each.partition, offset: each.offset }) }, "Download the value")));
+      h("a", { class: "button small", download: `${topic.replace(/[^\w.-]/g, "_")}-${each.partition}-${each.offset}.${text}`, href: address("topic/message/download", { topic, partition: each.partition, offset: each.offset }) }, "Download the value")));
 }
 
 function fact(name, value) {

@@ -15,7 +15,7 @@ async function load({ search, sort, order, page, internal }, signal) {
 const COLUMNS = [
   { name: "topic", label: "Topic", sort: true, wide: true, cell: (row) => [h("a", { href: link("topic", { topic: row.topic }), class: "name" }, row.topic), row.internal ? h("span", { class: "badge state-calm" }, "internal") : null] },
   { name: "partitions", label: "Partitions", sort: true, number: true, cell: (row) => count(row.partitions) },
-  { name: "replication", label: "Replicas", sort: true, number: true, cell: (row) => [count(row.replication), row.out_of_sync ? h("span", { class: "badge health-WARN" }, `${row.out_of_sync} not in sync`) : null, row.leaderless ? h("span", { class: "badge health-ERR" }, `${row.leaderless} without a leader`) : null] },
+  { name: "replication", label: "Replicas", number: true, cell: (row) => [count(row.replication), row.out_of_sync ? h("span", { class: "badge health-WARN" }, `${row.out_of_sync} not in sync`) : null, row.leaderless ? h("span", { class: "badge health-ERR" }, `${row.leaderless} without a leader`) : null] },
   { name: "records", label: "Records", sort: true, number: true, cell: (row) => h("span", { title: exact(row.records) }, count(row.records)) },
   { name: "produce_rate", label: "Written", sort: true, number: true, cell: (row) => rate(row.produce_rate) },
   { name: "groups", label: "Groups", sort: true, number: true, cell: (row) => count(row.groups) },
