@@ -39,6 +39,7 @@ class HistoryFollower:
     def close(self) -> None:
         """Ends the thread; close the Admin first, so that a call that waits ends too."""
         self._end.set()
+        self._hub.watched.set()  # the hub is closed; whoever waits for pages wakes
         if self._thread.is_alive():
             self._thread.join(3 * _POLL_S)
 
