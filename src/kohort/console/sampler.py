@@ -88,6 +88,8 @@ class Sampler:
         self.reachability = Reachability(False, now_ms(), "the cluster has not been looked at yet")
         self.period_s = watched.shortest_s
         self._took_s: deque[float] = deque(maxlen=_REMEMBERED)
+        self.changed_ms = 0
+        """When something was changed through this console; what was sampled before is not to be shown as new."""
         self._first = threading.Event()
         self._soon = threading.Event()
         self._ended = False
@@ -107,6 +109,7 @@ class Sampler:
 
     def sample_soon(self) -> None:
         """Makes the next sample come at once, because something was changed."""
+        self.changed_ms = self.now_ms()
         self._soon.set()
         self._hub.arrived.set()
 

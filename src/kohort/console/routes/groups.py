@@ -142,7 +142,8 @@ def _looked_at(context: ConsoleContext, group_id: str) -> tuple[ClusterSample, G
     """Returns a group as it is now: from the last sample, or from one of its own if that is old."""
     snapshot, now_ms = context.sampler.snapshot, context.sampler.now_ms()
     sample = None if snapshot is None else snapshot.sample
-    if sample is None or now_ms - sample.at_ms > FRESH_MS or group_id not in sample.groups:
+    oldest_ms = max(now_ms - FRESH_MS, context.sampler.changed_ms + 1)
+    if sample is None or sample.at_ms < oldest_ms or group_id not in sample.groups:
         sample = sample_cluster(context.admin, now_ms, groups=[group_id])
     group = sample.groups.get(group_id)
     if group is None or group.state == DEAD:
