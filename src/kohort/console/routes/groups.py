@@ -160,6 +160,7 @@ def _trend_of(context: ConsoleContext, group_id: str) -> GroupTrend | None:
 def group(context: Context, group: GroupName, page: PageNumber = 1, size: PageSize = 500) -> GroupAnswer:
     """Returns one group with its members, and one page of its partitions."""
     sample, looked_at = _looked_at(context, group)
+    context.past.learn(group)
     trend = _trend_of(context, group) or NO_GROUP_TREND
     partitions = sorted(looked_at.partitions, key=lambda each: (each.topic, each.partition))
     return GroupAnswer(
@@ -201,7 +202,9 @@ def lag(
     ] = LARGEST_OFFSET,
 ) -> GroupLagAnswer:
     """Returns the lag of a group over time, as far as this console has looked."""
-    trend = context.snapshot().trends.get(group)
+    context.snapshot()
+    context.past.learn(group)
+    trend = _trend_of(context, group)
     if trend is None:
         raise no_group(group)
     most_first = sorted(trend.partitions.items(), key=lambda pair: lag_at(pair[1]), reverse=True)
