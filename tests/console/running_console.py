@@ -79,7 +79,7 @@ class MemberProcess:
         self, bootstrap: str, group: str, name: str, *topics: str, library: str = "kohort", rate: float = 0
     ) -> None:
         command = [sys.executable, "-m", "tests.console.member"]
-        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+        path = os.pathsep.join([os.environ.get("KOHORT_SRC", str(ROOT / "src")), str(ROOT)])
         self._process = subprocess.Popen(
             [*command, library, bootstrap, group, name, str(rate), *topics],
             cwd=ROOT,
