@@ -30,7 +30,7 @@ PLACES = {
         "kohort.cli.groups.command", "Groups: list, describe, reset, delete; why did it rebalance?"
     ),
     "top": Place("kohort.cli.top", "A live view of groups, lag and rates."),
-    "console": Place("kohort.cli.console", "The web console, for any Kafka cluster."),
+    "console": Place("kohort.cli.console.command", "The web console, for any Kafka cluster."),
     "doctor": Place(
         "kohort.cli.doctor.command",
         "What is wrong with a broker, a cluster, a client's settings, and what to do.",

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from kohort.client.admin_types import ClusterDescription, ConfigEntry, MemberDescription
-from kohort.client.types import TopicPartition
 from kohort.console.models import (
     GroupPartitionRow,
     GroupRow,
@@ -25,13 +24,14 @@ from kohort.console.models import (
 from kohort.coordinator.history import Rebalance
 from kohort.insight.health import Health
 from kohort.insight.samples import ClusterSample, GroupSample, PartitionSample, TopicSample
-from kohort.insight.trends import GroupTrend, PartitionTrend
+from kohort.insight.series import Series
+from kohort.insight.trends import COARSE_MS, GroupTrend, PartitionTrend
 
 TREND_POINTS = 40
 MOST_TOPICS = 10
 MOST_ASSIGNED = 1_000
-NO_GROUP_TREND = GroupTrend(Health.NOTFOUND, 0, None, None, None, None)
-NO_PARTITION_TREND = PartitionTrend(Health.NOTFOUND, None, None, None, None, None)
+NO_GROUP_TREND = GroupTrend(Health.NOTFOUND, 0, None, None, None, None, {}, Series(1, COARSE_MS))
+NO_PARTITION_TREND = PartitionTrend(Health.NOTFOUND, None, None, None, None, None, Series(2, COARSE_MS))
 """What is known of a group or a partition that no sample had yet."""
 
 
@@ -254,8 +254,8 @@ def node_rows(cluster: ClusterDescription, sample: ClusterSample) -> list[NodeRo
     ]
 
 
-def lag_at(partition: TopicPartition, trend: PartitionTrend) -> int:
-    """Returns the lag for sorting: the unknown come last."""
+def lag_at(trend: PartitionTrend) -> int:
+    """Returns the lag for sorting: the unknown is the least."""
     return -1 if trend.lag is None else trend.lag
 
 

@@ -16,6 +16,7 @@ from kohort.client.admin import Admin
 from kohort.console.context import ConsoleContext, Pipelines
 from kohort.console.errors import answer_errors
 from kohort.console.events import EventHub
+from kohort.console.following import HistoryFollower
 from kohort.console.routes import changes, cluster, events, groups, topics
 from kohort.console.sampler import Sampler
 from kohort.console.security import Guard
@@ -49,13 +50,16 @@ def create_app(settings: Mapping[str, str], options: ConsoleOptions) -> FastAPI:
             app.state.context = ConsoleContext(
                 settings, admin, sampler, hub, options.read_only, options.pipelines
             )
+            follower = HistoryFollower(admin, settings, hub)
             sampler.start()
+            follower.start()
             try:
                 yield
             finally:
                 hub.close()
                 admin.close()
                 await to_thread.run_sync(sampler.close)
+                await to_thread.run_sync(follower.close)
 
     app = FastAPI(
         title="Kohort console",

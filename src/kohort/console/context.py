@@ -12,8 +12,7 @@ from fastapi import Depends, Request
 from kohort.client.admin import Admin
 from kohort.console.errors import Refused
 from kohort.console.events import EventHub
-from kohort.console.sampler import Sampler
-from kohort.insight.samples import ClusterSample
+from kohort.console.sampler import Sampler, Snapshot
 
 Pipelines = Callable[[], Sequence[Mapping[str, Any]]]
 """Returns the status of each pipeline, as `kohort pipeline list --json` prints it. The console knows no Spark."""
@@ -34,12 +33,12 @@ class ConsoleContext:
     pipelines: Pipelines | None
     reads: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(MOST_READS))
 
-    def sample(self) -> ClusterSample:
-        """Returns the last sample; Refused if there never was one."""
-        sample = self.sampler.latest()
-        if sample is None:
+    def snapshot(self) -> Snapshot:
+        """Returns what is known of the cluster; Refused if there never was a sample."""
+        snapshot = self.sampler.latest()
+        if snapshot is None:
             raise Refused(503, f"the cluster cannot be reached: {self.sampler.reachability.problem}")
-        return sample
+        return snapshot
 
 
 def _context(request: Request) -> ConsoleContext:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from kohort.console.models import LagSecondsPoint
@@ -11,32 +11,31 @@ from kohort.insight.health import OffsetPoint
 MOST_POINTS = 1_000
 
 
-def lag_points(series: Sequence[OffsetPoint], ends: Sequence[tuple[int, int]]) -> list[LagSecondsPoint]:
+def lag_points(series: Sequence[OffsetPoint]) -> list[LagSecondsPoint]:
     """Returns the lag at each point of a partition's series.
 
-    The lag in seconds is the age of the first record that was not read then. `ends` says when the log reached which
-    end: a record was written between the sample that did not have it yet and the one that had; a straight line is
-    drawn between the two. A record from before the first sample has an age that is not known.
+    The lag in seconds is how long the first unread record had been there: since the end of the log was the committed
+    offset. Between two points the log is taken to have grown evenly. It is not known for a record from before the
+    first point.
     """
-    times = [at_ms for at_ms, _ in ends]
-    offsets = [end for _, end in ends]
-    return [_lag_point(point, times, offsets) for point in series]
+    known = [(point.at_ms, point.end) for point in series if point.end is not None]
+    times, ends = [at_ms for at_ms, _ in known], [end for _, end in known]
+    return [_lag_point(point, times, ends) for point in series]
 
 
-def _lag_point(point: OffsetPoint, times: Sequence[int], offsets: Sequence[int]) -> LagSecondsPoint:
+def _lag_point(point: OffsetPoint, times: Sequence[int], ends: Sequence[int]) -> LagSecondsPoint:
     at_ms, committed, end = point
     if committed is None or end is None:
         return at_ms, None, None
     lag = max(0, end - committed)
     if lag == 0:
         return at_ms, 0, 0.0
-    # The log had the record at offset `committed` when its end was beyond that.
-    after = bisect_left(offsets, committed + 1)
-    if after == 0 or after >= len(offsets):
+    after = bisect_right(ends, committed)
+    if after == 0 or after >= len(ends):
         return at_ms, lag, None
-    before_ms, before = times[after - 1], offsets[after - 1]
-    written_ms = before_ms + (times[after] - before_ms) * (committed + 1 - before) / (offsets[after] - before)
-    return at_ms, lag, round(max(0.0, (at_ms - written_ms) / 1000), 3)
+    before_ms, before = times[after - 1], ends[after - 1]
+    since_ms = before_ms + (times[after] - before_ms) * (committed - before) / (ends[after] - before)
+    return at_ms, lag, round(max(0.0, (at_ms - since_ms) / 1000), 3)
 
 
 def total_points(

@@ -1,7 +1,8 @@
 """The sampler: one thread that looks at the cluster again and again, seldom when nobody looks at the console.
 
-The time between two samples grows with the time that a sample takes, so that the cluster's work stays a small share of
-its time however many groups it has.
+The time between two samples grows with the processor time that a sample takes here, which is more than the cluster
+spends on it. So the cluster's work stays a small share of its time however many groups it has, and a cluster that is
+far away is not asked less often for that.
 """
 
 from __future__ import annotations
@@ -9,19 +10,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kohort.client.admin import Admin
 from kohort.console.events import EventHub
 from kohort.errors import KohortError
 from kohort.insight.samples import ClusterSample, sample_cluster
-from kohort.insight.trends import Trends
+from kohort.insight.trends import GroupTrend, Trends
 
 log = logging.getLogger("kohort.console")
 
 FIRST_SAMPLE_S = 10.0
 """How long a request waits for the first sample."""
+_REMEMBERED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +36,25 @@ class Pace:
     longest_s: float
 
     def wait_s(self, took_s: float) -> float:
-        """Returns the time to wait after a sample that took so long."""
+        """Returns the time to wait after a sample that took so much processor time."""
         return min(max(took_s * self.multiple, self.shortest_s), self.longest_s)
 
 
 WATCHED = Pace(2.0, 40.0, 60.0)
 UNWATCHED = Pace(30.0, 400.0, 600.0)
 UNREACHABLE = Pace(2.0, 1.0, 15.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is known of the cluster: the last sample, the one before, and how groups develop. It never changes.
+
+    Only the series of points within the trends grow; whoever reads those holds the lock of the sampler.
+    """
+
+    sample: ClusterSample
+    before: ClusterSample | None
+    trends: Mapping[str, GroupTrend]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +81,13 @@ class Sampler:
         self._admin, self._hub = admin, hub
         self._watched, self._unwatched = watched, unwatched
         self.now_ms = now_ms
-        self.trends = Trends()
-        self.previous: ClusterSample | None = None
-        """The sample before the last one."""
+        self._trends = Trends()
+        self.snapshot: Snapshot | None = None
         self.lock = threading.Lock()
-        """Held while the trends are read or changed."""
+        """Held while the series of trends are read or changed."""
         self.reachability = Reachability(False, now_ms(), "the cluster has not been looked at yet")
         self.period_s = watched.shortest_s
-        self._took_s = 0.0
+        self._took_s: deque[float] = deque(maxlen=_REMEMBERED)
         self._first = threading.Event()
         self._soon = threading.Event()
         self._ended = False
@@ -96,24 +110,26 @@ class Sampler:
         self._soon.set()
         self._hub.arrived.set()
 
-    def latest(self) -> ClusterSample | None:
-        """Returns the last sample; waits for the first one, for a while. None if there is none yet."""
+    def latest(self) -> Snapshot | None:
+        """Returns what is known; waits for the first sample, for a while. None if there is none yet."""
         self._first.wait(FIRST_SAMPLE_S)
-        return self.trends.latest
+        return self.snapshot
 
     # --- the thread -----------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._ended:
-            began_s = time.monotonic()
+            began_s = time.thread_time()
             reachable = self._sample()
-            self._took_s = time.monotonic() - began_s
+            if self._first.is_set():  # the first one also loads code
+                self._took_s.append(time.thread_time() - began_s)
             self._first.set()
-            self._wait(began_s + self._took_s, reachable)
+            self._wait(time.monotonic(), reachable)
 
     def _sample(self) -> bool:
         try:
-            sample = sample_cluster(self._admin, self.now_ms())
+            sample = sample_cluster(self._admin, self._next_ms())
+            self._add(sample)
         except KohortError as error:
             if not self._ended:
                 self._become(False, str(error))
@@ -122,12 +138,26 @@ class Sampler:
             log.exception("the sample failed")
             self._become(False, f"the sample failed: {error!r}")
             return False
-        with self.lock:
-            self.previous = self.trends.latest
-            self.trends.add(sample)
         self._become(True, None)
         self._hub.tell("sample", {"at_ms": sample.at_ms})
         return True
+
+    def _next_ms(self) -> int:
+        """Returns the time, which goes on even if somebody sets the clock back."""
+        before = self.snapshot
+        return self.now_ms() if before is None else max(self.now_ms(), before.sample.at_ms + 1)
+
+    def _add(self, sample: ClusterSample) -> None:
+        """Works out how each group develops, one by one: a request need not wait for a thousand of them."""
+        with self.lock:
+            self._trends.add(sample)
+        before, trends = self.snapshot, {}
+        for group_id in sample.groups:
+            with self.lock:
+                trend = self._trends.group(group_id)
+            if trend is not None:
+                trends[group_id] = trend
+        self.snapshot = Snapshot(sample, None if before is None else before.sample, trends)
 
     def _become(self, reachable: bool, problem: str | None) -> None:
         before = self.reachability
@@ -150,7 +180,7 @@ class Sampler:
             pace = self._watched if self._hub.watched.is_set() else self._unwatched
             if not reachable:
                 pace = UNREACHABLE
-            self.period_s = pace.wait_s(self._took_s)
+            self.period_s = pace.wait_s(min(self._took_s, default=0.0))
             left_s = since_s + self.period_s - time.monotonic()
             if left_s <= 0 or self._soon.is_set():
                 break

@@ -12,9 +12,8 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import ipaddress
-import secrets
+import logging
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
@@ -22,6 +21,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kohort.console.errors import error_response
+from kohort.console.tokens import is_token
+
+log = logging.getLogger("kohort.console")
 
 MOST_BODY_BYTES = 1 << 20
 BODY_S = 10.0
@@ -51,18 +53,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-
-
-def new_token() -> str:
-    """Makes a token: 128 bits of chance, in characters that survive a terminal and a URL."""
-    return secrets.token_urlsafe(16)
-
-
-def is_token(given: str | None, token: str) -> bool:
-    """Says whether a header `Authorization` carries the token; how long that takes tells nothing about the token."""
-    kind, _, credentials = (given or "").partition(" ")
-    same = hmac.compare_digest(credentials.strip().encode("utf-8", "replace"), token.encode())
-    return same and kind.lower() == "bearer"
 
 
 def is_address(host: str) -> bool:
@@ -106,9 +96,11 @@ class Guard:
             await self._app(scope, receive, send)
             return
         is_api = scope["path"].startswith("/api")
+        begun: list[Message] = []
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
+                begun.append(message)
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
@@ -132,7 +124,14 @@ class Guard:
                 response.headers["www-authenticate"] = 'Bearer realm="kohort console"'
             await response(scope, receive, send_safely)
             return
-        await self._app(scope, receive, send_safely)
+        try:
+            await self._app(scope, receive, send_safely)
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if begun:
+                raise  # the server closes the connection
+            response = error_response(500, "fault", "the console has a fault; its log says which")
+            await response(scope, receive, send_safely)
 
     def _refusal(self, scope: Scope, headers: Headers, is_api: bool) -> tuple[int, str, str] | None:
         """Returns the answer for a request that must not come in; None if it may."""

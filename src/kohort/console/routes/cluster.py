@@ -37,12 +37,12 @@ def healthz() -> HealthAnswer:
 def cluster(context: Context) -> ClusterAnswer:
     """Returns the cluster at a glance. It answers also while the cluster cannot be reached."""
     sampler = context.sampler
-    sample = sampler.latest()
+    snapshot = sampler.latest()
+    sample = None if snapshot is None else snapshot.sample
     reachability = sampler.reachability
     topics = [] if sample is None else [each for each in sample.topics.values() if not each.is_internal]
     groups = {} if sample is None else sample.groups
-    with sampler.lock:
-        trends = {} if sample is None else sampler.trends.groups()
+    trends = {} if snapshot is None else snapshot.trends
     described = None if sample is None else sample.cluster
     controller = None if described is None else described.controller
     return ClusterAnswer(
@@ -70,7 +70,7 @@ def cluster(context: Context) -> ClusterAnswer:
 @router.get("/api/nodes")
 def nodes(context: Context) -> NodesAnswer:
     """Returns all brokers."""
-    sample = context.sample()
+    sample = context.snapshot().sample
     return NodesAnswer(
         cluster_id=sample.cluster.cluster_id,
         sampled_ms=sample.at_ms,
@@ -84,7 +84,7 @@ def node(
     node: Annotated[int, Query(ge=0, le=LARGEST_PARTITION, description="The id of the broker.")],
 ) -> NodeAnswer:
     """Returns a broker with its settings."""
-    sample = context.sample()
+    sample = context.snapshot().sample
     row = next((each for each in node_rows(sample.cluster, sample) if each.id == node), None)
     if row is None:
         raise Refused(404, f"there is no broker with the id {node}")

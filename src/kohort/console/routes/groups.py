@@ -85,11 +85,11 @@ def groups(
     size: PageSize = 50,
 ) -> GroupsAnswer:
     """Returns one page of the groups. Groups without the value that they are sorted by come last."""
-    sample = context.sample()
-    with context.sampler.lock:
-        trends = context.sampler.trends.groups()
+    snapshot = context.snapshot()
     part = search.casefold()
-    every = [(each, trends.get(each.group_id, NO_GROUP_TREND)) for each in sample.groups.values()]
+    every = [
+        (each, snapshot.trends.get(each.group_id, NO_GROUP_TREND)) for each in snapshot.sample.groups.values()
+    ]
     chosen = [
         (each, trend)
         for each, trend in every
@@ -102,13 +102,15 @@ def groups(
     known = [pair for pair in chosen if value(*pair) is not None]
     unknown = [pair for pair in chosen if value(*pair) is None]
     known.sort(key=lambda pair: value(*pair), reverse=order is Order.DESC)
+    with context.sampler.lock:
+        rows = [group_row(*pair) for pair in part_of([*known, *unknown], page, size)]
     return GroupsAnswer(
-        items=[group_row(*pair) for pair in part_of([*known, *unknown], page, size)],
+        items=rows,
         page=page,
         size=size,
         pages=pages_of(len(chosen), size),
         total=len(chosen),
-        sampled_ms=sample.at_ms,
+        sampled_ms=snapshot.sample.at_ms,
     )
 
 
@@ -138,8 +140,8 @@ def no_group(group_id: str) -> Refused:
 
 def _looked_at(context: ConsoleContext, group_id: str) -> tuple[ClusterSample, GroupSample]:
     """Returns a group as it is now: from the last sample, or from one of its own if that is old."""
-    sample = context.sampler.trends.latest
-    now_ms = context.sampler.now_ms()
+    snapshot, now_ms = context.sampler.snapshot, context.sampler.now_ms()
+    sample = None if snapshot is None else snapshot.sample
     if sample is None or now_ms - sample.at_ms > FRESH_MS or group_id not in sample.groups:
         sample = sample_cluster(context.admin, now_ms, groups=[group_id])
     group = sample.groups.get(group_id)
@@ -149,8 +151,8 @@ def _looked_at(context: ConsoleContext, group_id: str) -> tuple[ClusterSample, G
 
 
 def _trend_of(context: ConsoleContext, group_id: str) -> GroupTrend | None:
-    with context.sampler.lock:
-        return context.sampler.trends.group(group_id)
+    snapshot = context.sampler.snapshot
+    return None if snapshot is None else snapshot.trends.get(group_id)
 
 
 @router.get("/api/group")
@@ -198,17 +200,17 @@ def lag(
     ] = LARGEST_OFFSET,
 ) -> GroupLagAnswer:
     """Returns the lag of a group over time, as far as this console has looked."""
-    context.sample()
-    trend = _trend_of(context, group)
+    trend = context.snapshot().trends.get(group)
     if trend is None:
         raise no_group(group)
-    most_first = sorted(trend.partitions.items(), key=lambda each: -lag_at(*each))[:MOST_SERIES]
-    trends = context.sampler.trends
+    most_first = sorted(trend.partitions.items(), key=lambda pair: lag_at(pair[1]), reverse=True)
     with context.sampler.lock:
-        series = [(at, lag_points(each.series, trends.ends(at))) for at, each in most_first]
+        totals = trend.lag_series
+        past = [(at, each.series) for at, each in most_first[:MOST_SERIES]]
+    series = [(at, lag_points(points)) for at, points in past]
     return GroupLagAnswer(
         group=group,
-        total=within(total_points(trend.lag_series, [points for _, points in series]), from_ms, to_ms),
+        total=within(total_points(totals, [points for _, points in series]), from_ms, to_ms),
         partitions=[
             PartitionLagRow(topic=at.topic, partition=at.partition, points=within(points, from_ms, to_ms))
             for at, points in series

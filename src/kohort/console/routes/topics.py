@@ -33,6 +33,7 @@ from kohort.console.models import (
 )
 from kohort.console.paging import Order, PageNumber, PageSize, Search, pages_of, part_of
 from kohort.console.payloads import message_row
+from kohort.console.sampler import Snapshot
 from kohort.insight.samples import TopicSample
 
 router = APIRouter(responses=ERRORS, tags=["topics"])
@@ -75,7 +76,8 @@ def topics(
     size: PageSize = 50,
 ) -> TopicsAnswer:
     """Returns one page of the topics."""
-    sample = context.sample()
+    snapshot = context.snapshot()
+    sample = snapshot.sample
     part = search.casefold()
     chosen = [
         each
@@ -83,7 +85,7 @@ def topics(
         if (internal or not each.is_internal) and part in each.name.casefold()
     ]
     readers = readers_of(sample)
-    rows = [topic_row(each, len(readers.get(each.name, ())), _rate_of(context, each)) for each in chosen]
+    rows = [topic_row(each, len(readers.get(each.name, ())), _rate_of(snapshot, each)) for each in chosen]
     rows.sort(key=lambda row: row.topic)
     rows.sort(key=_SORT_VALUES[sort], reverse=order is Order.DESC)
     return TopicsAnswer(
@@ -96,11 +98,10 @@ def topics(
     )
 
 
-def _rate_of(context: ConsoleContext, topic: TopicSample) -> float | None:
+def _rate_of(snapshot: Snapshot, topic: TopicSample) -> float | None:
     """Returns the records a second that a topic gets, from the last two samples."""
-    before = context.sampler.previous
-    now = context.sampler.trends.latest
-    if before is None or now is None or before.at_ms >= now.at_ms or topic.name not in before.topics:
+    before, now = snapshot.before, snapshot.sample
+    if before is None or topic.name not in before.topics:
         return None
     ends = before.topics[topic.name].ends
     written = sum(max(0, end - ends[each]) for each, end in topic.ends.items() if each in ends)
@@ -110,13 +111,12 @@ def _rate_of(context: ConsoleContext, topic: TopicSample) -> float | None:
 @router.get("/api/topic")
 def topic(context: Context, topic: TopicName, page: PageNumber = 1, size: PageSize = 500) -> TopicAnswer:
     """Returns one topic with its settings, its readers, and one page of its partitions."""
-    sample = context.sample()
+    snapshot = context.snapshot()
+    sample, trends = snapshot.sample, snapshot.trends
     settings = context.admin.topic_configs(topic)[topic]
     found = sample.topics.get(topic)
     if found is None:  # made after the sample
         found = _described(context, topic)
-    with context.sampler.lock:
-        trends = context.sampler.trends.groups()
     partitions = topic_partition_rows(found)
     readers = readers_of(sample).get(topic, [])
     return TopicAnswer(
