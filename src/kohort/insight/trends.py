@@ -220,7 +220,7 @@ def caught_up_in_s(
 
 
 def _commit_interval_s(points: Sequence[OffsetPoint]) -> float:
-    """Returns how long it takes until a commit is seen, on average of the last minute, plus one sample; 0 if none is."""
+    """Returns how long it takes until a commit is seen, on average of the last minute; 0 if none is seen."""
     recent = [p for p in points if p.committed is not None and p.at_ms >= points[-1].at_ms - RATE_MS]
     commits = commits_in(recent)
     if len(commits) < 2:
