@@ -169,7 +169,7 @@ def test_a_group_with_members_says_what_stands_in_the_way_of_a_reset(opened: Ope
         page = opened("group?group=busy")
         page.evaluate(f"sessionStorage.setItem('kohort-token', '{TOKEN}')")
         page.get_by_text("Reset offsets").click()
-        page.get_by_label("Of", exact=True).select_option("parcels")
+        page.locator("#reset select[name=topic]").select_option("parcels")
         page.get_by_role("button", name="Show what would change").click()
         expect(page.locator("#plan .trouble")).to_contain_text("stop")
         expect(page.get_by_role("button", name=re.compile("^Reset [0-9]"))).to_be_disabled()
@@ -290,7 +290,7 @@ def test_a_group_that_is_not_there_says_so(opened: Opener) -> None:
 
 def test_a_lost_connection_is_told_and_comes_back(opened: Opener, broker: Kafka) -> None:
     with running_console(broker.bootstrap_servers) as address:
-        page = opened("groups", address=address)
+        page = opened("groups?search=reader", address=address)
         expect(page.locator("#link-text")).to_have_text("Live")
     expect(page.locator("#banner")).to_contain_text("lost")
     expect(page.locator("#groups")).to_contain_text("reader")  # what was seen stays
