@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,8 @@ from fastapi.testclient import TestClient
 
 from kohort.client.consumer import Consumer
 from kohort.console.app import ConsoleOptions, create_app
+from kohort.console.listening import address_of, listen_at
+from kohort.console.server import ConsoleServer
 from kohort.testing import Kafka
 
 TOKEN = "the-token-of-this-test"
@@ -27,6 +30,24 @@ def console_of(bootstrap: str, **options: Any) -> Iterator[TestClient]:
     )
     with TestClient(app, base_url="http://localhost") as client:
         yield client
+
+
+@contextmanager
+def served_console(bootstrap: str, **settings: str) -> Iterator[httpx.Client]:
+    """Serves a console on a free port, in a thread; its client goes around proxies."""
+    app = create_app(
+        {"bootstrap.servers": bootstrap, "default.api.timeout.ms": "1000", **settings}, ConsoleOptions(TOKEN)
+    )
+    with listen_at("127.0.0.1", 0, "--listen") as listening:
+        server = ConsoleServer(app, listening)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        try:
+            with httpx.Client(base_url=address_of(listening), trust_env=False, timeout=60) as client:
+                yield client
+        finally:
+            server.end()
+            thread.join(30)
 
 
 def read_some(kafka: Kafka, group: str, topic: str, count: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 
 from kohort.client.consumer import Consumer
@@ -9,8 +11,14 @@ from kohort.testing import Kafka
 from tests.console.api import CHANGE, console_of, error_of, read_some
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def shop():
+    with new_shop() as both:
+        yield both
+
+
+@contextmanager
+def new_shop():
     with Kafka() as kafka:
         kafka.create_topic("orders", 1)
         kafka.produce("orders", [b"%d" % number for number in range(10)])
@@ -19,8 +27,12 @@ def shop():
             yield kafka, console
 
 
-def test_a_reset_is_shown_then_done(shop):
-    kafka, console = shop
+def test_a_reset_is_shown_then_done():
+    with new_shop() as (kafka, console):
+        _reset(kafka, console)
+
+
+def _reset(kafka, console):
     question = {"group": "billing", "to": "earliest"}
     plan = console.post("/api/group/reset", json=question, headers=CHANGE).json()
     assert (plan["executed"], plan["obstacle"], plan["skipped"], plan["again"]) == (False, None, 0, 4)
@@ -57,8 +69,12 @@ def test_a_group_with_members_is_not_changed(shop):
         assert kafka.committed("billing", "orders") == {0: 4}
 
 
-def test_offsets_and_groups_are_deleted(shop):
-    kafka, console = shop
+def test_offsets_and_groups_are_deleted():
+    with new_shop() as (kafka, console):
+        _delete(kafka, console)
+
+
+def _delete(kafka, console):
     offsets = {"group": "billing", "topics": [{"topic": "orders", "partitions": [0]}]}
     deleted = console.post("/api/group/delete-offsets", json=offsets, headers=CHANGE).json()
     assert deleted["partitions"] == [{"topic": "orders", "partition": 0}]

@@ -17,8 +17,9 @@ from kohort.console.context import ConsoleContext, Pipelines
 from kohort.console.errors import answer_errors
 from kohort.console.events import EventHub
 from kohort.console.following import HistoryFollower
+from kohort.console.learning import PastLearner
 from kohort.console.routes import changes, cluster, events, groups, topics
-from kohort.console.sampler import Sampler
+from kohort.console.sampler import LONGEST_STEP_S, Sampler
 from kohort.console.security import Guard
 
 STATIC = Path(__file__).parent / "static"
@@ -40,15 +41,17 @@ class ConsoleOptions:
 def create_app(settings: Mapping[str, str], options: ConsoleOptions) -> FastAPI:
     """Makes the app for the cluster that the settings of a client name. The cluster need not be there."""
     settings = {"default.api.timeout.ms": str(PATIENCE_MS), **settings}
+    timeout_s = min(LONGEST_STEP_S, int(settings["default.api.timeout.ms"]) / 1000)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         hub = EventHub()
         hub.open()
         with Admin(settings) as admin:
-            sampler = Sampler(admin, hub)
+            sampler = Sampler(admin, hub, timeout_s=timeout_s)
+            past = PastLearner(admin, settings, sampler)
             app.state.context = ConsoleContext(
-                settings, admin, sampler, hub, options.read_only, options.pipelines
+                settings, admin, sampler, past, hub, options.read_only, options.pipelines
             )
             follower = HistoryFollower(admin, settings, hub)
             sampler.start()
@@ -60,6 +63,7 @@ def create_app(settings: Mapping[str, str], options: ConsoleOptions) -> FastAPI:
                 admin.close()
                 await to_thread.run_sync(sampler.close)
                 await to_thread.run_sync(follower.close)
+                await to_thread.run_sync(past.close)
 
     app = FastAPI(
         title="Kohort console",

@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from kohort.client.admin import Admin
 from kohort.console.errors import Refused
 from kohort.console.events import EventHub
+from kohort.console.learning import PastLearner
 from kohort.console.sampler import Sampler, Snapshot
 
 Pipelines = Callable[[], Sequence[Mapping[str, Any]]]
@@ -28,6 +29,7 @@ class ConsoleContext:
     settings: Mapping[str, str]
     admin: Admin
     sampler: Sampler
+    past: PastLearner
     hub: EventHub
     read_only: bool
     pipelines: Pipelines | None

@@ -13,6 +13,7 @@ from kohort.client.admin import Admin
 from kohort.console.answers import rebalance_row
 from kohort.console.events import EventHub
 from kohort.errors import KohortError
+from kohort.insight.rebalances import RebalanceFeed
 
 log = logging.getLogger("kohort.console")
 
@@ -39,6 +40,7 @@ class HistoryFollower:
     def close(self) -> None:
         """Ends the thread; close the Admin first, so that a call that waits ends too."""
         self._end.set()
+        self._hub.watched.set()  # the hub is closed; whoever waits for pages wakes
         if self._thread.is_alive():
             self._thread.join(3 * _POLL_S)
 
@@ -56,8 +58,6 @@ class HistoryFollower:
                 self._end.wait(_AGAIN_S)
 
     def _follow(self) -> None:
-        from kohort.insight.rebalances import RebalanceFeed
-
         with RebalanceFeed(self._admin, self._settings) as feed:
             while self._hub.watched.is_set() and not self._end.is_set():
                 for group_id, rebalance in feed.poll(_POLL_S):

@@ -11,12 +11,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from kohort.client.admin import Admin
+from kohort.client.types import TopicPartition
 from kohort.console.events import EventHub
 from kohort.errors import KohortError
+from kohort.insight.health import OffsetPoint
 from kohort.insight.samples import ClusterSample, sample_cluster
 from kohort.insight.trends import GroupTrend, Trends
 
@@ -24,6 +26,8 @@ log = logging.getLogger("kohort.console")
 
 FIRST_SAMPLE_S = 10.0
 """How long a request waits for the first sample."""
+LONGEST_STEP_S = 5.0
+"""How long the cluster may take for one step of a sample, unless the settings of the client say less."""
 _REMEMBERED = 3
 
 
@@ -42,7 +46,7 @@ class Pace:
 
 WATCHED = Pace(2.0, 40.0, 60.0)
 UNWATCHED = Pace(30.0, 400.0, 600.0)
-UNREACHABLE = Pace(2.0, 1.0, 15.0)
+UNREACHABLE = Pace(1.0, 1.0, 15.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +80,10 @@ class Sampler:
         *,
         watched: Pace = WATCHED,
         unwatched: Pace = UNWATCHED,
+        timeout_s: float = LONGEST_STEP_S,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._admin, self._hub = admin, hub
+        self._admin, self._hub, self._timeout_s = admin, hub, timeout_s
         self._watched, self._unwatched = watched, unwatched
         self.now_ms = now_ms
         self._trends = Trends()
@@ -88,6 +93,8 @@ class Sampler:
         self.reachability = Reachability(False, now_ms(), "the cluster has not been looked at yet")
         self.period_s = watched.shortest_s
         self._took_s: deque[float] = deque(maxlen=_REMEMBERED)
+        self.changed_ms = 0
+        """When something was changed through this console; what was sampled before is not to be shown as new."""
         self._first = threading.Event()
         self._soon = threading.Event()
         self._ended = False
@@ -107,6 +114,7 @@ class Sampler:
 
     def sample_soon(self) -> None:
         """Makes the next sample come at once, because something was changed."""
+        self.changed_ms = self.now_ms()
         self._soon.set()
         self._hub.arrived.set()
 
@@ -114,6 +122,16 @@ class Sampler:
         """Returns what is known; waits for the first sample, for a while. None if there is none yet."""
         self._first.wait(FIRST_SAMPLE_S)
         return self.snapshot
+
+    def add_past(self, group_id: str, points: Mapping[TopicPartition, Sequence[OffsetPoint]]) -> None:
+        """Takes what is known of a group's time before the first sample, and tells the pages that there is news."""
+        with self.lock:
+            self._trends.add_past(group_id, points)
+            trend, snapshot = self._trends.group(group_id), self.snapshot
+            if trend is None or snapshot is None:
+                return
+            self.snapshot = replace(snapshot, trends={**snapshot.trends, group_id: trend})
+        self._hub.tell("sample", {"at_ms": snapshot.sample.at_ms})
 
     # --- the thread -----------------------------------------------------------------------------------
 
@@ -128,7 +146,7 @@ class Sampler:
 
     def _sample(self) -> bool:
         try:
-            sample = sample_cluster(self._admin, self._next_ms())
+            sample = sample_cluster(self._admin, self._next_ms(), timeout=self._timeout_s)
             self._add(sample)
         except KohortError as error:
             if not self._ended:
@@ -157,7 +175,8 @@ class Sampler:
                 trend = self._trends.group(group_id)
             if trend is not None:
                 trends[group_id] = trend
-        self.snapshot = Snapshot(sample, None if before is None else before.sample, trends)
+        with self.lock:
+            self.snapshot = Snapshot(sample, None if before is None else before.sample, trends)
 
     def _become(self, reachable: bool, problem: str | None) -> None:
         before = self.reachability

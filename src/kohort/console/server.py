@@ -14,6 +14,8 @@ from fastapi import FastAPI
 log = logging.getLogger("kohort.console")
 
 _MOST_CONNECTIONS = 500
+_LONGEST_HEAD = 512 << 10
+"""A group.id may have 32,767 characters, each of them up to twelve in a URL."""
 _GRACE_S = 2
 _IDLE_S = 30
 
@@ -32,6 +34,8 @@ class ConsoleServer:
             proxy_headers=False,
             date_header=False,
             ws="none",
+            http="h11",
+            h11_max_incomplete_event_size=_LONGEST_HEAD,
             lifespan="on",
             limit_concurrency=_MOST_CONNECTIONS,
             timeout_graceful_shutdown=_GRACE_S,

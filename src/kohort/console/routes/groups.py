@@ -142,7 +142,8 @@ def _looked_at(context: ConsoleContext, group_id: str) -> tuple[ClusterSample, G
     """Returns a group as it is now: from the last sample, or from one of its own if that is old."""
     snapshot, now_ms = context.sampler.snapshot, context.sampler.now_ms()
     sample = None if snapshot is None else snapshot.sample
-    if sample is None or now_ms - sample.at_ms > FRESH_MS or group_id not in sample.groups:
+    oldest_ms = max(now_ms - FRESH_MS, context.sampler.changed_ms + 1)
+    if sample is None or sample.at_ms < oldest_ms or group_id not in sample.groups:
         sample = sample_cluster(context.admin, now_ms, groups=[group_id])
     group = sample.groups.get(group_id)
     if group is None or group.state == DEAD:
@@ -159,6 +160,7 @@ def _trend_of(context: ConsoleContext, group_id: str) -> GroupTrend | None:
 def group(context: Context, group: GroupName, page: PageNumber = 1, size: PageSize = 500) -> GroupAnswer:
     """Returns one group with its members, and one page of its partitions."""
     sample, looked_at = _looked_at(context, group)
+    context.past.learn(group)
     trend = _trend_of(context, group) or NO_GROUP_TREND
     partitions = sorted(looked_at.partitions, key=lambda each: (each.topic, each.partition))
     return GroupAnswer(
@@ -200,7 +202,9 @@ def lag(
     ] = LARGEST_OFFSET,
 ) -> GroupLagAnswer:
     """Returns the lag of a group over time, as far as this console has looked."""
-    trend = context.snapshot().trends.get(group)
+    context.snapshot()
+    context.past.learn(group)
+    trend = _trend_of(context, group)
     if trend is None:
         raise no_group(group)
     most_first = sorted(trend.partitions.items(), key=lambda pair: lag_at(pair[1]), reverse=True)

@@ -35,6 +35,7 @@ from kohort.console.paging import Order, PageNumber, PageSize, Search, pages_of,
 from kohort.console.payloads import message_row
 from kohort.console.sampler import Snapshot
 from kohort.insight.samples import TopicSample
+from kohort.wire.errors import ErrorCode, KafkaError
 
 router = APIRouter(responses=ERRORS, tags=["topics"])
 
@@ -113,7 +114,12 @@ def topic(context: Context, topic: TopicName, page: PageNumber = 1, size: PageSi
     """Returns one topic with its settings, its readers, and one page of its partitions."""
     snapshot = context.snapshot()
     sample, trends = snapshot.sample, snapshot.trends
-    settings = context.admin.topic_configs(topic)[topic]
+    try:
+        settings = context.admin.topic_configs(topic)[topic]
+    except KafkaError as error:
+        if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+            raise Refused(404, f"there is no topic {topic}: it was deleted, or never was") from None
+        raise
     found = sample.topics.get(topic)
     if found is None:  # made after the sample
         found = _described(context, topic)
