@@ -128,6 +128,9 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "spark.sessions",
     },
     "spark/history": {"spark/pipelines"},
+    "cli/frame": set(),
+    "cli/records": {"cli/frame"},
+    "cli/bench": {"cli/frame", "cli/records"},
 }
 
 # Programs that are built on the client use its modules on top alone: for what is more than a consumer, a producer or
