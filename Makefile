@@ -44,9 +44,10 @@ format: setup ## let ruff put the code in order
 messages: setup ## generate src/kohort/wire/messages and codecs from src/kohort/wire/schema
 	$(BIN)/python -m kohort.wire.compiler.generate
 
-supported: setup ## generate SUPPORTED.md and the settings in docs/ from the tables that the code runs on
+supported: setup ## generate SUPPORTED.md, and settings, errors and pictures in docs/, from the tables that the code runs on
 	$(BIN)/python -m kohort.cli.supported > SUPPORTED.md
-	$(BIN)/python -m kohort.cli.client_settings docs/consumer.md docs/producer.md docs/admin.md
+	$(BIN)/python -m kohort.cli.reference docs/*.md
+	$(BIN)/python -m docs.site.pictures
 
 map: setup ## generate the map of files in ARCHITECTURE.md from the first docstring line of each module
 	$(BIN)/python -m tests.architecture_map
