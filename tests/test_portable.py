@@ -18,7 +18,7 @@ TIMEOUT_S = 300
 AS_ON_WINDOWS = """
 import asyncio, concurrent.futures, ctypes, http.server, multiprocessing, os, select, selectors, shutil, signal
 import socket, ssl, subprocess, sys, tempfile, threading, uuid
-import cramjam, crc32c
+import click, cramjam, crc32c
 
 for name in ("fcntl", "resource", "uvloop", "termios", "pwd", "grp", "_posixsubprocess"):
     sys.modules[name] = None

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kohort.cli.demo import writable
-from kohort.cli.demo_report import Sample, print_report, worked_on
-from kohort.cli.demo_sums import Sums
+from kohort.cli.demo.command import writable
+from kohort.cli.demo.report import Sample, print_report, worked_on
+from kohort.cli.demo.sums import Sums
 
 pytestmark = pytest.mark.timeout(660)  # for what hangs: Spark on a busy machine needs its time
 

@@ -15,6 +15,7 @@ import pytest
 
 from kohort import Admin, Consumer
 from kohort.broker import running
+from kohort.cli.frame.exit_codes import ExitCode
 from kohort.cli.main import main
 from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -71,7 +72,7 @@ def test_list_and_describe(capsys):
         assert capsys.readouterr().out.splitlines()[1].split() == ["orders", "classic", "-", "Empty"]
         assert main(["groups", "describe", "orders", *address, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["offsets"][0]["lag"] == 0
-        assert main(["groups", "describe", "nobody", *address]) == 1
+        assert main(["groups", "describe", "nobody", *address]) == ExitCode.NOT_FOUND
         assert "kohort groups list" in capsys.readouterr().err
 
 
@@ -124,7 +125,7 @@ def test_the_example_of_the_docs_is_what_is_shown(kafka, capsys):
 def test_a_group_that_nobody_knows_fails(kafka, capsys):
     """`why nope` told of "no rebalance", and that all was well."""
     for action in ("describe", "why"):
-        assert main(["groups", action, "nope", "--bootstrap", kafka.bootstrap_servers]) == 1
+        assert main(["groups", action, "nope", "--bootstrap", kafka.bootstrap_servers]) == ExitCode.NOT_FOUND
         shown = capsys.readouterr()
         assert "there is no group nope" in shown.err
         assert not shown.out
@@ -166,7 +167,7 @@ def test_a_reader_that_goes_away_is_no_fault(kafka):
 
 
 def test_help_loads_neither_broker_nor_client():
-    code = "import sys; from kohort.cli.main import parser; parser(); print(*sys.modules)"
+    code = "import sys; from kohort.cli.main import main; main(['--help']); print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

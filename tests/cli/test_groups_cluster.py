@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kohort.cli.frame.exit_codes import ExitCode
 from kohort.cli.main import main
 from kohort.client.group.consumer_protocol import Assignment, encode_assignment
 from kohort.client.types import TopicPartition
@@ -78,7 +79,7 @@ UUID = "fef7ad0a-0000-4000-8000-000000000000"
 @pytest.fixture(autouse=True)
 def _a_slow_machine_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
     """ "waiting for …" is for people, and not what these tests look for."""
-    monkeypatch.setattr("kohort.cli.groups.SILENCE_S", 60.0)
+    monkeypatch.setattr("kohort.cli.frame.cluster.SILENCE_S", 60.0)
 
 
 class GroupCluster(ScriptedCluster):
@@ -302,14 +303,14 @@ def test_a_group_that_is_not_there_is_said_to_be_not_there(
     capsys: pytest.CaptureFixture[str], action: str, newest: int
 ) -> None:
     with GroupCluster(all_versions(describe_groups=newest)) as cluster:
-        assert cluster.run(action, "nope") == 1
+        assert cluster.run(action, "nope") == ExitCode.NOT_FOUND
         assert "there is no group nope" in capsys.readouterr().err
 
 
 def test_a_broker_before_the_new_protocol_is_not_asked_for_it(capsys: pytest.CaptureFixture[str]) -> None:
     old = {key: range_ for key, range_ in all_versions(list_groups=3).items() if key not in (69, 77)}
     with GroupCluster(old) as cluster:
-        assert cluster.run("describe", "nope") == 1
+        assert cluster.run("describe", "nope") == ExitCode.NOT_FOUND
         assert "there is no group nope" in capsys.readouterr().err
         assert cluster.run("list") == 0
         assert "a             classic  consumer  -" in capsys.readouterr().out
@@ -321,7 +322,7 @@ def test_a_cluster_without_a_history_says_so_in_a_line(
 ) -> None:
     with GroupCluster() as cluster:
         cluster.classic["a"] = classic("a", [0])
-        assert cluster.run(action, "a") == 1
+        assert cluster.run(action, "a") == ExitCode.NOT_FOUND
         shown = capsys.readouterr()
         assert "keeps no history" in shown.err
         assert shown.out == ""
@@ -344,7 +345,10 @@ def test_the_file_of_a_client_gives_tls_and_the_addresses(
         assert main(["groups", "list", "--config", str(file)]) == 0
         assert "Stable" in capsys.readouterr().out
         file.write_text(f"security.protocol=SSL\nssl.ca.location={certificates.path('stranger.pem')}\n")
-        assert main(["groups", "list", "--bootstrap", broker.address, "--config", str(file)]) == 1
+        assert (
+            main(["groups", "list", "--bootstrap", broker.address, "--config", str(file)])
+            == ExitCode.NOT_ALLOWED
+        )
         assert "certificate was not accepted" in capsys.readouterr().err
 
 
@@ -373,7 +377,7 @@ def test_nobody_there_is_told_with_the_addresses(capsys: pytest.CaptureFixture[s
     with socket.socket() as bound:  # and not open
         bound.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{bound.getsockname()[1]}"
-        assert main(["groups", "list", "--bootstrap", address, "--config", str(file)]) == 1
+        assert main(["groups", "list", "--bootstrap", address, "--config", str(file)]) == ExitCode.NO_ANSWER
     shown = capsys.readouterr().err
     assert f"no broker answers at {address}" in shown
     assert "--bootstrap" in shown

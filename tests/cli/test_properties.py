@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.cli.properties import read_properties
+from kohort.cli.frame.properties import read_properties
 from kohort.settings import SettingError
 
 JAAS = r"""

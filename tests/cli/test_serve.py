@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kohort.cli.frame.exit_codes import ExitCode
 from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.messages.metadata import MetadataRequest
 from tests.broker.peer import batch_of, create_topic, fetch, produce, values_in
@@ -252,14 +253,14 @@ def test_help_names_an_example_for_every_command():
     for command in (["serve"], ["demo"], ["verify"], ["groups"], ["groups", "why"], ["groups", "watch"]):
         shown = run(*command, "--help")
         assert shown.returncode == 0
-        assert "example: kohort" in shown.stdout
+        assert "Example: kohort" in shown.stdout
 
 
 def test_nobody_listens(tmp_path):
     impatient = tmp_path / "client.properties"
     impatient.write_text("default.api.timeout.ms=500\nrequest.timeout.ms=500\n")
     answer = run("groups", "why", "g", "--bootstrap", "127.0.0.1:1", "--config", str(impatient))
-    assert answer.returncode == 1
+    assert answer.returncode == ExitCode.NO_ANSWER
     assert "--bootstrap" in answer.stderr
 
 

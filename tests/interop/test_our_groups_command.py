@@ -15,6 +15,7 @@ import pytest
 from benchmarks import outside
 
 from kohort import Admin, Consumer, NewTopic
+from kohort.cli.frame.exit_codes import ExitCode
 from kohort.cli.main import main
 
 from .apache_kafka import PASSWORD, USER, KafkaCluster, start_cluster
@@ -176,5 +177,5 @@ def test_wrong_credentials_are_told(
         f"bootstrap.servers={prepared.address('SASL', 1)}\nsecurity.protocol=SASL_PLAINTEXT\n"
         f"sasl.username={USER}\nsasl.password=wrong\n"
     )
-    assert main(["groups", "list", "--config", str(file)]) == 1
+    assert main(["groups", "list", "--config", str(file)]) == ExitCode.NOT_ALLOWED
     assert "Invalid username or password" in capsys.readouterr().err

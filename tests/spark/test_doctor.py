@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.cli.doctor import NOTE, RIGHT, WRONG, Finding, report
+from kohort.cli.doctor.findings import NOTE, RIGHT, WRONG, Finding, report
 
 
 def run_doctor(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:

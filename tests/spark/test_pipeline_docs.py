@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kohort.cli.main import parser
 from kohort.spark.pipelines.sinks import KINDS
 from kohort.testing import try_pipeline
+from tests.cli.commands import parse
 from tests.test_readme import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +67,7 @@ def test_every_command_that_is_shown_can_be_called() -> None:
     shown += re.findall(r"/opt/kohort/bin/(kohort pipeline [^\"\n>]*)", SCHEDULING)
     assert len(shown) > 12
     for line in shown:
-        parser().parse_args(shlex.split(line, comments=True)[1:])
+        parse(shlex.split(line, comments=True)[1:])
 
 
 def test_the_table_of_sinks_says_what_the_code_does() -> None:

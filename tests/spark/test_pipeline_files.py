@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import pytest
 
 from kohort.cli.main import main
-from kohort.cli.properties import read_properties
+from kohort.cli.frame.properties import read_properties
 from kohort.spark.built_in import find_pipeline
 from kohort.spark.options import OptionError
 from kohort.spark.pipelines.definition import Pipeline, PipelineError, Sink, filled_in, from_sql, load_file

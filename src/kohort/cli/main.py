@@ -14,21 +14,28 @@ from kohort import __version__
 from kohort.cli.frame.commands import LazyGroup, Place
 from kohort.errors import KohortError
 
+COMPLETION = "_KOHORT_COMPLETE"
+"""The variable by which a shell asks for completion; the name is click's."""
+
 PLACES = {
     "serve": Place("kohort.cli.serve", "Run a broker."),
     "demo": Place(
-        "kohort.cli.demo", "A broker, a group whose members come and go, a pipeline on Spark; ends by itself."
+        "kohort.cli.demo.command",
+        "A broker, a group whose members come and go, a pipeline on Spark; ends by itself.",
     ),
     "topics": Place("kohort.cli.topics", "List, create, describe, alter and delete topics."),
     "produce": Place("kohort.cli.produce", "Write records to a topic, from stdin or files."),
     "consume": Place("kohort.cli.consume", "Read records from topics, with a group or without."),
-    "groups": Place("kohort.cli.groups", "Groups: list, describe, reset, delete; why did it rebalance?"),
+    "groups": Place(
+        "kohort.cli.groups.command", "Groups: list, describe, reset, delete; why did it rebalance?"
+    ),
     "top": Place("kohort.cli.top", "A live view of groups, lag and rates."),
     "console": Place("kohort.cli.console", "The web console, for any Kafka cluster."),
     "doctor": Place(
-        "kohort.cli.doctor", "What is wrong with a broker, a cluster, a client's settings, and what to do."
+        "kohort.cli.doctor.command",
+        "What is wrong with a broker, a cluster, a client's settings, and what to do.",
     ),
-    "pipeline": Place("kohort.cli.pipeline", "Structured Streaming jobs on Spark."),
+    "pipeline": Place("kohort.cli.pipeline.command", "Structured Streaming jobs on Spark."),
     "bench": Place("kohort.cli.bench", "Measure a cluster: produce, consume, commits, rebalances."),
     "sim": Place("kohort.cli.sim", "Coordinator and consumers under virtual time, with faults."),
     "verify": Place("kohort.cli.verify", "Check every batch of a data directory."),
@@ -51,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code."""
     _show_what_can_be_shown()
     try:
-        code = command.main(arguments, prog_name="kohort", standalone_mode=False)
+        code = _run(sys.argv[1:] if arguments is None else list(arguments))
         if sys.stdout is not None:
             sys.stdout.flush()  # here a closed pipe can still be distinguished from a fault
         return int(code or 0)
@@ -72,6 +79,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except (KeyboardInterrupt, click.Abort):
         return 130
+
+
+def _run(arguments: list[str]) -> int | None:
+    """Runs a command. Not by click's `main`, which would turn a closed pipe into a fault."""
+    if COMPLETION in os.environ:  # a shell asks what could come next
+        command.main(arguments, prog_name="kohort", complete_var=COMPLETION)
+    with command.make_context("kohort", arguments) as context:
+        code: int | None = command.invoke(context)
+        return code
 
 
 def _show_what_can_be_shown() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import json
@@ -10,8 +9,11 @@ import logging
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from kohort.broker.directory import data_directory
 from kohort.broker.node import start
@@ -27,6 +29,51 @@ log = logging.getLogger("kohort")
 
 _MOST_FILES = 65_536
 _DIRECTORY = "kohort-data"
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What the user said about the broker."""
+
+    directory: str | None = None
+    listen: str | None = None
+    advertise: str | None = None
+    metrics: str | None = None
+    config: str | None = None
+    settings: tuple[str, ...] = ()
+    log_format: str = "text"
+    log_level: str = "info"
+
+
+@click.command(
+    epilog="Example: kohort serve ./data --listen 127.0.0.1:0 --set num.partitions=3 --set durability=os"
+)
+@click.argument("directory", metavar="[DIR]", required=False)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Port 0 takes a free one. Default: the setting listeners, or 127.0.0.1:9092.",
+)
+@click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    help="What clients are told. Default: the setting advertised.listeners, or where it listens.",
+)
+@click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    help="Metrics for Prometheus at http://127.0.0.1:PORT/metrics; port 0 takes a free one.",
+)
+@click.option("--config", metavar="FILE", help="Settings as a properties file, as Kafka's server.properties.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting by Kafka's name.")
+@click.option("--log-format", type=click.Choice(("text", "json")), default="text")
+@click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")), default="info")
+def command(**given: Any) -> int:
+    """Run a broker with its data in DIR until SIGTERM or Ctrl-C.
+
+    Without DIR it takes the setting log.dirs, or ./kohort-data.
+    """
+    return serve(ServeOptions(**given))
 
 
 class JsonLines(logging.Formatter):
@@ -55,7 +102,7 @@ def configure_logging(log_format: str, level: str) -> None:
     root.setLevel(level.upper())
 
 
-def read_settings(options: argparse.Namespace) -> dict[str, str]:
+def read_settings(options: ServeOptions) -> dict[str, str]:
     """The settings of the file, overridden by those of `--set`."""
     settings: dict[str, str] = {}
     if options.config:
@@ -78,7 +125,7 @@ def read_settings(options: argparse.Namespace) -> dict[str, str]:
     return settings
 
 
-def serve(options: argparse.Namespace) -> int:
+def serve(options: ServeOptions) -> int:
     configure_logging(options.log_format, options.log_level)
     settings = read_settings(options)
     check_system()
@@ -101,7 +148,7 @@ def _spare_the_collector() -> None:
     gc.set_threshold(50_000, 50, 100)
 
 
-async def _serve(options: argparse.Namespace, settings: dict[str, str]) -> int:
+async def _serve(options: ServeOptions, settings: dict[str, str]) -> int:
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
     end = asyncio.Event()

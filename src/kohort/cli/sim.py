@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
 
 from kohort.settings import SettingError
 from kohort.sim import Broken, FaultRates, Report, run, run_consumers
 
 
-def sim(options: argparse.Namespace) -> int:
+@dataclass(frozen=True, slots=True)
+class SimOptions:
+    """What the user wants simulated."""
+
+    seed: int
+    members: int
+    consumers: bool
+    minutes: float
+    faults: str
+    seeds: int
+    rebalances: int | None
+
+
+@click.command(epilog="Example: kohort sim --seed 7 --members 20 --minutes 30 --faults lost,crash=0.01")
+@click.option("--seed", type=int, default=0, help="The first seed; a failure names its own.")
+@click.option("--members", type=int, default=12, show_default=True, help="How many members the group has.")
+@click.option(
+    "--consumers",
+    is_flag=True,
+    help="Members are consumers of the real client, with users, brokers and topics; 5 of them are enough.",
+)
+@click.option("--minutes", type=float, default=10, show_default=True, help="Of virtual time, for each seed.")
+@click.option(
+    "--faults",
+    default="all",
+    show_default=True,
+    metavar="NAMES",
+    help="all, none, or names with or without a rate.",
+)
+@click.option("--seeds", type=int, default=1, show_default=True, help="How many seeds, one after the other.")
+@click.option("--rebalances", type=int, help="Go on with further seeds until there were this many.")
+def command(**given: Any) -> int:
+    """Run the coordinator's own code, and with --consumers the client's too, with a network and a disk that fail."""
+    return sim(SimOptions(**given))
+
+
+def sim(options: SimOptions) -> int:
     try:
         faults = FaultRates.named(options.faults)
     except ValueError as error:
@@ -36,7 +75,7 @@ def _quiet_client() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _run_seeds(options: argparse.Namespace, faults: FaultRates) -> int:
+def _run_seeds(options: SimOptions, faults: FaultRates) -> int:
     began = time.perf_counter()
     total = runs = 0
     seed = options.seed
@@ -59,7 +98,7 @@ def _run_seeds(options: argparse.Namespace, faults: FaultRates) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace, seed: int, faults: FaultRates) -> Report:
+def _run(options: SimOptions, seed: int, faults: FaultRates) -> Report:
     if options.consumers:
         return run_consumers(seed, options.members, options.minutes, faults)
     return run(seed, options.members, options.minutes, faults)

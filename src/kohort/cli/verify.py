@@ -6,11 +6,20 @@ import json
 import sys
 from pathlib import Path
 
+import click
+
 from kohort.log.datadir import META, DataDirectory, partition_of
 from kohort.log.durability.rounds import read_rounds
 from kohort.log.storage.files import DiskDirectory
 from kohort.log.storage.recovery import verify as damages_of
 from kohort.settings import SettingError
+
+
+@click.command(epilog="Example: kohort verify ./data")
+@click.argument("directory", metavar="DIR")
+def command(directory: str) -> int:
+    """Read all segments of a stopped broker's directory and report damaged batches."""
+    return verify(directory)
 
 
 def verify(directory: str) -> int:

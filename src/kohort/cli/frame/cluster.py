@@ -1,11 +1,12 @@
 """How a command reaches its cluster: options, environment variables and profiles, and the first answer of a broker.
 
-The settings of a client come from the first of these that names them:
-1. `--bootstrap`
-2. `--config FILE`, a properties file of any Kafka client
-3. the environment: KOHORT_BOOTSTRAP, KOHORT_CONFIG
-4. the profile that `--profile` or KOHORT_PROFILE names, or else the profile `default`, in `profiles.toml`
-5. 127.0.0.1:9092
+The settings of a client come from the first of these that is given; they are never mixed, because a name on the command
+line may mean another cluster, with another password, than the one that the environment stands for.
+1. The command line: `--profile NAME`, over which go `--config FILE`, a properties file of any Kafka client, and
+   `--bootstrap`.
+2. The environment: KOHORT_PROFILE, over which go KOHORT_CONFIG and KOHORT_BOOTSTRAP.
+3. The profile `default` in `profiles.toml`.
+Where these name no brokers, KOHORT_BOOTSTRAP does, and otherwise it is 127.0.0.1:9092.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import click
 
 from kohort.cli.frame.completion import complete_profile
-from kohort.cli.properties import read_properties
+from kohort.cli.frame.properties import read_properties
 from kohort.client.admin import Admin
 from kohort.client.config import ADMIN, CONSUMER, PRODUCER, ClientConfig
 from kohort.client.errors import TimedOut
@@ -56,7 +57,7 @@ class ClusterOptions:
             if name in _COMMON or name in own or name not in _OF_OTHER_CLIENTS
         }
         return {
-            "bootstrap.servers": DEFAULT_BOOTSTRAP,
+            "bootstrap.servers": os.environ.get("KOHORT_BOOTSTRAP") or DEFAULT_BOOTSTRAP,
             "default.api.timeout.ms": str(PATIENCE_MS),
             **settings,
         }
@@ -73,16 +74,25 @@ class ClusterOptions:
         return admin
 
     def _given(self) -> dict[str, str]:
-        config = self.config or (None if self.bootstrap else os.environ.get("KOHORT_CONFIG"))
-        bootstrap = self.bootstrap or (None if self.config else os.environ.get("KOHORT_BOOTSTRAP"))
-        given: dict[str, str] = {}
-        if self.profile or not (config or bootstrap):
-            given |= _profile(self.profile)
-        if config:
-            given |= read_properties(Path(config))
-        if bootstrap:
-            given["bootstrap.servers"] = bootstrap
+        for said in (self, _of_environment()):
+            if said != ClusterOptions():
+                return said._read()
+        return read_profiles().get("default", {})
+
+    def _read(self) -> dict[str, str]:
+        given = {} if self.profile is None else _profile(self.profile)
+        if self.config is not None:
+            given |= read_properties(Path(self.config))
+        if self.bootstrap is not None:
+            given["bootstrap.servers"] = self.bootstrap
         return given
+
+
+def _of_environment() -> ClusterOptions:
+    """Returns what the environment says; an empty variable says nothing."""
+    return ClusterOptions(
+        *(os.environ.get(name) or None for name in ("KOHORT_BOOTSTRAP", "KOHORT_CONFIG", "KOHORT_PROFILE"))
+    )
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,11 +157,8 @@ def _as_setting(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _profile(named: str | None) -> dict[str, str]:
-    name = named or os.environ.get("KOHORT_PROFILE")
+def _profile(name: str) -> dict[str, str]:
     profiles = read_profiles()
-    if name is None:
-        return profiles.get("default", {})
     if name not in profiles:
         known = f"it has {', '.join(sorted(profiles))}" if profiles else "it does not exist or is empty"
         raise SettingError(f"there is no profile {name} in {profiles_file()}: {known}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -31,11 +32,30 @@ class LazyGroup(click.Group):
         place = self._places.get(cmd_name)
         if place is None:
             return super().get_command(ctx, cmd_name)
-        command = import_module(place.module).command
-        assert isinstance(command, click.Command), place
-        return command
+        return _loaded(place)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands from the table: `kohort --help` loads no command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, place.help) for name, place in self._places.items()])
+
+
+def _loaded(place: Place) -> click.Command:
+    collects = gc.isenabled()
+    gc.disable()  # the collector would take a tenth of a start, looking for garbage in modules
+    try:
+        command = import_module(place.module).command
+    finally:
+        if collects:
+            gc.enable()
+    assert isinstance(command, click.Command), place
+    _keep_examples_whole(command)
+    return command
+
+
+def _keep_examples_whole(command: click.Command) -> None:
+    """Makes click write the example below the help as one line, which can be copied."""
+    if command.epilog and not command.epilog.startswith("\b"):
+        command.epilog = f"\b\n{command.epilog}"
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        _keep_examples_whole(inner)

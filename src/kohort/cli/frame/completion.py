@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from kohort.errors import KohortError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _PATIENCE_S = 2.0
 """How long a shell may wait for a cluster."""
@@ -51,4 +54,6 @@ def _names_of_cluster(
 
 
 def _beginning_with(incomplete: str, names: list[str]) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]

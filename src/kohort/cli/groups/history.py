@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kohort.broker.groups.history import group_of
 from kohort.broker.names import HISTORY_TOPIC
-from kohort.cli.groups import client_settings, no_group, short_ids
+from kohort.cli.frame.cluster import ClusterOptions
+from kohort.cli.frame.output import short_ids
+from kohort.cli.groups.missing import no_group
 from kohort.client.admin import Admin
 from kohort.client.consumer import Consumer
 from kohort.client.errors import TimedOut
@@ -24,7 +26,7 @@ POLL_S = 1.0
 
 def rebalances_of(bootstrap: str, group_id: str) -> list[Rebalance]:
     """The rebalances that `kohort groups why` shows, oldest first."""
-    settings = client_settings(bootstrap, None)
+    settings = ClusterOptions(bootstrap).settings()
     with Admin(settings) as admin:
         partition = _history_partition(admin, group_id)
         return [] if partition is None else _rebalances(admin, settings, group_id, partition)

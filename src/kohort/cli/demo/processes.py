@@ -18,7 +18,7 @@ from typing import Any
 from kohort.client.producer import Producer
 
 TOPIC, GROUP, PARTITIONS = "orders", "shop", 6
-PIPELINE = Path(__file__).with_name("demo_pipeline.py")
+PIPELINE = Path(__file__).with_name("revenue.py")
 ITEMS = ("apples", "bread", "cheese", "dates", "eggs", "flour", "grapes", "honey")
 _STEP_S = 0.02
 
@@ -85,7 +85,7 @@ class DemoMember:
         self.owned: list[tuple[float, list[int]]] = []
         self.worked: list[tuple[int, int, int]] = []  # partition, first offset, the one after the last
         self.records = 0
-        command = [sys.executable, "-m", "kohort.cli.demo_member", bootstrap, TOPIC, GROUP, name]
+        command = [sys.executable, "-m", "kohort.cli.demo.member", bootstrap, TOPIC, GROUP, name]
         self._process = subprocess.Popen(
             [*command, json.dumps(settings)],
             stdin=subprocess.PIPE,
@@ -166,7 +166,7 @@ class DemoMember:
 
 
 class PipelineProcess:
-    """The process of `kohort pipeline run` on demo_pipeline.py: one more member of the group."""
+    """The process of `kohort pipeline run` on revenue.py: one more member of the group."""
 
     killed = False
 

@@ -3,7 +3,7 @@
 It shares the group with plain consumers (groupMode=shared), so it sums up the orders of the partitions that it is
 assigned, and writes the first and last offset beside each sum.
 
-kohort pipeline run demo_pipeline.py --bootstrap 127.0.0.1:9092 --set out=./revenue
+kohort pipeline run revenue.py --bootstrap 127.0.0.1:9092 --set out=./revenue
 """
 
 from __future__ import annotations

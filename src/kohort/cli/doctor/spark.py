@@ -14,7 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kohort.cli.doctor import NOTE, RIGHT, WRONG, Finding
+import click
+
+from kohort.cli.doctor.findings import NOTE, RIGHT, WRONG, Finding, report
+from kohort.cli.frame.output import json_option
 from kohort.spark.advice import WorkerPython, ask, objections
 from kohort.spark.java import NoJava, find_java
 from kohort.spark.sessions import LOCAL, prepare
@@ -22,6 +25,13 @@ from kohort.spark.versions import UnsupportedPySpark, check_pyspark
 
 RECORDS = 10
 _EXTRA = 'pip install "kohort[spark]"'
+
+
+@click.command(epilog="Example: kohort doctor spark --json")
+@json_option
+def command(as_json: bool) -> int:
+    """Check Python, PySpark, Java, the workers' Python, and a session that reads from a broker of its own."""
+    return report(check_spark(), as_json=as_json)
 
 
 def check_spark() -> Iterator[Finding]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kohort.cli.pipeline import pairs, spark_is_needed
+import click
+
+from kohort.cli.frame.output import json_option
+from kohort.cli.pipeline.settings import pairs, set_option, spark_is_needed
 from kohort.spark.pipelines.definition import PipelineError
 from kohort.spark.pipelines.trial_rows import (
     Difference,
@@ -25,7 +28,56 @@ if TYPE_CHECKING:
     from kohort.testing.pipelines import TrialResult
 
 
-def test(options: argparse.Namespace) -> int:
+@dataclass(frozen=True, slots=True)
+class PipelineTestOptions:
+    """What the user said about the trial."""
+
+    pipeline: str
+    records: tuple[str, ...]
+    values: bool
+    settings: tuple[str, ...]
+    expect: str | None
+    ordered: bool
+    ignore: tuple[str, ...]
+    update: bool
+    as_json: bool
+    rows: int
+    call_functions: bool
+
+
+@click.command(
+    epilog="Example: kohort pipeline test orders.sql --records orders.jsonl --expect expected.jsonl"
+)
+@click.argument("pipeline", metavar="FILE")
+@click.option(
+    "--records",
+    multiple=True,
+    required=True,
+    metavar="[TOPIC=]FILE",
+    help=".jsonl, .csv or .txt, or a folder with TOPIC.jsonl; may be given several times.",
+)
+@click.option("--values", is_flag=True, help="Each line of JSON is a value, also one with `value`.")
+@set_option
+@click.option("--expect", metavar="FILE", help="Rows that must come out, .jsonl or .csv, in any order.")
+@click.option("--ordered", is_flag=True, help="In this order.")
+@click.option("--ignore", multiple=True, metavar="COLUMN", help="Do not compare this column.")
+@click.option("--update", is_flag=True, help="Write the rows that come out into the file of --expect.")
+@json_option
+@click.option("--rows", type=int, default=20, show_default=True, help="How many are shown.")
+@click.option(
+    "--call-functions", is_flag=True, help="Call the function of foreachBatch too, which may write."
+)
+def command(**given: Any) -> int:
+    """Run a pipeline once over records from files, and show what comes out.
+
+    Starts a broker in memory, writes the records, runs the pipeline once with its sink replaced, and shows the rows.
+    Ends with 1 if it fails, or if other rows come out than --expect says.
+    """
+    return test(PipelineTestOptions(**given))
+
+
+def test(options: PipelineTestOptions) -> int:
+    """Runs the trial; 1 if other rows come out than expected."""
     with spark_is_needed():
         from kohort.spark.built_in import find_pipeline
         from kohort.spark.pipelines.run import sort_settings
@@ -38,7 +90,7 @@ def test(options: argparse.Namespace) -> int:
     topics = topics_read(found)
     source, parameters, spark = sort_settings(found, pairs(options.settings))
     # Everything that can be wrong with files is told before a JVM is started for them.
-    records = read_given(options.records, tuple(topics), plain=options.values)
+    records = read_given(list(options.records), tuple(topics), plain=options.values)
     expected = None if options.expect is None or options.update else read_expected(Path(options.expect))
     started_s = time.monotonic()
 
@@ -54,14 +106,14 @@ def test(options: argparse.Namespace) -> int:
             result = trial.run()
         finally:
             trial.stop_spark()
-    if options.update:
+    if options.update and options.expect is not None:
         Path(options.expect).write_text("".join(f"{as_json(row)}\n" for row in result.rows), "utf-8")
     difference = None
     if expected is not None:
         for name in columns_not_there(options.ignore, [*result.columns], expected):
             raise PipelineError(f"--ignore {name}: neither the rows nor the expected ones have such a column")
         difference = compare(expected, result.rows, ordered=options.ordered, ignored=options.ignore)
-    if options.json:
+    if options.as_json:
         print(_as_object(result, difference))
     else:
         _show(result, options.rows, time.monotonic() - started_s)
@@ -89,7 +141,7 @@ def _show(result: TrialResult, most: int, seconds: float) -> None:
     print(f"out  {len(result.rows):,} rows to {result.sink} ({result.note}), in {seconds:.1f} s")
 
 
-def _show_difference(options: argparse.Namespace, difference: Difference | None) -> None:
+def _show_difference(options: PipelineTestOptions, difference: Difference | None) -> None:
     if options.update:
         print(f"written to {options.expect}: look at it before you rely on it")
     elif difference is not None and not difference:

@@ -6,7 +6,6 @@ and Spark's sums are right.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shutil
 import sys
@@ -16,8 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import click
+
 from kohort.broker import running
-from kohort.cli.demo_processes import (
+from kohort.cli.demo.processes import (
     GROUP,
     PARTITIONS,
     PIPELINE,
@@ -27,9 +28,9 @@ from kohort.cli.demo_processes import (
     PipelineProcess,
     why_no_spark,
 )
-from kohort.cli.demo_report import DemoWorker, Sample, draw, print_report
-from kohort.cli.demo_sums import read_orders, read_sums
-from kohort.cli.group_history import rebalances_of
+from kohort.cli.demo.report import DemoWorker, Sample, draw, print_report
+from kohort.cli.demo.sums import read_orders, read_sums
+from kohort.cli.groups.history import rebalances_of
 from kohort.client.admin import Admin
 from kohort.client.consumer import Consumer
 from kohort.client.types import TopicPartition
@@ -72,8 +73,25 @@ class DemoFailed(Exception):
     """The demo did not go as it should; the text says why."""
 
 
-def demo(options: argparse.Namespace) -> int:
-    out = writable(Path(options.out))
+@click.command(epilog="Example: kohort demo --out ./demo-out")
+@click.option(
+    "--seconds", type=float, default=SECONDS, show_default=True, help="How long orders are written."
+)
+@click.option(
+    "--out", default="demo-out", show_default=True, metavar="DIR", help="Where picture and Parquet go."
+)
+def command(seconds: float, out: str) -> int:
+    """Show all of it at work for about a minute.
+
+    A broker, a producer of orders, a group whose members come, go and are killed, and a pipeline on Spark. Ends with
+    tables and a picture.
+    """
+    return demo(seconds, Path(out))
+
+
+def demo(seconds: float, out: Path) -> int:
+    """Runs the demo; 0 if every order was processed, and Spark's sums are right."""
+    out = writable(out)
     with tempfile.TemporaryDirectory(prefix="kohort-demo-") as directory:
         folder = Path(directory)
         began = time.perf_counter()
@@ -83,7 +101,7 @@ def demo(options: argparse.Namespace) -> int:
                 f"broker on {broker.bootstrap_servers}, ready in {took_ms:.0f} ms, every record synced to disk"
             )
             try:
-                return _Demo(broker.bootstrap_servers, folder, out, options.seconds).run()
+                return _Demo(broker.bootstrap_servers, folder, out, seconds).run()
             except DemoFailed as failure:
                 print(f"\nkohort: the demo failed: {failure}", file=sys.stderr)
                 return 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kohort.cli.demo_processes import PARTITIONS, TOPIC
+from kohort.cli.demo.processes import PARTITIONS, TOPIC
 from kohort.client.consumer import Consumer
 from kohort.client.types import TopicPartition
 

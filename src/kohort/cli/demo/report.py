@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from kohort.cli.demo_processes import GROUP, PARTITIONS
-from kohort.cli.demo_sums import OrdersByOffset, Sums, wrong
-from kohort.cli.groups import print_table, short_ids
+from kohort.cli.demo.processes import GROUP, PARTITIONS
+from kohort.cli.demo.sums import OrdersByOffset, Sums, wrong
+from kohort.cli.frame.output import print_table, short_ids
 from kohort.coordinator.history import Rebalance
 
 

@@ -1,0 +1,1 @@
+"""`kohort doctor`: checks what is needed, and says what to do."""

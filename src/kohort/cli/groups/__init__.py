@@ -1,0 +1,1 @@
+"""`kohort groups`: what people ask and do about groups, on any Kafka cluster."""

@@ -1,0 +1,23 @@
+"""`kohort groups`: names its commands and loads the one that is used."""
+
+from __future__ import annotations
+
+import click
+
+from kohort.cli.frame.commands import LazyGroup, Place
+
+PLACES = {
+    "list": Place("kohort.cli.groups.list", "The groups of the cluster, their types and states."),
+    "describe": Place(
+        "kohort.cli.groups.describe", "Members, and for each partition its owner, committed offset and lag."
+    ),
+    "why": Place("kohort.cli.groups.why", "The last rebalances: when, how long, who and why."),
+    "watch": Place("kohort.cli.groups.watch", "Rebalances as they happen, until Ctrl-C."),
+}
+
+
+@click.group(
+    cls=LazyGroup, places=PLACES, epilog="Example: kohort groups describe orders --bootstrap a:9092,b:9092"
+)
+def command() -> None:
+    """Consumer groups: what they do, where they are, and why they rebalanced."""

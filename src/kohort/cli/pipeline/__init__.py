@@ -1,0 +1,1 @@
+"""`kohort pipeline`: writes, tries, runs and stops Structured Streaming jobs on Spark."""
