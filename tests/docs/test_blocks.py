@@ -87,10 +87,3 @@ def test_settings_that_are_shown_can_be_read(tmp_path: Any) -> None:
         file.write_text(block.text, "utf-8")
         for name in read_properties(file):
             assert name in known, f"{block.id}: {name}"
-
-
-def test_every_language_is_one_that_the_page_shows_in_colour() -> None:
-    from pygments.lexers import get_lexer_by_name
-
-    for language in {block.language for block in BLOCKS} - {""}:
-        get_lexer_by_name(language)

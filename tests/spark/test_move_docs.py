@@ -12,6 +12,7 @@ from tests.clients.process import BrokerProcess
 from tests.docs.pages import ADDRESS, DOCS, blocks_of, tables_of
 
 PAGE = DOCS / "move-from-spark-kafka.md"
+COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 
 
 def test_the_examples_read_the_topic(
@@ -19,14 +20,18 @@ def test_the_examples_read_the_topic(
 ) -> None:
     topic = new_topic()
     produce(topic, range(5))
-    for number, block in enumerate(each for each in blocks_of(PAGE) if each.language == "python"):
+    names: dict[str, Any] = {}
+    for block in (each for each in blocks_of(PAGE) if each.language == "python"):
         text = block.text.replace(ADDRESS, broker.bootstrap_servers).replace('"orders"', f'"{topic}"')
-        names: dict[str, Any] = {"spark": spark}
+        names = {"spark": spark}
         exec(text.replace("orders-etl", f"{topic}-etl"), names)
-        out, checkpoint = str(tmp_path / f"out{number}"), str(tmp_path / f"checkpoint{number}")
-        writer = names["orders"].writeStream.format("parquet").trigger(availableNow=True)
-        assert writer.option("checkpointLocation", checkpoint).start(out).awaitTermination(300)
-        assert spark.read.parquet(out).count() == 5
+        assert names["orders"].columns == COLUMNS
+    out, writer = (
+        str(tmp_path / "out"),
+        names["orders"].writeStream.format("parquet").trigger(availableNow=True),
+    )
+    assert writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(out).awaitTermination(300)
+    assert spark.read.parquet(out).count() == 5
     assert [at.offset for at in admin.group_offsets(f"{topic}-etl").values()] == [5]
 
 
