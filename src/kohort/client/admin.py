@@ -201,6 +201,13 @@ class Admin:
         steps = self._calls.group_offsets(group_id, partitions, require_stable, self._deadline(timeout))
         return self._run(steps)
 
+    def offsets_of_groups(
+        self, *groups: str, require_stable: bool = True, timeout: float | None = None
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        """Returns all that each of these groups has committed: many groups with few requests."""
+        steps = self._calls.offsets_of_groups(groups, require_stable, self._deadline(timeout))
+        return self._run(steps)
+
     def alter_group_offsets(
         self,
         group_id: str,

@@ -208,6 +208,13 @@ class AsyncAdmin:
         steps = self._calls.group_offsets(group_id, partitions, require_stable, self._deadline(timeout))
         return await self._run(steps)
 
+    async def offsets_of_groups(
+        self, *groups: str, require_stable: bool = True, timeout: float | None = None
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        """Returns all that each of these groups has committed: many groups with few requests."""
+        steps = self._calls.offsets_of_groups(groups, require_stable, self._deadline(timeout))
+        return await self._run(steps)
+
     async def alter_group_offsets(
         self,
         group_id: str,
