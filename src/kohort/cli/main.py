@@ -24,8 +24,8 @@ PLACES = {
         "A broker, a group whose members come and go, a pipeline on Spark; ends by itself.",
     ),
     "topics": Place("kohort.cli.topics", "List, create, describe, alter and delete topics."),
-    "produce": Place("kohort.cli.produce", "Write records to a topic, from stdin or files."),
-    "consume": Place("kohort.cli.consume", "Read records from topics, with a group or without."),
+    "produce": Place("kohort.cli.records.produce", "Write records to a topic, from stdin or files."),
+    "consume": Place("kohort.cli.records.consume", "Read records from topics, with a group or without."),
     "groups": Place(
         "kohort.cli.groups.command", "Groups: list, describe, reset, delete; why did it rebalance?"
     ),
@@ -36,7 +36,7 @@ PLACES = {
         "What is wrong with a broker, a cluster, a client's settings, and what to do.",
     ),
     "pipeline": Place("kohort.cli.pipeline.command", "Structured Streaming jobs on Spark."),
-    "bench": Place("kohort.cli.bench", "Measure a cluster: produce, consume, commits, rebalances."),
+    "bench": Place("kohort.cli.bench.command", "Measure a cluster: produce, consume, commits, rebalances."),
     "sim": Place("kohort.cli.sim", "Coordinator and consumers under virtual time, with faults."),
     "verify": Place("kohort.cli.verify", "Check every batch of a data directory."),
     "completion": Place("kohort.cli.frame.completion_command", "Print the completion script of a shell."),
