@@ -22,6 +22,7 @@ from mkdocs.structure.pages import Page
 HOME = "README.md"
 _FENCED = re.compile(r"(^ *```.*?^ *```[ \t]*$)", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(\]\()([^)\s#]+)([^)]*\))|(<source [^>]*srcset=\"|<img [^>]*src=\")([^\"]+)(\")")
+_DRAWN = re.compile(r'<p><img alt="([^"]*)" src="(?:[^"]*/)?(images/[\w-]+\.svg)" ?/?></p>')
 _INCLUDE = re.compile(r"^<!-- include: (\S+) -->$", re.MULTILINE)
 _OUTSIDE = re.compile(r"[a-z]+:|/")
 # The theme would load this one from outside for a page with a Mermaid diagram. Our diagrams are SVG.
@@ -126,6 +127,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
         return for_site((root / other).read_text("utf-8"), other, at)
 
     return _INCLUDE.sub(included, for_site(markdown, path, at))
+
+
+def on_page_content(html: str, config: MkDocsConfig, **_: Any) -> str:
+    """Puts drawings into the page itself, where they have the colours of its text in light and in dark."""
+
+    def drawn(found: re.Match[str]) -> str:
+        return f'<div class="drawing">{(Path(config.docs_dir) / found[2]).read_text("utf-8")}</div>'
+
+    return _DRAWN.sub(drawn, html)
 
 
 def on_post_build(config: MkDocsConfig, **_: Any) -> None:
