@@ -9,7 +9,7 @@ ONLY ?=
 MINUTES ?= 60
 PYTHONS ?= 3.11 3.12 3.13 3.14
 
-.PHONY: help setup run test test-anywhere lint format messages supported map lock interop bench chaos soak coverage changes hooks clean
+.PHONY: help setup run test test-anywhere lint format messages supported docs docs-serve map lock interop bench chaos soak coverage changes hooks clean
 
 help: ## the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s'|'
@@ -48,6 +48,13 @@ supported: setup ## generate SUPPORTED.md, and settings, errors and pictures in 
 	$(BIN)/python -m kohort.cli.supported > SUPPORTED.md
 	$(BIN)/python -m kohort.cli.reference docs/*.md
 	$(BIN)/python -m docs.site.pictures
+
+docs: setup ## build the site of the documentation in .cache/site, without the network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open .cache/site/index.html"
+
+docs-serve: setup ## the same at http://127.0.0.1:8000, built anew when a page changes
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict --dev-addr 127.0.0.1:8000
 
 map: setup ## generate the map of files in ARCHITECTURE.md from the first docstring line of each module
 	$(BIN)/python -m tests.architecture_map

@@ -20,6 +20,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 HOME = "README.md"
+# Pages of the site that stand for a file of the repository: the home page, and one that includes the file.
+_STANDS_FOR = {HOME: "index.md", "benchmarks/RESULTS.md": "benchmarks.md"}
 _FENCED = re.compile(r"(^ *```.*?^ *```[ \t]*$)", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(\]\()([^)\s#]+)([^)]*\))|(<source [^>]*srcset=\"|<img [^>]*src=\")([^\"]+)(\")")
 _DRAWN = re.compile(r'<p><img alt="([^"]*)" src="(?:[^"]*/)?(images/[\w-]+\.svg)" ?/?></p>')
@@ -34,9 +36,7 @@ _LOADED = re.compile(r"https://unpkg\.com/[^\"'`]*")
 
 def site_path(path: str) -> str:
     """Where a file of the repository is on the site: `docs/spark.md` is `spark.md`, README.md is the home page."""
-    if path == HOME:
-        return "index.md"
-    return path.removeprefix("docs/")
+    return _STANDS_FOR.get(path) or path.removeprefix("docs/")
 
 
 def repository_path(uri: str, root: Path) -> str:
@@ -110,7 +110,7 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     """Adds the files beside docs/ that are linked."""
     root = _root(config)
     for path in sorted(all_linked(root)):
-        if not path.startswith("docs/"):
+        if not path.startswith("docs/") and files.get_file_from_path(site_path(path)) is None:
             files.append(File.generated(config, site_path(path), abs_src_path=str(root / path)))
     return files
 
