@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -86,4 +87,4 @@ def test_the_drawn_rebalance_has_real_requests_and_real_transitions() -> None:
     assert set(requests) == {"JoinGroup", "Heartbeat", "OffsetCommit", "SyncGroup", "OffsetFetch"} <= apis
     changes = [(step.before, step.after) for step in STEPS if isinstance(step, NewState)]
     assert set(changes) <= set(TRANSITIONS)
-    assert all(one[1] is next_one[0] for one, next_one in zip(changes, changes[1:], strict=False))
+    assert all(one[1] is next_one[0] for one, next_one in pairwise(changes))

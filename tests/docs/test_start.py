@@ -18,7 +18,7 @@ from tests.docs.pages import ADDRESS, DOCS, ROOT, Block, blocks_of
 
 READY = re.compile(r"Kohort is ready: bootstrap\.servers=(\S+) ")
 START = DOCS / "start.md"
-PATIENCE_S = 120
+PATIENCE_S = 60
 
 
 class Enough(Exception):
