@@ -28,6 +28,7 @@ _DRAWN = re.compile(r'<p><img alt="([^"]*)" src="(?:[^"]*/)?(images/[\w-]+\.svg)
 _INCLUDE = re.compile(r"^<!-- include: (\S+) -->$", re.MULTILINE)
 _OUTSIDE = re.compile(r"[a-z]+:|/")
 # The theme would load this one from outside for a page with a Mermaid diagram. Our diagrams are SVG.
+_SHIM = re.compile(r'<script src="https://unpkg\.com/[^"]*"></script>')
 _LOADED = re.compile(r"https://unpkg\.com/[^\"'`]*")
 
 
@@ -136,6 +137,11 @@ def on_page_content(html: str, config: MkDocsConfig, **_: Any) -> str:
         return f'<div class="drawing">{(Path(config.docs_dir) / found[2]).read_text("utf-8")}</div>'
 
     return _DRAWN.sub(drawn, html)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Takes out the script that the plugin `offline` would load from outside, for searches in pages opened as files."""
+    return _SHIM.sub("", output)
 
 
 def on_post_build(config: MkDocsConfig, **_: Any) -> None:
