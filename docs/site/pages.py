@@ -139,12 +139,9 @@ def on_page_content(html: str, config: MkDocsConfig, **_: Any) -> str:
     return _DRAWN.sub(drawn, html)
 
 
-def on_post_page(output: str, **_: Any) -> str:
-    """Takes out the script that the plugin `offline` would load from outside, for searches in pages opened as files."""
-    return _SHIM.sub("", output)
-
-
 def on_post_build(config: MkDocsConfig, **_: Any) -> None:
-    """Takes the address of Mermaid out of the theme's program, so that nothing can be loaded from outside."""
+    """Takes out what would be loaded from outside: Mermaid, and a script for searches in pages opened as files."""
     for path in (Path(config.site_dir) / "assets" / "javascripts").glob("bundle.*.min.js"):
         path.write_text(_LOADED.sub("about:blank", path.read_text("utf-8")), "utf-8")
+    for path in Path(config.site_dir).rglob("*.html"):
+        path.write_text(_SHIM.sub("", path.read_text("utf-8")), "utf-8")

@@ -22,7 +22,7 @@ LONGEST_STRING = 0x7FFF
 class BadConsumerProtocol(BadFrame, ValueError):
     """Bytes that are not a subscription or assignment of Kafka's consumer protocol, or fields that do not fit it."""
 
-    what_to_do = "Look which client the other members of the group use: one of them does not follow Kafka's consumer protocol."
+    what_to_do = "Look at the other members' clients: one of them does not follow Kafka's consumer protocol."
 
 
 def encode_subscription(message: ConsumerProtocolSubscription, version: int) -> bytes:
