@@ -19,10 +19,10 @@ from kohort.client.errors import AuthenticationFailed
 from kohort.client.types import TopicPartition
 from kohort.coordinator.settings import partition_for
 from kohort.errors import KohortError
-from kohort.insight.diagnosis import repeated_rebalances
+from kohort.insight.diagnosis import ADVICE, RebalanceCause, cause_of, repeated_rebalances
 from kohort.insight.health import BAD, Health
 from kohort.insight.offsets_log import OFFSETS_TOPIC
-from kohort.insight.past import past_lag
+from kohort.insight.past import HOUR_MS, past_lag
 from kohort.insight.rebalances import rebalances_of
 from kohort.insight.samples import ClusterSample, sample_cluster
 from kohort.insight.trends import Trends
@@ -31,12 +31,13 @@ TIMEOUT_S = 5.0
 MOST_GROUPS = 50
 """So many groups are looked at one by one."""
 MOST_NAMES = 5
+SLOW_POLL = RebalanceCause.SLOW_POLL
 FUTURE_MS = 5_000
 """A clock that differs by less is as good as right."""
 _ADVERTISED = (
     "Clients connect to the address that the broker tells them, not to the one in bootstrap.servers. Set"
-    " advertised.listeners of the broker (Kohort: serve --advertise HOST:PORT) to an address that clients reach; the name"
-    " of a container is known only within its network."
+    " advertised.listeners of the broker (Kohort: serve --advertise HOST:PORT) to an address that clients reach; the"
+    " name of a container is known only within its network."
 )
 
 
@@ -117,7 +118,8 @@ def _bootstrap(server: str, settings: Mapping[str, str]) -> Finding:
     try:
         with Admin({**settings, "bootstrap.servers": server}) as admin:
             began_s = time.monotonic()
-            nodes = admin.describe_cluster(timeout=TIMEOUT_S).nodes
+            patience_s = min(TIMEOUT_S, int(settings.get("default.api.timeout.ms", 30_000)) / 1000)
+            nodes = admin.describe_cluster(timeout=patience_s).nodes
             took_ms = round(1000 * (time.monotonic() - began_s))
     except AuthenticationFailed as error:
         return Finding(
@@ -212,7 +214,8 @@ def _clocks(
         )
     if ahead:
         worst = max(ahead, key=ahead.__getitem__)
-        text = f"records are dated in the future: {worst}, by {ahead[worst] / 1000:.0f} s ({_count(len(ahead), 'topic')})"
+        by_s = ahead[worst] / 1000
+        text = f"{_count(len(ahead), 'topic')} with records dated in the future: {worst}, by {by_s:.0f} s"
         yield Finding(
             "record times",
             NOTE,
@@ -286,7 +289,7 @@ def _groups(admin: Admin, settings: Mapping[str, str], sample: ClusterSample) ->
     chosen = sorted(sample.groups.values(), key=lambda group: (-len(group.members), -group.lag))[:MOST_GROUPS]
     bad = 0
     for finding in _restless(admin, settings, [group.group_id for group in chosen if group.members]):
-        bad += 1
+        bad += finding.verdict == WRONG
         yield finding
     for finding in _standing(admin, settings, sample, [group.group_id for group in chosen if group.lag]):
         bad += finding.verdict == WRONG
@@ -295,7 +298,7 @@ def _groups(admin: Admin, settings: Mapping[str, str], sample: ClusterSample) ->
         text = f"{_count(len(sample.groups), 'group')}; none rebalances again and again or stands still"
         yield Finding("groups", RIGHT, text)
     if len(sample.groups) > len(chosen):
-        text = f"{len(chosen)} of {len(sample.groups)} groups were looked at one by one: those with most members and lag"
+        text = f"{len(chosen)} of {len(sample.groups)} groups were looked at one by one, by members and lag"
         yield Finding("groups", NOTE, text, "`kohort top` shows the lag and the health of all.")
 
 
@@ -307,11 +310,22 @@ def _restless(admin: Admin, settings: Mapping[str, str], groups: list[str]) -> I
         except KohortError as error:
             yield Finding("rebalances", NOTE, f"they could not be read: {error}")
             return
-        trouble = repeated_rebalances(found.rebalances, int(time.time() * 1000))
+        now_ms = int(time.time() * 1000)
+        trouble = repeated_rebalances(found.rebalances, now_ms)
         if trouble is not None:
             text = f"{trouble.sentence()}; the last: {short_ids(trouble.last.reason)}"
             to_do = f"{trouble.advice} See `kohort groups why {group_id}`."
             yield Finding(f"group {group_id}", WRONG, text, to_do)
+            continue
+        slow = [
+            each
+            for each in found.rebalances
+            if cause_of(each) is SLOW_POLL and each.began_ms > now_ms - HOUR_MS
+        ]
+        if slow:
+            often = _count(len(slow), "time")
+            text = f"a member polled too slowly, {often} in the last hour: {short_ids(slow[-1].reason)}"
+            yield Finding(f"group {group_id}", NOTE, text, ADVICE[SLOW_POLL])
 
 
 def _standing(

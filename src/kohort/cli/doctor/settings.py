@@ -25,6 +25,7 @@ from kohort.client.config import (
 from kohort.settings import SettingError, Table
 
 _TABLES: dict[str, Table[Any]] = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
+_SERVERS, _SOMEWHERE = "bootstrap.servers", "127.0.0.1:9092"
 _LOGGER = "kohort.client.config"
 _SECRET = ("password", "secret", "jaas", "key.location", "token")
 
@@ -47,19 +48,19 @@ def check_settings(file: Path, client: str | None = None) -> Iterator[Finding]:
     given = read_properties(file)
     table = _TABLES[client or _kind_of(given)]
     yield Finding("file", RIGHT, f"{file} has {len(given)} settings, read as those of a {table.what}")
-    usable = {}
+    usable: dict[str, str] = {}
     for name, value in given.items():
         finding = _alone(table, name, value)
         if finding is None:
             usable[name] = value
         else:
             yield finding
-    if not given.get("bootstrap.servers"):
+    if not given.get(_SERVERS):
         yield Finding(
             "bootstrap.servers", WRONG, "is missing", "Name some brokers: bootstrap.servers=HOST:PORT."
         )
     try:
-        config, _ = read_config(table, usable, {})
+        config, _ = read_config(table, {_SERVERS: _SOMEWHERE, **usable}, {})
     except SettingError as error:
         yield Finding("together", WRONG, str(error))
         return
@@ -103,7 +104,7 @@ def _alone(table: Table[Any], name: str, value: str) -> Finding | None:
     logger.addHandler(warnings)
     logger.propagate = False
     try:
-        read_config(table, {name: value}, {})
+        read_config(table, {_SERVERS: _SOMEWHERE, name: value}, {})
     except SettingError as error:
         return Finding(name, WRONG, str(error), "Take it out, or use what is named here.")
     finally:
