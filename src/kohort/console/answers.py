@@ -18,8 +18,8 @@ from kohort.console.models import (
     RebalanceRow,
     SettingRow,
     TopicGroupRow,
+    TopicListRow,
     TopicPartitionRow,
-    TopicRow,
 )
 from kohort.coordinator.history import Rebalance
 from kohort.insight.health import Health
@@ -159,9 +159,9 @@ def readers_of(sample: ClusterSample) -> dict[str, list[GroupSample]]:
     return readers
 
 
-def topic_row(topic: TopicSample, groups: int, produce_rate: float | None) -> TopicRow:
+def topic_row(topic: TopicSample, groups: int, produce_rate: float | None) -> TopicListRow:
     """Makes the row of a topic."""
-    return TopicRow(
+    return TopicListRow(
         topic=topic.name,
         topic_id=topic.topic_id,
         internal=topic.is_internal,
