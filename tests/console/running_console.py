@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import uvicorn
-
 from benchmarks import outside
 from kohort.console.app import ConsoleOptions, create_app
+from kohort.console.listening import listen_at
+from kohort.console.server import ConsoleServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -37,25 +37,24 @@ _FLAGS = (
 
 
 @contextmanager
-def running_console(bootstrap: str, options: ConsoleOptions | None = None) -> Iterator[str]:
-    """Serves a console on a free port of this machine; the value is its address."""
-    app = create_app({"bootstrap.servers": bootstrap}, options or ConsoleOptions(TOKEN))
-    server = uvicorn.Server(
-        uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1)
-    )
+def running_console(bootstrap: str, options: ConsoleOptions | None = None, port: int = 0) -> Iterator[str]:
+    """Serves a console on a port of this machine, a free one unless told otherwise; the value is its address."""
+    listening = listen_at("127.0.0.1", port, "port")
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    server = ConsoleServer(create_app({"bootstrap.servers": bootstrap}, options or ConsoleOptions(TOKEN)), listening)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
         deadline_s = time.monotonic() + 60
-        while not server.started:
+        while not server.is_ready:
             assert thread.is_alive(), "the console did not start"
-            assert time.monotonic() < deadline_s
+            assert time.monotonic() < deadline_s, "the console does not start"
             time.sleep(0.02)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}/"
+        yield address
     finally:
-        server.should_exit = True
+        server.end()
         thread.join(30)
+        listening.close()
 
 
 @contextmanager

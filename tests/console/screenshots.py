@@ -44,7 +44,7 @@ def main() -> int:
         settings = {"group.min.session.timeout.ms": "500", "group.initial.rebalance.delay.ms": "300"}
         broker = stack.enter_context(running(settings=settings))
         with Admin({"bootstrap.servers": broker.bootstrap_servers}) as admin:
-            admin.create_topics(*(NewTopic(name, count) for name, count in TOPICS.items()))
+            admin.create_topics([NewTopic(name, count) for name, count in TOPICS.items()])
         stack.enter_context(Shop(broker.bootstrap_servers))
         options = ConsoleOptions(TOKEN, pipelines=pipelines)
         address = stack.enter_context(running_console(broker.bootstrap_servers, options))

@@ -48,6 +48,7 @@ class Showing {
 
   /** Changes parameters in the address, without a new entry for the back button. */
   set(changes) {
+    if (this !== shown) return; // typed just before the page was left
     go(this.name, { ...this.parameters, ...changes }, { replace: true });
   }
 
@@ -81,7 +82,7 @@ class Showing {
   }
 
   redraw() {
-    if (this !== shown) return;
+    if (this !== shown || (this.data === null && this.trouble === null)) return;
     const first = main.dataset.shown !== this.identity;
     const wanted = h("div", null, this.view());
     main.dataset.shown = this.identity;
@@ -198,8 +199,7 @@ async function drawFoot() {
 }
 
 function start() {
-  window.addEventListener("hashchange", show);
-  window.addEventListener("popstate", show);
+  window.addEventListener("popstate", show); // links, the address bar, back and forward
   window.addEventListener("kohort:route", show);
   window.addEventListener("scroll", () => scrolls.set(location.hash, window.scrollY), { passive: true });
   document.addEventListener("visibilitychange", () => shown?.reloadSoon());

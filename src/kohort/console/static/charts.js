@@ -9,6 +9,7 @@ import { clock, count, two } from "./format.js";
 const MARGIN = { left: 52, right: 14, top: 12, bottom: 24 };
 const MINIMAL_DRAG_PX = 8;
 const MINIMAL_RANGE_MS = 2000;
+const REACH_PX = 40;
 
 /** A small line without axes for tables; the number beside it says the same in text. */
 export function sparkline(points, label) {
@@ -254,6 +255,7 @@ export class RebalanceChart extends TimeChart {
     const [from, to] = this.wanted.range;
     const seen = this.wanted.rebalances.filter((each) => each.began_ms >= from && each.began_ms <= to);
     const most = Math.max(1000, ...seen.map((each) => each.duration_ms ?? 0));
+    this.heads = [];
     const y = (ms) => bottom - 14 - (Math.sqrt(ms) / Math.sqrt(most)) * (bottom - top - 28); // short ones stay visible
     const scale = [0, most].map((ms) => s("text", { x: left - 8, y: y(ms) + 4, "text-anchor": "end" }, ms === 0 ? "0 s" : `${count(ms / 1000)} s`));
     return s("g", null, s("g", { class: "axis", "aria-hidden": "true" }, scale, s("line", { x1: left, x2: right, y1: y(most), y2: y(most) })),
@@ -262,20 +264,30 @@ export class RebalanceChart extends TimeChart {
 
   lollipop(each, y) {
     const x = this.x(each.began_ms);
+    this.heads.push([each.number, x, y]);
     const chosen = each.number === this.wanted.selected;
     const end = Math.max(x + 2, this.x(each.began_ms + (each.duration_ms ?? 0)));
     return s("g", {
       key: `rebalance-${each.number}`, class: `lollipop kind-${each.kind}${chosen ? " chosen" : ""}`, role: "button", tabindex: "0",
       "aria-label": each.words, "aria-pressed": String(chosen), "data-rebalance": each.number,
       on: {
-        pointerenter: () => this.wanted.onSelect(each.number), focus: () => this.wanted.onSelect(each.number),
-        click: () => this.wanted.onSelect(each.number),
+        focus: () => this.wanted.onSelect(each.number), click: () => this.wanted.onSelect(each.number),
       },
     },
     s("rect", { class: "reach", x: x - 9, width: 18, y: this.plot.top, height: this.plot.bottom - this.plot.top }),
     s("rect", { class: "span", x, width: end - x, y: this.plot.bottom - 5, height: 5 }),
     s("line", { x1: x, x2: x, y1: this.plot.bottom, y2: y }),
     shape(each.kind, x, y));
+  }
+
+  /** The rebalance whose head is nearest to the pointer is shown: several may stand in one place. */
+  pointed(event) {
+    super.pointed(event);
+    if (this.drag !== null) return;
+    const box = this.picture.getBoundingClientRect();
+    const away = ([, x, y]) => Math.hypot(x - (event.clientX - box.left), (y - (event.clientY - box.top)) / 3);
+    const best = this.heads.reduce((a, b) => (a && away(a) <= away(b) ? a : b), null);
+    if (best && away(best) < REACH_PX) this.wanted.onSelect(best[0]);
   }
 
   stepped(step) {

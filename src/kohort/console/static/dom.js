@@ -58,7 +58,7 @@ const islands = new WeakMap(); // element -> its part
 
 /** The place of a part that draws itself (`part.element`), such as a chart: morph leaves its inside alone. */
 export function island(part) {
-  const place = document.createElement("div");
+  const place = h("div", { "data-island": "" });
   islands.set(place, part);
   islands.set(part.element, part);
   return place;
@@ -96,7 +96,7 @@ function morphChildren(live, wanted) {
       match = at;
     }
     if (match === null) {
-      live.insertBefore(islands.get(want)?.element ?? want, at);
+      live.insertBefore(settled(want), at);
       continue;
     }
     if (match === at) at = at.nextSibling;
@@ -108,6 +108,13 @@ function morphChildren(live, wanted) {
     at.remove();
     at = next;
   }
+}
+
+/** A new node with the parts themselves where their places are. */
+function settled(node) {
+  if (islands.has(node)) return islands.get(node).element;
+  for (const place of node.querySelectorAll?.("[data-island]") ?? []) place.replaceWith(islands.get(place).element);
+  return node;
 }
 
 function morphNode(live, want) {

@@ -157,7 +157,7 @@ export function settingsSection(title, every, page) {
     { name: "value", label: "Value", cell: (row) => (row.is_sensitive ? h("span", { class: "muted" }, "secret") : h("span", { class: "mono" }, row.value ?? "–")) },
     { name: "from", label: "From", cell: (row) => (row.is_default ? h("span", { class: "muted" }, "default") : "set here") },
   ];
-  return section(title, "settings", toggle, table({
+  return section(title, "settings", h("div", { class: "card-tools" }, toggle), table({
     id: "setting-table", caption: title, columns, rows: shown.map((row) => ({ ...row, key: row.name })), empty: "Nothing was set: every setting has its default.",
   }));
 }

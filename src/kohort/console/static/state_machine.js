@@ -2,20 +2,22 @@
 
 import { h, s } from "./dom.js";
 
-const SIZE = [580, 232];
-const BOX = { width: 164, height: 40 };
+const SIZE = [400, 236];
+const BOX = { width: 172, height: 40 };
 // Where the states of a classic group stand; any other state gets a place on a circle.
 const PLACES = {
-  Empty: [70, 34], PreparingRebalance: [300, 34], CompletingRebalance: [482, 118], Stable: [300, 200], Dead: [70, 200],
+  Empty: [58, 30], PreparingRebalance: [266, 30], CompletingRebalance: [266, 118], Stable: [266, 206], Dead: [58, 206],
 };
-const NARROW = new Set(["Empty", "Stable", "Dead"]);
+const NARROW = new Set(["Empty", "Dead"]);
 
 export function stateMachine({ states, transitions, current }) {
   const names = states.map((each) => each.name);
   const places = new Map(names.map((name, at) => [name, PLACES[name] ?? onCircle(at, names.length)]));
   const lines = transitions.filter((each) => places.has(each.source) && places.has(each.target)).map((each) => {
     const both = transitions.some((other) => other.source === each.target && other.target === each.source);
-    return edge(each, places.get(each.source), places.get(each.target), both, each.source === current);
+    const [from, to] = [places.get(each.source), places.get(each.target)];
+    const path = isHidden(from, to, places) ? around(from, to) : straight(each, from, to, both);
+    return edge(each, path, each.source === current);
   });
   const boxes = names.map((name) => box(name, places.get(name), name === current));
   const next = transitions.filter((each) => each.source === current);
@@ -33,7 +35,7 @@ function words(names, current) {
 }
 
 function widthOf(name) {
-  return NARROW.has(name) ? 100 : BOX.width;
+  return NARROW.has(name) ? 92 : BOX.width;
 }
 
 function box(name, [x, y], lit) {
@@ -43,16 +45,31 @@ function box(name, [x, y], lit) {
     s("text", { x, y: y + 4.5, "text-anchor": "middle" }, name));
 }
 
-function edge(each, from, to, both, lit) {
-  const [dx, dy] = [to[0] - from[0], to[1] - from[1]];
-  const length = Math.hypot(dx, dy);
-  const shift = both ? 7 : 0; // two arrows between the same states stand beside each other
-  const [sx, sy] = [(-dy / length) * shift, (dx / length) * shift];
-  const start = border(from, [dx, dy], widthOf(each.source), 2);
-  const end = border(to, [-dx, -dy], widthOf(each.target), 6);
+function edge(each, path, lit) {
   return s("g", { class: `edge${lit ? " lit" : ""}${each.target === "Dead" ? " last" : ""}` },
     s("title", null, `${each.source} → ${each.target}: ${each.why}`),
-    s("line", { x1: start[0] + sx, y1: start[1] + sy, x2: end[0] + sx, y2: end[1] + sy, "marker-end": `url(#${lit ? "arrow-lit" : "arrow"})` }));
+    s("path", { d: path, "marker-end": `url(#${lit ? "arrow-lit" : "arrow"})` }));
+}
+
+/** Two arrows between the same states stand beside each other. */
+function straight(each, from, to, both) {
+  const [dx, dy] = [to[0] - from[0], to[1] - from[1]];
+  const shift = both ? 7 / Math.hypot(dx, dy) : 0;
+  const [sx, sy] = [-dy * shift, dx * shift];
+  const start = border(from, [dx, dy], widthOf(each.source), 2);
+  const end = border(to, [-dx, -dy], widthOf(each.target), 5);
+  return `M${start[0] + sx} ${start[1] + sy}L${end[0] + sx} ${end[1] + sy}`;
+}
+
+/** Whether another state stands in the way of a straight arrow. */
+function isHidden(from, to, places) {
+  return [...places.values()].some(([x, y]) => x === from[0] && x === to[0] && (y - from[1]) * (y - to[1]) < 0);
+}
+
+/** A curve along the right side. */
+function around([x, from], [, to]) {
+  const side = x + BOX.width / 2;
+  return `M${side + 2} ${from}C${side + 38} ${from} ${side + 38} ${to} ${side + 6} ${to}`;
 }
 
 /** Where a line from the middle of a box leaves it, plus a gap. */
@@ -69,5 +86,5 @@ function arrowHead(id) {
 
 function onCircle(at, total) {
   const angle = (at / total) * 2 * Math.PI - Math.PI / 2;
-  return [SIZE[0] / 2 + Math.cos(angle) * 200, SIZE[1] / 2 + Math.sin(angle) * 85];
+  return [SIZE[0] / 2 + Math.cos(angle) * 110, SIZE[1] / 2 + Math.sin(angle) * 90];
 }

@@ -1,6 +1,6 @@
 // One group: how far behind it is, why it rebalanced, who reads what, and changes to its offsets.
 
-import { read } from "../api.js";
+import { ApiError, read } from "../api.js";
 import { announce, h } from "../dom.js";
 import { count, duration, exact, plural, rate, shortMember } from "../format.js";
 import { figure, figures, heading, healthBadge, healthWords, nothing, pager, section, stateBadge, table } from "../parts.js";
@@ -15,7 +15,7 @@ const SIZE = 50;
 async function load({ group, page }, signal, showing) {
   const [described, lag, rebalances, states] = await Promise.all([
     read("group", { group, page: page ?? 1, size: SIZE }, signal),
-    read("group/lag", { group }, signal),
+    optional(read("group/lag", { group }, signal), () => ({ total: [], partitions: [], partitions_total: 0 })),
     history(group, signal),
     showing.state.states ? null : read("group/states", { group }, signal),
   ]);
@@ -23,15 +23,19 @@ async function load({ group, page }, signal, showing) {
   return { group: described, lag, rebalances };
 }
 
-// A cluster may forbid to read its history; that must not hide the rest of the page.
-async function history(group, signal) {
+// A group may be too new to have a lag, and a cluster may forbid to read its history: that hides nothing else.
+async function optional(answer, otherwise) {
   try {
-    const answer = await read("group/rebalances", { group }, signal);
-    return { ...answer, rebalances: [...answer.rebalances].sort((a, b) => b.began_ms - a.began_ms || b.number - a.number) };
+    return await answer;
   } catch (trouble) {
-    if (trouble.name === "AbortError") throw trouble;
-    return { source: "", unknown: [trouble.message], rebalances: [] };
+    if (!(trouble instanceof ApiError) || trouble.status === 0) throw trouble;
+    return otherwise(trouble);
   }
+}
+
+async function history(group, signal) {
+  const answer = await optional(read("group/rebalances", { group }, signal), (trouble) => ({ unknown: [trouble.message], rebalances: [] }));
+  return { ...answer, rebalances: [...answer.rebalances].sort((a, b) => b.began_ms - a.began_ms || b.number - a.number) };
 }
 
 /** Says aloud what is new. */

@@ -66,14 +66,14 @@ const COLUMNS = [
   { name: "caught_up_in_s", label: "Caught up in", sort: true, number: true, title: "At the present rates", cell: (row) => caughtUp(row) },
 ];
 
-/** When the lag will be gone: "now", "3 min", "never at this rate". */
+/** When the lag will be gone: 3 min, now, not at this rate. */
 export function caughtUp(row) {
-  if (row.lag === 0) return h("span", { class: "muted" }, "is");
+  if (row.lag === 0) return h("span", { class: "muted" }, "caught up");
   if (row.caught_up_in_s === null || row.caught_up_in_s === undefined) {
     const grows = row.health !== "OK" && row.health !== "NOTFOUND";
     return h("span", { class: "muted", title: grows ? healthWords(row.health) : "Not enough samples yet" }, grows ? "not at this rate" : "–");
   }
-  return duration(row.caught_up_in_s);
+  return row.caught_up_in_s < 1 ? "now" : duration(row.caught_up_in_s);
 }
 
 function groupTable(page, list) {
