@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from kohort.client.admin_types import ClusterDescription, ConfigEntry, MemberDescription
 from kohort.console.models import (
-    GroupPartitionRow,
     GroupListRow,
+    GroupPartitionRow,
     LagPoint,
     MemberGone,
     MemberRow,
