@@ -164,17 +164,13 @@ def take_pictures(browser: Browser, address: str, scheme: str, folder: Path) -> 
     context = browser.new_context(viewport=SIZE, color_scheme="dark" if scheme == "dark" else "light")  # type: ignore[arg-type]
     page = context.new_page()
     for name, place in PLACES.items():
+        page.set_viewport_size(SIZE)  # type: ignore[arg-type]
         page.goto("about:blank")
         page.goto(f"{address}#/{place}")
         page.wait_for_selector("main[aria-busy=false] h1")
         prepare(page, name)
         page.wait_for_timeout(2500)
         save(page.screenshot(), folder / f"console-{name}-{scheme}.png")
-        if name == "group":
-            page.set_viewport_size({"width": 1280, "height": 2300})
-            page.wait_for_timeout(500)
-            save(page.screenshot(full_page=True), Path("/tmp/console-page") / f"whole-group-{scheme}.png")
-            page.set_viewport_size(SIZE)  # type: ignore[arg-type]
     context.close()
 
 
@@ -195,7 +191,9 @@ def prepare(page: Page, name: str) -> None:
         page.locator(".message").first.locator("summary").first.click()
         page.mouse.move(5, 500)
     if name == "group":
-        page.locator(".lollipop.kind-failed").first.focus()
+        page.set_viewport_size({"width": SIZE["width"], "height": 1240})
+        page.locator(".lollipop.kind-failed").first.click()
+        page.mouse.move(5, 500)
 
 
 def take_phone(browser: Browser, address: str, folder: Path) -> None:
