@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from math import atan2, degrees
 from textwrap import wrap
 from typing import Final, NamedTuple
 
 from kohort.coordinator.classic.state import TRANSITIONS, GroupState
 
-WIDTH, HEIGHT = 1120, 560
-BOX_WIDTH, BOX_HEIGHT = 172, 52
+LEFT, TOP, WIDTH, HEIGHT = -6, 14, 1116, 510
+BOX_WIDTH, BOX_HEIGHT = 190, 52
 LINE_HEIGHT = 15
-E, P, C, S, D = GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE, GroupState.STABLE, GroupState.DEAD  # fmt: skip
+E, P, C, S, D = GroupState
 _START = E
 
 _CENTERS: Final[dict[GroupState, tuple[int, int]]] = {
@@ -24,33 +25,39 @@ _CENTERS: Final[dict[GroupState, tuple[int, int]]] = {
     P: (416, 236),
     C: (712, 236),
     S: (1000, 236),
-    D: (564, 490),
+    D: (564, 482),
 }
 
 
 class _Route(NamedTuple):
-    """The way of an arrow, and where its words stand: the middle of the first line, or its beginning."""
+    """The way of an arrow, where it ends and in which direction, and where its words begin."""
 
     path: str
+    tip: tuple[int, int, int]
+    """x, y, and the angle: 0 points to the right, 90 down."""
     x: int
     y: int
     width: int
-    """In characters."""
+    """Of the words, in characters."""
     anchor: str = "middle"
 
 
 _ROUTES: Final[dict[tuple[GroupState, GroupState], _Route]] = {
-    (E, P): _Route("M222,224 H326", 276, 212, 14),
-    (P, E): _Route("M330,250 H226", 276, 270, 14),
-    (P, C): _Route("M502,224 H622", 564, 164, 18),
-    (C, P): _Route("M626,250 H506", 564, 270, 18),
-    (C, S): _Route("M798,236 H910", 856, 198, 15),
-    (S, P): _Route("M1000,210 V112 Q1000,80 968,80 H448 Q416,80 416,112 V206", 708, 68, 80),
-    (E, D): _Route("M116,262 V474 Q116,506 148,506 H474", 132, 440, 24, "start"),
-    (D, E): _Route("M478,474 H200 Q164,474 164,438 V266", 300, 440, 18, "start"),
-    (P, D): _Route("M416,262 V392 Q416,424 448,424 H470 Q502,424 508,460", 426, 386, 16, "start"),
-    (C, D): _Route("M712,262 V392 Q712,424 680,424 H658 Q626,424 620,460", 722, 386, 16, "start"),
-    (S, D): _Route("M1000,262 V458 Q1000,490 968,490 H654", 848, 478, 30),
+    (E, P): _Route("M231,224 H317", (321, 224, 0), 276, 198, 9),
+    (P, E): _Route("M321,250 H235", (231, 250, 180), 276, 270, 14),
+    (P, C): _Route("M511,224 H613", (617, 224, 0), 564, 166, 18),
+    (C, P): _Route("M617,250 H515", (511, 250, 180), 564, 270, 18),
+    (C, S): _Route("M807,236 H901", (905, 236, 0), 856, 196, 15),
+    (S, P): _Route("M1000,210 V82 Q1000,50 968,50 H448 Q416,50 416,82 V206", (416, 210, 90), 708, 38, 80),
+    (E, D): _Route("M112,262 V464 Q112,496 144,496 H465", (469, 496, 0), 102, 330, 15, "end"),
+    (D, E): _Route("M469,468 H188 Q160,468 160,440 V266", (160, 262, 270), 172, 330, 16, "start"),
+    (P, D): _Route(
+        "M416,262 V378 Q416,410 448,410 H490 Q522,410 522,430 V452", (522, 456, 90), 426, 340, 16, "start"
+    ),
+    (C, D): _Route(
+        "M712,262 V378 Q712,410 680,410 H638 Q606,410 606,430 V452", (606, 456, 90), 722, 340, 16, "start"
+    ),
+    (S, D): _Route("M1000,262 V450 Q1000,482 968,482 H663", (659, 482, 180), 832, 472, 30),
 }
 
 _STYLE = """
@@ -61,8 +68,8 @@ _STYLE = """
 .kohort-states .current text { fill: var(--kohort-lit-text, #ffffff); }
 .kohort-states .edge path { fill: none; stroke: currentColor; stroke-width: 1.5; }
 .kohort-states .edge text { fill: currentColor; font-size: 12px; }
-.kohort-states .arrow, .kohort-states .start { fill: currentColor; }
-.kohort-states.has-current .edge { opacity: 0.6; }
+.kohort-states .edge path.arrow, .kohort-states .start { fill: currentColor; stroke: none; }
+.kohort-states.has-current .edge { opacity: 0.75; }
 .kohort-states.has-current .edge.leaving { opacity: 1; }
 .kohort-states.has-current .edge.leaving path { stroke-width: 2.5; }
 """
@@ -78,13 +85,12 @@ def state_diagram_svg(current: str | None = None) -> str:
     known = "" if lit is None else f" The group is {lit.value} now."
     said = ". ".join(f"{a.value} to {b.value}: {why}" for (a, b), why in TRANSITIONS.items())
     parts = [
+        # There are no ids in it: a page may hold several, in different colours.
         f'<svg xmlns="http://www.w3.org/2000/svg" class="kohort-states{" has-current" if lit else ""}" role="img"'
-        f' viewBox="0 0 {WIDTH} {HEIGHT}" aria-labelledby="kohort-states-title kohort-states-desc">',
-        '<title id="kohort-states-title">The states of a consumer group</title>',
-        f'<desc id="kohort-states-desc">{escape(said)}.{known}</desc>',
+        f' viewBox="{LEFT} {TOP} {WIDTH} {HEIGHT}" aria-label="The states of a consumer group.{known}">',
+        f"<title>The states of a consumer group.{known}</title>",
+        f"<desc>{escape(said)}.</desc>",
         f"<style>{_STYLE}</style>",
-        '<defs><marker id="kohort-states-arrow" viewBox="0 0 10 10" refX="8" refY="5" markerWidth="9" markerHeight="9"'
-        ' markerUnits="userSpaceOnUse" orient="auto"><path class="arrow" d="M0,0 L10,5 L0,10 z"/></marker></defs>',
         *_start(),
         *(_edge(a, b, why, is_leaving=a is lit) for (a, b), why in TRANSITIONS.items()),
         *(_box(state, is_lit=state is lit) for state in GroupState),
@@ -98,25 +104,33 @@ def _start() -> Iterator[str]:
     left = x - BOX_WIDTH // 2
     yield f'<g class="edge"><title>A new group is {_START.value}</title>'
     yield f'<circle class="start" cx="{left - 36}" cy="{y}" r="6"/>'
-    yield f'<path d="M{left - 30},{y} H{left - 4}" marker-end="url(#kohort-states-arrow)"/></g>'
+    yield f'<path d="M{left - 30},{y} H{left - 4}"/>{_arrow((left, y, 0))}</g>'
 
 
 def _edge(a: GroupState, b: GroupState, why: str, *, is_leaving: bool) -> str:
     route = _ROUTES.get((a, b)) or _straight(a, b)
     lines = wrap(why, route.width)
     words = "".join(
-        f'<tspan x="{route.x}" y="{route.y + LINE_HEIGHT * n}">{escape(line)}</tspan>' for n, line in enumerate(lines)
+        f'<tspan x="{route.x}" y="{route.y + LINE_HEIGHT * n}">{escape(line)}</tspan>'
+        for n, line in enumerate(lines)
     )
     return (
         f'<g class="edge{" leaving" if is_leaving else ""}"><title>{a.value} → {b.value}: {escape(why)}</title>'
-        f'<path d="{route.path}" marker-end="url(#kohort-states-arrow)"/>'
+        f'<path d="{route.path}"/>{_arrow(route.tip)}'
         f'<text text-anchor="{route.anchor}">{words}</text></g>'
     )
 
 
 def _straight(a: GroupState, b: GroupState) -> _Route:
     (x1, y1), (x2, y2) = _CENTERS[a], _CENTERS[b]
-    return _Route(f"M{x1},{y1} L{x2},{y2}", (x1 + x2) // 2, (y1 + y2) // 2, 24)
+    angle = round(degrees(atan2(y2 - y1, x2 - x1)))
+    x, y = (x1 + x2) // 2, (y1 + y2) // 2
+    return _Route(f"M{x1},{y1} L{x2},{y2}", (x, y, angle), x, y, 24)
+
+
+def _arrow(tip: tuple[int, int, int]) -> str:
+    x, y, angle = tip
+    return f'<path class="arrow" d="M0,0 L-10,-5 L-10,5 z" transform="translate({x},{y}) rotate({angle})"/>'
 
 
 def _box(state: GroupState, *, is_lit: bool) -> str:
