@@ -9,7 +9,7 @@ ONLY ?=
 MINUTES ?= 60
 PYTHONS ?= 3.11 3.12 3.13 3.14
 
-.PHONY: help setup run test test-anywhere lint format messages supported map lock interop bench chaos soak coverage changes hooks clean
+.PHONY: help setup run test test-anywhere lint format messages supported map lock interop bench dist chaos soak coverage changes hooks clean
 
 help: ## the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s'|'
@@ -47,6 +47,7 @@ messages: setup ## generate src/kohort/wire/messages and codecs from src/kohort/
 supported: setup ## generate SUPPORTED.md and the settings in docs/ from the tables that the code runs on
 	$(BIN)/python -m kohort.cli.supported > SUPPORTED.md
 	$(BIN)/python -m kohort.cli.client_settings docs/consumer.md docs/producer.md docs/admin.md
+	$(BIN)/python -m kohort.cli.metric_tables docs/metrics.md
 
 map: setup ## generate the map of files in ARCHITECTURE.md from the first docstring line of each module
 	$(BIN)/python -m tests.architecture_map
@@ -61,6 +62,10 @@ bench: setup ## side by side with Apache Kafka, other clients and Spark's connec
 	$(BIN)/python -m benchmarks.spark_filters
 	$(BIN)/python -m benchmarks.spark_formats
 	$(BIN)/python -m benchmarks.serde
+	$(BIN)/python -m benchmarks.metrics
+
+dist: setup ## sdist and wheel in dist/
+	$(BIN)/python -m build --no-isolation --outdir dist .
 
 chaos: setup ## long runs: SIGKILL (CYCLES=200) and the simulator (REBALANCES=1000000)
 	KOHORT_CHAOS_CYCLES=$(CYCLES) KOHORT_CHAOS_REBALANCES=$(REBALANCES) $(BIN)/python -m pytest -m chaos -s tests

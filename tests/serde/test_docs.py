@@ -117,7 +117,12 @@ def test_the_program_for_dead_letters_loses_nothing(kafka: Kafka) -> None:
         "orders",
         ['{"id": 1, "article": "apples"}', "junk", '{"id": 2}', '{"id": 3, "article": "pears", "count": 4}'],
     )
-    program = [sys.executable, str(ROOT / "examples" / "dead_letters.py"), kafka.bootstrap_servers]
+    program = [
+        sys.executable,
+        str(ROOT / "examples" / "dead_letters.py"),
+        "--bootstrap",
+        kafka.bootstrap_servers,
+    ]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         try:
             assert running.stdout is not None

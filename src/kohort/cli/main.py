@@ -1,4 +1,4 @@
-"""The command `kohort`: names its commands, runs one of them, and turns its end into an exit code."""
+"""The command `kohort`: runs a command and turns its end into an exit code."""
 
 from __future__ import annotations
 
@@ -9,36 +9,10 @@ import sys
 from collections.abc import Sequence
 
 from kohort.cli.frame.collector import collector_off
-from kohort.cli.frame.places import Place
 from kohort.errors import KohortError
 
 COMPLETION = "_KOHORT_COMPLETE"
 """The variable by which a shell asks for completion; the name is click's."""
-
-PLACES = {
-    "serve": Place("kohort.cli.serve", "Run a broker."),
-    "demo": Place(
-        "kohort.cli.demo.command",
-        "A broker, a group whose members come and go, a pipeline on Spark; ends by itself.",
-    ),
-    "topics": Place("kohort.cli.topics", "List, create, describe, alter and delete topics."),
-    "produce": Place("kohort.cli.produce", "Write records to a topic, from stdin or files."),
-    "consume": Place("kohort.cli.consume", "Read records from topics, with a group or without."),
-    "groups": Place(
-        "kohort.cli.groups.command", "Groups: list, describe, reset, delete; why did it rebalance?"
-    ),
-    "top": Place("kohort.cli.top.command", "A live view of groups, lag and rates."),
-    "console": Place("kohort.cli.console", "The web console, for any Kafka cluster."),
-    "doctor": Place(
-        "kohort.cli.doctor.command",
-        "What is wrong with a broker, a cluster, a client's settings, and what to do.",
-    ),
-    "pipeline": Place("kohort.cli.pipeline.command", "Structured Streaming jobs on Spark."),
-    "bench": Place("kohort.cli.bench", "Measure a cluster: produce, consume, commits, rebalances."),
-    "sim": Place("kohort.cli.sim", "Coordinator and consumers under virtual time, with faults."),
-    "verify": Place("kohort.cli.verify", "Check every batch of a data directory."),
-    "completion": Place("kohort.cli.frame.completion_command", "Print the completion script of a shell."),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from kohort.cli.frame.collector import collector_off
-from kohort.cli.frame.places import Place
 
-__all__ = ["LazyGroup", "Place"]
+
+class Place(NamedTuple):
+    """Where a command is, and its line in the list of commands, which is shown without loading it."""
+
+    module: str
+    help: str
 
 
 class LazyGroup(click.Group):

@@ -97,6 +97,10 @@ class Metadata:
         """Whether an update is wanted or under way: what is known may be out of date."""
         return self._due or self._asked is not None
 
+    def age_ms(self, now_ms: int) -> int:
+        """How long ago the cluster described itself."""
+        return now_ms - self._refreshed_ms
+
     def node(self, node_id: int) -> Node | None:
         return self.cluster.nodes.get(node_id) or self._learned.get(node_id)
 

@@ -85,9 +85,7 @@ NO_EFFECT: dict[str, str] = {
     "auto.include.jmx.reporter": _JMX,
     "enable.metrics.push": "metrics are not pushed to the broker",
     "metric.reporters": _JMX,
-    "metrics.num.samples": _JMX,
-    "metrics.recording.level": _JMX,
-    "metrics.sample.window.ms": _JMX,
+    "metrics.recording.level": "all metrics are recorded",
     "partitioner.adaptive.partitioning.enable": "records without a key are not spread by the load of brokers",
     "partitioner.availability.timeout.ms": "records without a key are not spread by the load of brokers",
     **{
