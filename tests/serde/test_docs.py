@@ -114,4 +114,3 @@ def test_the_program_for_dead_letters_loses_nothing(kafka: Kafka) -> None:
     assert running.returncode == 0, wrong
     assert [letter.value for letter in kafka.consume_all("orders.dlq")] == [b"junk", b'{"id": 2}']
     assert kafka.committed("billing", "orders") == {0: 4}
-
