@@ -32,7 +32,11 @@ class BenchFailed(KohortError):
 @click.option("--size", type=click.IntRange(min=1), default=100, show_default=True, help="Bytes of a value.")
 @click.option("--rate", type=click.IntRange(min=1), help="Send no more than so many records a second.")
 @click.option(
-    "--warm-up", type=click.IntRange(min=1), default=50_000, show_default=True, help="Records before it is measured."
+    "--warm-up",
+    type=click.IntRange(min=1),
+    default=50_000,
+    show_default=True,
+    help="Records before it is measured.",
 )
 @partitions_option
 @settings_option
