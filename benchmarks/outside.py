@@ -38,6 +38,7 @@ _DEBIAN = {
     "npm": "npm",
     "kcat": "kcat",
     "chromium": "chromium",
+    "promtool": "prometheus",
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from kohort.cli.main import command as kohort
+from kohort.cli.commands import command as kohort
 
 
 def parse(arguments: list[str]) -> click.Context:

@@ -91,8 +91,12 @@ def test_the_owner_of_each_partition_is_shown_and_those_without_a_commit(kafka, 
         assert [row["members"] for row in rows] == [[member_id], [member_id]]
         assert main(["groups", "describe", "billing", "--bootstrap", kafka.bootstrap_servers]) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert lines[2].split() == ["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"]
-        assert lines[-2].split()[:5] == ["orders", "0", "-", "0", "-"]
+        assert lines[0].startswith("billing: Stable, classic, assignor range, coordinator ")
+        assert lines[2].split() == [
+            "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "LAG-SECONDS", "CONSUMER-ID",
+            "HOST", "CLIENT-ID",
+        ]  # fmt: skip
+        assert lines[-2].split()[:7] == ["billing", "orders", "0", "-", "0", "-", "-"]
 
 
 def test_the_example_of_the_docs_is_what_is_shown(kafka, capsys):

@@ -1,4 +1,4 @@
-"""The picture of the state machine shows the whole table, lights the current state, and is well-formed and accessible."""
+"""The picture of the state machine shows the whole table, lights the current state, and is well-formed XML."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from kohort.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kohort.broker.call import Call
     from kohort.broker.groups.coordinator import Groups
+    from kohort.broker.meter import BrokerMeter
 
 T = TypeVar("T")
 
@@ -36,6 +37,7 @@ class Broker:
     sessions: FetchSessions
     clock: Clock = field(default_factory=Clock)
     missing: Missing = field(default_factory=Missing)
+    meter: BrokerMeter | None = None  # only if metrics are served
     # Changes of the registry are made one after the other: plan, persist (off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     _groups: Groups | None = field(default=None, init=False)

@@ -33,11 +33,13 @@ async def start(
     on_fatal: Callable[[str], None],
     clock: Clock | None = None,
     table: dict[int, Row] | None = None,
+    is_metered: bool = False,
 ) -> Server:
     """Starts a broker; it serves when this returns. Raises SettingError for what a user can correct.
 
     `listen` and `advertise` override the settings `listeners` and `advertised.listeners`; `directory` is None for a
     broker in memory. A test may pass a clock that it moves, and a table of APIs that fails on purpose.
+    A metered broker counts its requests, for `monitoring.serve_metrics`.
     """
     loop = asyncio.get_running_loop()
     clock = clock or Clock()
@@ -67,7 +69,7 @@ async def start(
         config = configs.restore(config, store)
         told = bound[0][0].told
         broker = Broker(config, store, told.host, told.port, _sessions(config), clock)
-        server = Server(broker, table or TABLE)
+        server = Server(broker, _metered(broker, table or TABLE) if is_metered else table or TABLE)
         await server.start(bound)
     except BaseException:
         _close(bound)
@@ -81,12 +83,22 @@ async def start_again(stopped: Server) -> Server:
     bound = _bind(stopped.listeners, was.config)
     try:
         broker = Broker(was.config, was.store, was.host, was.port, _sessions(was.config), was.clock)
+        broker.meter = was.meter
         server = Server(broker, stopped.table)
         await server.start(bound)
     except BaseException:
         _close(bound)
         raise
     return server
+
+
+def _metered(broker: Broker, table: dict[int, Row]) -> dict[int, Row]:
+    """Gives the broker a meter, and returns the table to serve from."""
+    from kohort.broker.meter import BrokerMeter  # a start without metrics does not wait for it
+
+    broker.meter = meter = BrokerMeter(table)
+    broker.store.time_journal(meter.journal.add)
+    return meter.requests.metered(table)
 
 
 def _bind(wanted: Sequence[Listener], config: BrokerConfig) -> list[tuple[Listener, socket.socket]]:

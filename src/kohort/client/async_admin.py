@@ -21,6 +21,7 @@ from kohort.client.core.steps import Steps, T
 from kohort.client.errors import ClosedClient
 from kohort.client.io.async_engine import AsyncEngine
 from kohort.client.io.driving import deadline_after, run_steps_async
+from kohort.client.io.measured import MeasuredClient
 from kohort.client.io.tls import security_for
 from kohort.client.types import ByPartition, OffsetAndMetadata, OffsetAndTimestamp, Partitions, TopicPartition
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from kohort.client.keywords import AdminKeywords
 
 
-class AsyncAdmin:
+class AsyncAdmin(MeasuredClient):
     """The calls of `Admin` as coroutines, for any number of tasks of the loop that it is made on.
 
     async with AsyncAdmin({"bootstrap.servers": "127.0.0.1:9092"}) as admin:
@@ -36,6 +37,8 @@ class AsyncAdmin:
         for partition, at in (await admin.group_offsets("billing")).items():
             print(partition, at.offset)
     """
+
+    _engine: AsyncEngine
 
     def __init__(
         self, settings: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]

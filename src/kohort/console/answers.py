@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from kohort.client.admin_types import ClusterDescription, ConfigEntry, MemberDescription
 from kohort.console.models import (
+    GroupListRow,
     GroupPartitionRow,
-    GroupRow,
     LagPoint,
     MemberGone,
     MemberRow,
@@ -18,8 +18,8 @@ from kohort.console.models import (
     RebalanceRow,
     SettingRow,
     TopicGroupRow,
+    TopicListRow,
     TopicPartitionRow,
-    TopicRow,
 )
 from kohort.coordinator.history import Rebalance
 from kohort.insight.health import Health
@@ -38,10 +38,10 @@ NO_PARTITION_TREND = PartitionTrend(Health.NOTFOUND, None, None, None, None, Non
 # --- groups -------------------------------------------------------------------------------------------
 
 
-def group_row(group: GroupSample, trend: GroupTrend) -> GroupRow:
+def group_row(group: GroupSample, trend: GroupTrend) -> GroupListRow:
     """Makes the row of a group."""
     topics = sorted({each.topic for each in group.partitions})
-    return GroupRow(
+    return GroupListRow(
         group=group.group_id,
         state=group.state,
         type=group.group_type,
@@ -159,9 +159,9 @@ def readers_of(sample: ClusterSample) -> dict[str, list[GroupSample]]:
     return readers
 
 
-def topic_row(topic: TopicSample, groups: int, produce_rate: float | None) -> TopicRow:
+def topic_row(topic: TopicSample, groups: int, produce_rate: float | None) -> TopicListRow:
     """Makes the row of a topic."""
-    return TopicRow(
+    return TopicListRow(
         topic=topic.name,
         topic_id=topic.topic_id,
         internal=topic.is_internal,

@@ -20,7 +20,7 @@ from kohort.console.following import HistoryFollower
 from kohort.console.learning import PastLearner
 from kohort.console.routes import changes, cluster, events, groups, topics
 from kohort.console.sampler import LONGEST_STEP_S, Sampler
-from kohort.console.security import Guard
+from kohort.console.security import RequestGuard
 
 STATIC = Path(__file__).parent / "static"
 PATIENCE_MS = 15_000
@@ -78,7 +78,7 @@ def create_app(settings: Mapping[str, str], options: ConsoleOptions) -> FastAPI:
     for routes in (cluster, groups, topics, changes, events):
         app.include_router(routes.router)
     app.add_middleware(
-        Guard, allowed_hosts=options.allowed_hosts, token=options.token, read_only=options.read_only
+        RequestGuard, allowed_hosts=options.allowed_hosts, token=options.token, read_only=options.read_only
     )
     app.mount("/", StaticFiles(directory=STATIC, html=True, check_dir=False), name="static")
     return app

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from kohort.client.admin import Admin
-from kohort.console.errors import Refused
+from kohort.console.errors import RequestRefused
 from kohort.console.events import EventHub
 from kohort.console.learning import PastLearner
 from kohort.console.sampler import Sampler, Snapshot
@@ -36,10 +36,10 @@ class ConsoleContext:
     reads: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(MOST_READS))
 
     def snapshot(self) -> Snapshot:
-        """Returns what is known of the cluster; Refused if there never was a sample."""
+        """Returns what is known of the cluster; RequestRefused if there never was a sample."""
         snapshot = self.sampler.latest()
         if snapshot is None:
-            raise Refused(503, f"the cluster cannot be reached: {self.sampler.reachability.problem}")
+            raise RequestRefused(503, f"the cluster cannot be reached: {self.sampler.reachability.problem}")
         return snapshot
 
 

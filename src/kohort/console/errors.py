@@ -85,7 +85,7 @@ CHANGE_ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """What the console itself answers with an error."""
 
     def __init__(self, status: int, message: str, code: str | None = None) -> None:
@@ -122,8 +122,8 @@ def status_of(error: KohortError) -> tuple[int, str]:
 def answer_errors(app: FastAPI) -> None:
     """Makes the app answer every error in the form of the API."""
 
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> JSONResponse:
+    @app.exception_handler(RequestRefused)
+    async def refused(request: Request, error: RequestRefused) -> JSONResponse:
         return error_response(error.status, error.code, error.message)
 
     @app.exception_handler(KohortError)

@@ -35,7 +35,7 @@ _CURSOR = re.compile(r"[fb]:(?:\d{1,10}@\d{1,19}(?:,(?=\d)|$))+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MessagePlace:
     """Where to read from: one of these is set, or none, which means the end."""
 
     beginning: bool = False
@@ -83,7 +83,7 @@ class MessageReader:
 
     # --- what is asked for ----------------------------------------------------------------------------
 
-    def messages(self, place: Place, partition: int | None, limit: int, search: str) -> MessagesAnswer:
+    def messages(self, place: MessagePlace, partition: int | None, limit: int, search: str) -> MessagesAnswer:
         """Returns up to `limit` messages that hold a text, from a place on."""
         chosen, left_out = self._partitions(partition)
         begins, ends = self._bounds(chosen)
@@ -149,7 +149,7 @@ class MessageReader:
 
     def _starts(
         self,
-        place: Place,
+        place: MessagePlace,
         chosen: list[TopicPartition],
         begins: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],

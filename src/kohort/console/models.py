@@ -18,13 +18,13 @@ PartitionNumber = Annotated[int, Field(ge=0, le=LARGEST_PARTITION)]
 OffsetNumber = Annotated[int, Field(ge=0, le=LARGEST_OFFSET)]
 
 
-class Answer(BaseModel):
+class ApiAnswer(BaseModel):
     """All answers are made here, so they are not checked twice."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class Question(BaseModel):
+class ApiQuestion(BaseModel):
     """A body that came from outside: a field that is not known is refused, so that none is ignored in silence."""
 
     model_config = ConfigDict(extra="forbid")
@@ -33,14 +33,14 @@ class Question(BaseModel):
 # --- errors -------------------------------------------------------------------------------------------
 
 
-class ErrorText(Answer):
+class ErrorText(ApiAnswer):
     """What went wrong."""
 
     code: str = Field(description="A word for programs, such as not_found, or the name of Kafka's error.")
     message: str = Field(description="What happened and what to do.")
 
 
-class ErrorAnswer(Answer):
+class ErrorAnswer(ApiAnswer):
     """The form of every answer that is not a success."""
 
     error: ErrorText
@@ -49,7 +49,7 @@ class ErrorAnswer(Answer):
 # --- cluster and nodes --------------------------------------------------------------------------------
 
 
-class ClusterAnswer(Answer):
+class ClusterAnswer(ApiAnswer):
     """The cluster at a glance, and whether it can be reached."""
 
     kohort_version: str = Field(description="The version of this console.")
@@ -72,7 +72,7 @@ class ClusterAnswer(Answer):
     lag: int = Field(description="The sum of the lag of all groups.")
 
 
-class NodeRow(Answer):
+class NodeRow(ApiAnswer):
     """A broker."""
 
     id: int = Field(description="The id of the broker.")
@@ -86,7 +86,7 @@ class NodeRow(Answer):
     groups: int = Field(description="How many groups it coordinates.")
 
 
-class NodesAnswer(Answer):
+class NodesAnswer(ApiAnswer):
     """All brokers of the cluster."""
 
     cluster_id: str | None
@@ -94,7 +94,7 @@ class NodesAnswer(Answer):
     items: list[NodeRow]
 
 
-class SettingRow(Answer):
+class SettingRow(ApiAnswer):
     """A setting of a topic or a broker."""
 
     name: str
@@ -105,7 +105,7 @@ class SettingRow(Answer):
     documentation: str
 
 
-class NodeAnswer(Answer):
+class NodeAnswer(ApiAnswer):
     """A broker with its settings."""
 
     node: NodeRow
@@ -120,7 +120,7 @@ LagSecondsPoint = tuple[int, int | None, float | None]
 """at_ms, lag, lag in seconds"""
 
 
-class GroupRow(Answer):
+class GroupListRow(ApiAnswer):
     """A group as the list shows it."""
 
     group: str = Field(description="The group.id.")
@@ -146,10 +146,10 @@ class GroupRow(Answer):
     )
 
 
-class GroupsAnswer(Answer):
+class GroupsAnswer(ApiAnswer):
     """One page of the list of groups."""
 
-    items: list[GroupRow]
+    items: list[GroupListRow]
     page: int = Field(description="The number of this page, from 1 on.")
     size: int = Field(description="How many groups a page has.")
     pages: int = Field(description="How many pages there are.")
@@ -157,14 +157,14 @@ class GroupsAnswer(Answer):
     sampled_ms: int = Field(description="When the cluster was looked at.")
 
 
-class PartitionName(Answer):
+class PartitionName(ApiAnswer):
     """One partition of a topic."""
 
     topic: str
     partition: int
 
 
-class MemberRow(Answer):
+class MemberRow(ApiAnswer):
     """A member of a group."""
 
     member_id: str
@@ -176,7 +176,7 @@ class MemberRow(Answer):
     lag: int = Field(description="The sum over the partitions that it owns.")
 
 
-class GroupPartitionRow(Answer):
+class GroupPartitionRow(ApiAnswer):
     """A partition from a group's point of view."""
 
     topic: str
@@ -193,7 +193,7 @@ class GroupPartitionRow(Answer):
     owners: list[str] = Field(description="The ids of the members that own it.")
 
 
-class GroupAnswer(Answer):
+class GroupAnswer(ApiAnswer):
     """One group with its members and partitions."""
 
     group: str
@@ -218,7 +218,7 @@ class GroupAnswer(Answer):
     pages: int
 
 
-class NodeName(Answer):
+class NodeName(ApiAnswer):
     """Which broker, and where it is."""
 
     id: int
@@ -226,7 +226,7 @@ class NodeName(Answer):
     port: int
 
 
-class PartitionLagRow(Answer):
+class PartitionLagRow(ApiAnswer):
     """The lag of one partition over time."""
 
     topic: str
@@ -234,7 +234,7 @@ class PartitionLagRow(Answer):
     points: list[LagSecondsPoint] = Field(description="[at_ms, lag, lag in seconds], oldest first.")
 
 
-class GroupLagAnswer(Answer):
+class GroupLagAnswer(ApiAnswer):
     """The lag of a group over time, as far as this console has looked."""
 
     group: str
@@ -247,14 +247,14 @@ class GroupLagAnswer(Answer):
     )
 
 
-class MemberGone(Answer):
+class MemberGone(ApiAnswer):
     """A member that went, and why."""
 
     member_id: str
     reason: str
 
 
-class RebalanceRow(Answer):
+class RebalanceRow(ApiAnswer):
     """One rebalance: what caused it, how it went, what it changed."""
 
     number: int = Field(description="Counts the rebalances of the group.")
@@ -276,7 +276,7 @@ class RebalanceRow(Answer):
     sentence: str = Field(description="All of it in one line, for people.")
 
 
-class RebalancesAnswer(Answer):
+class RebalancesAnswer(ApiAnswer):
     """The last rebalances of a group, newest first."""
 
     group: str
@@ -285,7 +285,7 @@ class RebalancesAnswer(Answer):
     rebalances: list[RebalanceRow]
 
 
-class StateRow(Answer):
+class StateRow(ApiAnswer):
     """A state of the state machine, and what it answers to a member."""
 
     name: str
@@ -294,7 +294,7 @@ class StateRow(Answer):
     commit: str
 
 
-class TransitionRow(Answer):
+class TransitionRow(ApiAnswer):
     """One transition of the state machine."""
 
     source: str
@@ -302,7 +302,7 @@ class TransitionRow(Answer):
     why: str
 
 
-class StatesAnswer(Answer):
+class StatesAnswer(ApiAnswer):
     """The state machine of classic groups, from the table that Kohort's coordinator runs on."""
 
     group: str
@@ -317,7 +317,7 @@ class StatesAnswer(Answer):
 # --- changes ------------------------------------------------------------------------------------------
 
 
-class TopicChoice(Question):
+class TopicChoice(ApiQuestion):
     """A topic, or some of its partitions."""
 
     topic: Name
@@ -326,7 +326,7 @@ class TopicChoice(Question):
     )
 
 
-class ExplicitOffset(Question):
+class ExplicitOffset(ApiQuestion):
     """An offset for one partition."""
 
     topic: Name
@@ -334,7 +334,7 @@ class ExplicitOffset(Question):
     offset: OffsetNumber
 
 
-class ResetQuestion(Question):
+class ResetQuestion(ApiQuestion):
     """Which offsets to reset, and where to."""
 
     group: Name
@@ -352,7 +352,7 @@ class ResetQuestion(Question):
     dry_run: bool = Field(default=True, description="False carries the plan out; else it is only shown.")
 
 
-class ResetRow(Answer):
+class ResetRow(ApiAnswer):
     """What a reset does to one partition."""
 
     topic: str
@@ -367,7 +367,7 @@ class ResetRow(Answer):
     note: str = Field(description="Why it is not what was asked for; empty if it is.")
 
 
-class ResetAnswer(Answer):
+class ResetAnswer(ApiAnswer):
     """The plan of a reset, and whether it was carried out."""
 
     group: str
@@ -378,13 +378,13 @@ class ResetAnswer(Answer):
     partitions: list[ResetRow]
 
 
-class DeleteGroupQuestion(Question):
+class DeleteGroupQuestion(ApiQuestion):
     """Which group to delete."""
 
     group: Name
 
 
-class DeletedAnswer(Answer):
+class DeletedAnswer(ApiAnswer):
     """What was deleted."""
 
     group: str
@@ -393,7 +393,7 @@ class DeletedAnswer(Answer):
     )
 
 
-class DeleteOffsetsQuestion(Question):
+class DeleteOffsetsQuestion(ApiQuestion):
     """Which offsets of a group to delete."""
 
     group: Name
@@ -403,7 +403,7 @@ class DeleteOffsetsQuestion(Question):
 # --- topics and messages ------------------------------------------------------------------------------
 
 
-class TopicRow(Answer):
+class TopicListRow(ApiAnswer):
     """A topic as the list shows it."""
 
     topic: str
@@ -420,10 +420,10 @@ class TopicRow(Answer):
     groups: int = Field(description="How many groups read it.")
 
 
-class TopicsAnswer(Answer):
+class TopicsAnswer(ApiAnswer):
     """One page of the list of topics."""
 
-    items: list[TopicRow]
+    items: list[TopicListRow]
     page: int
     size: int
     pages: int
@@ -431,7 +431,7 @@ class TopicsAnswer(Answer):
     sampled_ms: int
 
 
-class TopicPartitionRow(Answer):
+class TopicPartitionRow(ApiAnswer):
     """A partition of a topic."""
 
     partition: int
@@ -444,7 +444,7 @@ class TopicPartitionRow(Answer):
     records: int | None
 
 
-class TopicGroupRow(Answer):
+class TopicGroupRow(ApiAnswer):
     """A group that reads a topic."""
 
     group: str
@@ -454,7 +454,7 @@ class TopicGroupRow(Answer):
     health: str
 
 
-class TopicAnswer(Answer):
+class TopicAnswer(ApiAnswer):
     """One topic with its partitions, settings and readers."""
 
     topic: str
@@ -471,7 +471,7 @@ class TopicAnswer(Answer):
     groups: list[TopicGroupRow]
 
 
-class Payload(Answer):
+class Payload(ApiAnswer):
     """A key, a value or the value of a header."""
 
     text: str = Field(description="The beginning of it, in `encoding`.")
@@ -480,14 +480,14 @@ class Payload(Answer):
     truncated: bool = Field(description="Whether `text` is only the beginning.")
 
 
-class HeaderRow(Answer):
+class HeaderRow(ApiAnswer):
     """A header of a message."""
 
     name: str
     value: Payload | None
 
 
-class MessageRow(Answer):
+class MessageRow(ApiAnswer):
     """One message."""
 
     partition: int
@@ -500,7 +500,7 @@ class MessageRow(Answer):
     headers_total: int
 
 
-class MessageRange(Answer):
+class MessageRange(ApiAnswer):
     """What was looked at in one partition."""
 
     partition: int
@@ -510,7 +510,7 @@ class MessageRange(Answer):
     next: int = Field(description="The offset behind the last one that was looked at.")
 
 
-class MessagesAnswer(Answer):
+class MessagesAnswer(ApiAnswer):
     """Messages of a topic, oldest first."""
 
     topic: str
@@ -525,7 +525,7 @@ class MessagesAnswer(Answer):
     previous: str | None = Field(description="The `cursor` for what is before; null at the beginning.")
 
 
-class MessageAnswer(Answer):
+class MessageAnswer(ApiAnswer):
     """One message, with up to a megabyte of its key and value."""
 
     topic: str
@@ -535,7 +535,7 @@ class MessageAnswer(Answer):
 # --- pipelines ----------------------------------------------------------------------------------------
 
 
-class PipelineGroup(Answer):
+class PipelineGroup(ApiAnswer):
     """A group that a pipeline is a member of."""
 
     group: str
@@ -543,7 +543,7 @@ class PipelineGroup(Answer):
     members: int
 
 
-class PipelineRow(Answer):
+class PipelineRow(ApiAnswer):
     """A pipeline on Spark, as it wrote its status the last time."""
 
     name: str
@@ -570,7 +570,7 @@ class PipelineRow(Answer):
     error: str | None
 
 
-class PipelinesAnswer(Answer):
+class PipelinesAnswer(ApiAnswer):
     """The pipelines that were started on this machine by this user."""
 
     available: bool = Field(description="Whether this console knows where pipelines keep their state.")
@@ -578,7 +578,7 @@ class PipelinesAnswer(Answer):
     items: list[PipelineRow]
 
 
-class HealthAnswer(Answer):
+class HealthAnswer(ApiAnswer):
     """That the console is alive; whether the cluster is, says /api/cluster."""
 
     status: Literal["ok"]

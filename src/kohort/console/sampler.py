@@ -29,6 +29,10 @@ FIRST_SAMPLE_S = 10.0
 LONGEST_STEP_S = 5.0
 """How long the cluster may take for one step of a sample, unless the settings of the client say less."""
 _REMEMBERED = 3
+_LOADING_S = 0.5
+"""The first sample also loads code: if it does not take more than this, it says nothing about the others."""
+_TICK_S, _LOOKED_AT_S = 2.0, 15.0
+"""While somebody looks at one group of many, pages are told so often to ask again: one group is cheap to look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Pace:
         return min(max(took_s * self.multiple, self.shortest_s), self.longest_s)
 
 
-WATCHED = Pace(2.0, 40.0, 60.0)
+WATCHED = Pace(2.0, 150.0, 180.0)
 UNWATCHED = Pace(30.0, 400.0, 600.0)
 UNREACHABLE = Pace(1.0, 1.0, 15.0)
 
@@ -93,6 +97,7 @@ class Sampler:
         self.reachability = Reachability(False, now_ms(), "the cluster has not been looked at yet")
         self.period_s = watched.shortest_s
         self._took_s: deque[float] = deque(maxlen=_REMEMBERED)
+        self._looked_at_until_s = 0.0
         self.changed_ms = 0
         """When something was changed through this console; what was sampled before is not to be shown as new."""
         self._first = threading.Event()
@@ -118,6 +123,10 @@ class Sampler:
         self._soon.set()
         self._hub.arrived.set()
 
+    def group_looked_at(self) -> None:
+        """Notes that somebody looks at one group, whose page is to be told often that it may ask again."""
+        self._looked_at_until_s = time.monotonic() + _LOOKED_AT_S
+
     def latest(self) -> Snapshot | None:
         """Returns what is known; waits for the first sample, for a while. None if there is none yet."""
         self._first.wait(FIRST_SAMPLE_S)
@@ -139,8 +148,9 @@ class Sampler:
         while not self._ended:
             began_s = time.thread_time()
             reachable = self._sample()
-            if self._first.is_set():  # the first one also loads code
-                self._took_s.append(time.thread_time() - began_s)
+            took_s = time.thread_time() - began_s
+            if self._first.is_set() or took_s > _LOADING_S:
+                self._took_s.append(took_s)
             self._first.set()
             self._wait(time.monotonic(), reachable)
 
@@ -203,5 +213,8 @@ class Sampler:
             left_s = since_s + self.period_s - time.monotonic()
             if left_s <= 0 or self._soon.is_set():
                 break
-            self._hub.arrived.wait(min(left_s, 60.0))
+            if time.monotonic() > self._looked_at_until_s or not reachable:
+                self._hub.arrived.wait(min(left_s, _LOOKED_AT_S))
+            elif not self._hub.arrived.wait(min(left_s, _TICK_S)) and left_s > _TICK_S:
+                self._hub.tell("sample", {"at_ms": self.now_ms()})
         self._soon.clear()

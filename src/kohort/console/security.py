@@ -82,7 +82,7 @@ def host_of(header: str) -> str | None:
     return f"[{host}]" if ":" in host else host.rstrip(".")
 
 
-class Guard:
+class RequestGuard:
     """ASGI middleware that refuses what must not come in, and adds the headers of safety to what goes out."""
 
     def __init__(self, app: ASGIApp, allowed_hosts: Collection[str], token: str, read_only: bool) -> None:

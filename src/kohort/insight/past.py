@@ -17,6 +17,7 @@ from kohort.coordinator.settings import partition_for
 from kohort.errors import KohortError
 from kohort.insight.health import OffsetPoint
 from kohort.insight.offsets_log import OFFSETS_TOPIC
+from kohort.insight.trends import Trends
 from kohort.wire.errors import BadRecord
 from kohort.wire.group_records import OFFSET_COMMIT, decode_key, decode_offset_commit
 from kohort.wire.messages.offset_commit_key import OffsetCommitKey
@@ -55,6 +56,38 @@ def unread_since(
         partition: [OffsetPoint(found.low_ms, None, offsets[partition])]
         for partition, found in bounds.items()
     }
+
+
+class UnreadAges:
+    """Fills in the lag in seconds where the unread records are older than the first sample, once for each group."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self._asked: set[str] = set()
+
+    def fill(self, trends: Trends, *, groups: Iterable[str] | None = None, most: int = 20) -> None:
+        """Asks for some groups that need it, of these or of all; the next call asks for others."""
+        if (latest := trends.latest) is None:
+            return
+        self._asked &= latest.groups.keys()
+        left = most
+        for group_id in latest.groups if groups is None else groups:
+            if left == 0:
+                return
+            if group_id in self._asked or group_id not in latest.groups or not latest.groups[group_id].lag:
+                continue
+            trend = trends.group(group_id)
+            assert trend is not None
+            self._asked.add(group_id)
+            offsets = {
+                TopicPartition(each.topic, each.partition): each.committed
+                for each in latest.groups[group_id].partitions
+                if each.lag and each.committed is not None
+            }
+            unknown = {p: at for p, at in offsets.items() if trend.partitions[p].lag_seconds is None}
+            if unknown:
+                left -= 1
+                trends.add_past(group_id, unread_since(self._admin, unknown, latest.at_ms))
 
 
 class _Bounds:

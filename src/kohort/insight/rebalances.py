@@ -200,7 +200,12 @@ class RebalanceFeed:
             if own is None:
                 own = _partition_of(admin, OFFSETS_TOPIC, self._group_id)
                 self._reading = LogReading(self._group_id)
-            return [own] if own is not None else []
+            if own is None:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    "there are no groups on this cluster yet: watch again when a member has joined",
+                )
+            return [own]
         if _partition_of(admin, HISTORY_TOPIC, "") is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

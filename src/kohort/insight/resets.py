@@ -203,14 +203,16 @@ def read_csv(text: str) -> dict[str | None, dict[TopicPartition, int]]:
     return found
 
 
-def write_csv(plans: Collection[ResetPlan]) -> str:
-    """Writes plans as `read_csv` and Kafka's tool read them; the group is named if there are several."""
+def write_csv(plans: Collection[ResetPlan], *, names_groups: bool | None = None) -> str:
+    """Writes plans as `read_csv` and Kafka's tool read them; the group is named if there are several, or if told to."""
+    if names_groups is None:
+        names_groups = len(plans) > 1
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for plan in plans:
         for each in plan.partitions:
             row: list[object] = [each.topic, each.partition, each.new]
-            writer.writerow([plan.group_id, *row] if len(plans) > 1 else row)
+            writer.writerow([plan.group_id, *row] if names_groups else row)
     return out.getvalue()
 
 

@@ -24,6 +24,8 @@ V = TypeVar("V")
 
 DEAD = "Dead"
 """The state of a group that does not exist."""
+SHARE = "share"
+"""The type of groups that commit no offsets."""
 MOST_PROBLEMS = 50
 
 
@@ -115,7 +117,7 @@ class _Look:
         cluster = self._admin.describe_cluster(timeout=self._timeout)
         group_ids = self._listed() if wanted is None else list(dict.fromkeys(wanted))
         described = self._described(group_ids)
-        offsets = self._offsets(list(described))
+        offsets = self._offsets([each for each, group in described.items() if group.group_type != SHARE])
         read = None
         if wanted is not None:
             read = {partition.topic for own in offsets.values() for partition in own} | {

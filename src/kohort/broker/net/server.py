@@ -13,7 +13,7 @@ from typing import Any
 
 from kohort.broker.api_row import Row
 from kohort.broker.broker import Broker
-from kohort.broker.listeners import Listener
+from kohort.broker.listeners import Address, Listener
 from kohort.broker.names import OFFSETS_TOPIC
 from kohort.broker.net.connection import MOST_SPARES, SPARE_BYTES, Connection
 from kohort.log.storage.files import files_that_fit
@@ -52,10 +52,11 @@ class Server:
     async def start(self, bound: Sequence[tuple[Listener, socket.socket]]) -> None:
         """Accepts connections on these sockets, loads the groups, and starts the timers."""
         config = self.broker.config
+        connection = self._connection_class()
         for listener, sock in bound:
             self.listeners.append(listener)
             accepting = await self.loop.create_server(
-                partial(Connection, self, listener.told),
+                partial(connection, self, listener.told),
                 sock=sock,
                 backlog=max(config.socket_listen_backlog_size, 1024),
             )
@@ -67,6 +68,14 @@ class Server:
         # A partition that did not change since the last round costs nothing; retention has its own interval.
         pause_ms = min(config.log_retention_check_interval_ms, config.log_cleaner_backoff_ms)
         self._every(max(pause_ms, 100), self.housekeeping)
+
+    def _connection_class(self) -> Callable[[Server, Address], Connection]:
+        meter = self.broker.meter
+        if meter is None:
+            return Connection
+        from kohort.broker.net.metered import MeteredConnection
+
+        return partial(MeteredConnection, meter)
 
     # --- connections -------------------------------------------------------------------------------
 
@@ -89,6 +98,11 @@ class Server:
             log.warning("refused %s: max.connections.per.ip is %d", connection.peer, limit)
             return False
         return not self.is_stopping
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether all listeners take connections."""
+        return not self.is_stopping and all(accepting.is_serving() for accepting in self._accepting)
 
     @property
     def connection_count(self) -> int:

@@ -30,10 +30,10 @@ from kohort.cli.demo.processes import (
 )
 from kohort.cli.demo.report import DemoWorker, Sample, draw, print_report
 from kohort.cli.demo.sums import read_orders, read_sums
-from kohort.cli.groups.history import rebalances_of
 from kohort.client.admin import Admin
 from kohort.client.consumer import Consumer
 from kohort.client.types import TopicPartition
+from kohort.insight.rebalances import rebalances_of
 
 SECONDS = 40.0
 PER_SECOND = 3000
@@ -321,7 +321,7 @@ class _Demo:
         timeline = self._timeline
         if sys.stdout.isatty():
             print("\r\x1b[K", end="")
-        rebalances = rebalances_of(self._bootstrap, GROUP)
+        rebalances = rebalances_of(self._admin, {"bootstrap.servers": self._bootstrap}, GROUP).rebalances
         workers: dict[str, DemoWorker] = dict(timeline.members)
         if self._pipeline is None:
             good = print_report(timeline.samples, workers, self._orders.sent, rebalances)

@@ -19,8 +19,8 @@ def command(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
+    from kohort.cli.commands import command as kohort
     from kohort.cli.main import COMPLETION
-    from kohort.cli.main import command as kohort
 
     script = get_completion_class(shell)
     assert script is not None, shell

@@ -8,7 +8,7 @@ from fastapi.security import HTTPBearer
 from kohort.client.admin_types import GroupDescription
 from kohort.client.types import TopicPartition
 from kohort.console.context import ConsoleContext, Context
-from kohort.console.errors import CHANGE_ERRORS, Refused
+from kohort.console.errors import CHANGE_ERRORS, RequestRefused
 from kohort.console.models import (
     DeletedAnswer,
     DeleteGroupQuestion,
@@ -72,7 +72,7 @@ def delete_offsets(context: Context, question: DeleteOffsetsQuestion) -> Deleted
         if at.topic in choices and at.partition in (choices[at.topic] or (at.partition,))
     ]
     if not chosen:
-        raise Refused(404, f"{question.group} has committed nothing for these partitions")
+        raise RequestRefused(404, f"{question.group} has committed nothing for these partitions")
     context.admin.delete_group_offsets(question.group, chosen)
     context.sampler.sample_soon()
     return DeletedAnswer(
@@ -84,13 +84,13 @@ def delete_offsets(context: Context, question: DeleteOffsetsQuestion) -> Deleted
 def _target(question: ResetQuestion) -> ResetTarget:
     if question.offsets is not None:
         if question.to is not None or question.topics is not None:
-            raise Refused(400, "name either offsets, or to and topics")
+            raise RequestRefused(400, "name either offsets, or to and topics")
         explicit = {TopicPartition(each.topic, each.partition): each.offset for each in question.offsets}
         if not explicit:
-            raise Refused(400, "offsets names no partition")
+            raise RequestRefused(400, "offsets names no partition")
         return ResetTarget(ResetKind.EXPLICIT, explicit=explicit)
     if question.to is None:
-        raise Refused(400, "say where to reset to: to, or offsets")
+        raise RequestRefused(400, "say where to reset to: to, or offsets")
     return parse_target(question.to)
 
 

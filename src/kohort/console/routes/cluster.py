@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from kohort import __version__
 from kohort.console.answers import node_rows, setting_rows
 from kohort.console.context import Context
-from kohort.console.errors import ERRORS, Refused
+from kohort.console.errors import ERRORS, RequestRefused
 from kohort.console.models import (
     LARGEST_PARTITION,
     ClusterAnswer,
@@ -87,7 +87,7 @@ def node(
     sample = context.snapshot().sample
     row = next((each for each in node_rows(sample.cluster, sample) if each.id == node), None)
     if row is None:
-        raise Refused(404, f"there is no broker with the id {node}")
+        raise RequestRefused(404, f"there is no broker with the id {node}")
     settings = context.admin.broker_configs(node)[str(node)]
     return NodeAnswer(node=row, settings=setting_rows(settings.values()))
 

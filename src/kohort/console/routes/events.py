@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from kohort.console.context import Context
-from kohort.console.errors import ERRORS, Refused
+from kohort.console.errors import ERRORS, RequestRefused
 from kohort.console.events import MOST_PAGES
 
 router = APIRouter(responses=ERRORS, tags=["events"])
@@ -25,6 +25,6 @@ async def events(context: Context) -> StreamingResponse:
     - `rebalance` {group, rebalance}: a rebalance began or went on; `rebalance` is as in /api/group/rebalances
     """
     if context.hub.is_full:
-        raise Refused(503, f"{MOST_PAGES} pages listen already: close some", "too_many_pages")
+        raise RequestRefused(503, f"{MOST_PAGES} pages listen already: close some", "too_many_pages")
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(context.hub.listen(), media_type="text/event-stream", headers=headers)

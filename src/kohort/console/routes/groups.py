@@ -20,7 +20,7 @@ from kohort.console.answers import (
     rebalance_row,
 )
 from kohort.console.context import ConsoleContext, Context
-from kohort.console.errors import ERRORS, Refused
+from kohort.console.errors import ERRORS, RequestRefused
 from kohort.console.lag_series import lag_points, total_points, within
 from kohort.console.models import (
     LARGEST_OFFSET,
@@ -131,9 +131,9 @@ _SORT_VALUES: dict[GroupSort, Callable[[GroupSample, GroupTrend], Any]] = {
 # --- one group ----------------------------------------------------------------------------------------
 
 
-def no_group(group_id: str) -> Refused:
+def no_group(group_id: str) -> RequestRefused:
     """Makes the answer for a group that is not there, or not any more."""
-    return Refused(
+    return RequestRefused(
         404, f"there is no group {group_id}: it was deleted or has expired, or never was", "not_found"
     )
 
@@ -160,6 +160,7 @@ def _trend_of(context: ConsoleContext, group_id: str) -> GroupTrend | None:
 def group(context: Context, group: GroupName, page: PageNumber = 1, size: PageSize = 500) -> GroupAnswer:
     """Returns one group with its members, and one page of its partitions."""
     sample, looked_at = _looked_at(context, group)
+    context.sampler.group_looked_at()
     context.past.learn(group)
     trend = _trend_of(context, group) or NO_GROUP_TREND
     partitions = sorted(looked_at.partitions, key=lambda each: (each.topic, each.partition))

@@ -19,8 +19,8 @@ from kohort.console.answers import (
     topic_row,
 )
 from kohort.console.context import ConsoleContext, Context
-from kohort.console.errors import ERRORS, Refused
-from kohort.console.messages import MessageReader, Place
+from kohort.console.errors import ERRORS, RequestRefused
+from kohort.console.messages import MessagePlace, MessageReader
 from kohort.console.models import (
     LARGEST_OFFSET,
     LARGEST_PARTITION,
@@ -28,7 +28,7 @@ from kohort.console.models import (
     MessagesAnswer,
     Name,
     TopicAnswer,
-    TopicRow,
+    TopicListRow,
     TopicsAnswer,
 )
 from kohort.console.paging import Order, PageNumber, PageSize, Search, pages_of, part_of
@@ -57,7 +57,7 @@ class TopicSort(StrEnum):
     PRODUCE_RATE = "produce_rate"
 
 
-_SORT_VALUES: dict[TopicSort, Callable[[TopicRow], Any]] = {
+_SORT_VALUES: dict[TopicSort, Callable[[TopicListRow], Any]] = {
     TopicSort.TOPIC: lambda row: row.topic,
     TopicSort.PARTITIONS: lambda row: row.partitions,
     TopicSort.RECORDS: lambda row: row.records or 0,
@@ -118,7 +118,7 @@ def topic(context: Context, topic: TopicName, page: PageNumber = 1, size: PageSi
         settings = context.admin.topic_configs(topic)[topic]
     except KafkaError as error:
         if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
-            raise Refused(404, f"there is no topic {topic}: it was deleted, or never was") from None
+            raise RequestRefused(404, f"there is no topic {topic}: it was deleted, or never was") from None
         raise
     found = sample.topics.get(topic)
     if found is None:  # made after the sample
@@ -189,10 +189,10 @@ def messages(
     A search looks at a bounded number of messages; `next` or `previous` says where to go on.
     """
     if sum(each is not None for each in (offset, time_ms, origin, cursor)) > 1:
-        raise Refused(400, "name one place to read from: offset, time_ms, from or cursor")
+        raise RequestRefused(400, "name one place to read from: offset, time_ms, from or cursor")
     if offset is not None and partition is None:
-        raise Refused(400, "an offset belongs to a partition: name it with partition")
-    place = Place(origin == "beginning", offset, time_ms, cursor)
+        raise RequestRefused(400, "an offset belongs to a partition: name it with partition")
+    place = MessagePlace(origin == "beginning", offset, time_ms, cursor)
     with context.reads:
         return MessageReader(context.admin, context.settings, topic).messages(place, partition, limit, search)
 
@@ -218,7 +218,7 @@ def download(
         record = MessageReader(context.admin, context.settings, topic).message(partition, offset)
     data = record.key if part == "key" else record.value
     if data is None:
-        raise Refused(404, f"the message at offset {offset} has no {part}")
+        raise RequestRefused(404, f"the message at offset {offset} has no {part}")
     name = re.sub(r"[^A-Za-z0-9._-]", "_", topic)[:100]
     headers = {"content-disposition": f'attachment; filename="{name}-{partition}-{offset}-{part}.bin"'}
     return Response(bytes(data), media_type="application/octet-stream", headers=headers)
