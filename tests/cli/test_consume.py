@@ -36,7 +36,12 @@ def broker() -> Iterator[running]:
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             for number in range(20):
                 producer.send(
-                    "ten", b"v%d" % number, b"k%d" % number, [("h", b"%d" % number)], number % 2, T0 + number * 1000
+                    "ten",
+                    b"v%d" % number,
+                    b"k%d" % number,
+                    [("h", b"%d" % number)],
+                    number % 2,
+                    T0 + number * 1000,
                 )
         yield broker
 
@@ -197,7 +202,10 @@ def test_data_that_is_not_what_was_said_is_shown_as_it_is_and_counted(broker):
     run_kohort("produce", "mixed", "--bootstrap", broker.bootstrap_servers, stdin=b"\0\0\0\1\nno number\n")
     ran = consume(broker, "mixed", "-e", "-s", "value=int")
     assert (ran.code, ran.out) == (1, b"1\nno number\n")
-    assert "kohort: the value of mixed-0 at offset 1 is shown as it is: an IntegerDeserializer reads 4 bytes" in ran.err
+    assert (
+        "kohort: the value of mixed-0 at offset 1 is shown as it is: an IntegerDeserializer reads 4 bytes"
+        in ran.err
+    )
     second = json.loads(consume(broker, "mixed", "-e", "-s", "value=int", "--json").lines[1])
     assert second["value"] == "no number"
     assert "reads 4 bytes" in second["value_error"]
@@ -248,7 +256,9 @@ def on_a_terminal(*arguments: str) -> bytes:
 
 def test_a_terminal_gets_nothing_to_act_upon(broker):
     nasty = b"\x1b[2J\x9b31m\xff grun \xc2\x9b \xe2\x80\xae\n"
-    run_kohort("produce", "nasty", "-H", "h=\x1b]0;x\x07", "--bootstrap", broker.bootstrap_servers, stdin=nasty)
+    run_kohort(
+        "produce", "nasty", "-H", "h=\x1b]0;x\x07", "--bootstrap", broker.bootstrap_servers, stdin=nasty
+    )
     where = ["nasty", "-e", "--bootstrap", broker.bootstrap_servers]
     said = on_a_terminal("consume", *where, "-f", r"%s %h\n")
     assert said == rb"\x1b[2J\x9b31m\xff grun \x9b \u202e h=\x1b]0;x\x07" + b"\r\n"
@@ -258,7 +268,10 @@ def test_a_terminal_gets_nothing_to_act_upon(broker):
 @given(st.binary(max_size=40))
 def test_no_control_character_reaches_a_terminal(data):
     shown = for_terminal(data).decode()
-    assert all(each in "\n\t" or (each.isprintable() or each.isspace()) and each not in "\x1b\x9b\r" for each in shown)
+    assert all(
+        each in "\n\t" or ((each.isprintable() or each.isspace()) and each not in "\x1b\x9b\r")
+        for each in shown
+    )
     if data.isascii() and data.decode().isprintable():
         assert shown.encode() == data
 
@@ -329,7 +342,12 @@ def test_a_signal_ends_a_member_in_order(broker, number, code):
 def test_a_reader_that_has_seen_enough_ends_it_silently(broker):
     run_kohort("produce", "long", "--bootstrap", broker.bootstrap_servers, stdin=b"line\n" * 50_000)
     process = kohort_process(
-        "consume", "long", "--bootstrap", broker.bootstrap_servers, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        "consume",
+        "long",
+        "--bootstrap",
+        broker.bootstrap_servers,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
     assert process.stderr is not None

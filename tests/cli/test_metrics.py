@@ -98,5 +98,7 @@ def test_without_metrics_nothing_of_them_is_loaded() -> None:
         "print([name for name in sys.modules if name.startswith('prometheus_client')\n"
         "       or name in ('kohort.exposition', 'kohort.broker.meter', 'kohort.cli.systemd', 'http.server')])"
     )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
     assert (ran.stdout, ran.returncode) == ("[]\n", 0), ran.stderr

@@ -92,7 +92,11 @@ def test_json_lines(broker, topic):
     lines = [
         {"key": "k", "value": "grün", "partition": 1, "timestamp": 1_700_000_000_000},
         {"key_base64": "/w==", "value": None, "headers": {"h": "1"}, "partition": 0},
-        {"value": {"a": [1, None]}, "headers": [{"name": "h"}, {"name": "h", "value_base64": "AA=="}], "partition": 0},
+        {
+            "value": {"a": [1, None]},
+            "headers": [{"name": "h"}, {"name": "h", "value_base64": "AA=="}],
+            "partition": 0,
+        },
     ]
     stdin = "\n".join(map(json.dumps, lines)).encode()
     assert produce(broker, topic, "--json", stdin=stdin).code == 0
@@ -182,7 +186,13 @@ def test_records_that_are_refused_are_named_and_the_others_are_written(broker, t
     assert "; 1 not written" in ran.err
     assert len(records_of(broker, topic)) == 2
     run_kohort(
-        "topics", "create", topic + "2", "--set", "max.message.bytes=50000", "--bootstrap", broker.bootstrap_servers
+        "topics",
+        "create",
+        topic + "2",
+        "--set",
+        "max.message.bytes=50000",
+        "--bootstrap",
+        broker.bootstrap_servers,
     )
     refused = produce(broker, topic + "2", stdin=b"ok\n" + b"y" * 60_000)  # by the broker this time
     assert refused.code == 1
@@ -195,7 +205,13 @@ def test_a_record_of_many_megabytes(broker, topic, tmp_path):
     data = bytes(range(256)) * 4 * 1024 * 12
     file.write_bytes(data)
     run_kohort(
-        "topics", "create", topic, "--set", "max.message.bytes=100000000", "--bootstrap", broker.bootstrap_servers
+        "topics",
+        "create",
+        topic,
+        "--set",
+        "max.message.bytes=100000000",
+        "--bootstrap",
+        broker.bootstrap_servers,
     )
     large = ["-X", "max.request.size=100000000", "-X", "buffer.memory=200000000"]
     assert produce(broker, topic, "--whole", str(file), *large).code == 0
@@ -232,7 +248,12 @@ def test_ctrl_c_writes_what_was_read(broker, topic):
 
 def test_a_line_is_written_when_it_is_there(broker, topic):
     process = kohort_process(
-        "produce", topic, "--bootstrap", broker.bootstrap_servers, stdin=subprocess.PIPE, stderr=subprocess.PIPE
+        "produce",
+        topic,
+        "--bootstrap",
+        broker.bootstrap_servers,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdin is not None
     process.stdin.write(b"now\n")
@@ -248,7 +269,9 @@ def test_a_line_is_written_when_it_is_there(broker, topic):
     assert process.returncode == 0
 
 
-pairs = st.lists(st.tuples(st.none() | st.binary(max_size=5), st.none() | st.binary(max_size=20)), min_size=1, max_size=40)
+pairs = st.lists(
+    st.tuples(st.none() | st.binary(max_size=5), st.none() | st.binary(max_size=20)), min_size=1, max_size=40
+)
 
 
 @settings(max_examples=8)

@@ -25,9 +25,7 @@ def topics(broker: running, *arguments: str) -> Ran:
 
 
 def test_create_list_describe(broker):
-    assert topics(broker, "list") == Ran(
-        0, b"", "there are no topics; kohort topics create NAME makes one\n"
-    )
+    assert topics(broker, "list") == Ran(0, b"", "there are no topics; kohort topics create NAME makes one\n")
     made = topics(broker, "create", "orders", "--partitions", "3", "--set", "retention.ms=86400000")
     assert made == Ran(0, b"orders: created\n", "")
     topics(broker, "create", "plain")
@@ -76,7 +74,15 @@ def test_creating_twice(broker):
 def test_alter_shows_before_and_after(broker):
     topics(broker, "create", "orders", "--set", "retention.ms=1000")
     changed = topics(
-        broker, "alter", "orders", "--set", "cleanup.policy=compact", "--unset", "retention.ms", "--partitions", "4"
+        broker,
+        "alter",
+        "orders",
+        "--set",
+        "cleanup.policy=compact",
+        "--unset",
+        "retention.ms",
+        "--partitions",
+        "4",
     )
     assert changed.lines == [
         "orders: cleanup.policy: delete → compact",
@@ -120,8 +126,13 @@ def test_what_is_wrong_is_said(broker, arguments, code, words):
 
 def test_delete(broker):
     topics(broker, "create", "one", "two")
-    assert topics(broker, "delete", "one", "nix", "--yes", "--if-exists").lines == ["nix: is not there", "one: deleted"]
-    assert topics(broker, "list").lines[1:] == ["two     2           1         0".replace("two     ", "two    ")]
+    assert topics(broker, "delete", "one", "nix", "--yes", "--if-exists").lines == [
+        "nix: is not there",
+        "one: deleted",
+    ]
+    assert topics(broker, "list").lines[1:] == [
+        "two     2           1         0".replace("two     ", "two    ")
+    ]
 
 
 @pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"n\n", 130)])
@@ -129,7 +140,14 @@ def test_delete_asks_on_a_terminal(broker, answer, code):
     topics(broker, "create", "orders")
     ours, theirs = pty.openpty()
     process = kohort_process(
-        "topics", "delete", "orders", "--bootstrap", broker.bootstrap_servers, stdin=theirs, stdout=theirs, stderr=theirs
+        "topics",
+        "delete",
+        "orders",
+        "--bootstrap",
+        broker.bootstrap_servers,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
     )
     try:
         asked = b""
