@@ -49,7 +49,9 @@ def test_a_topic_that_was_made_anew_begins_anew() -> None:
 
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=200), st.integers(0, 100_000))
-def test_few_notes_are_kept_and_the_lag_is_never_longer_than_is_known(growth: list[int], committed: int) -> None:
+def test_few_notes_are_kept_and_the_lag_is_never_longer_than_is_known(
+    growth: list[int], committed: int
+) -> None:
     log, end = EndsOfLog(), 0
     for second, more in enumerate(growth):
         end += more

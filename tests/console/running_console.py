@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import outside
+
 from kohort.console.app import ConsoleOptions, create_app
 from kohort.console.listening import listen_at
 from kohort.console.server import ConsoleServer
@@ -41,7 +42,9 @@ def running_console(bootstrap: str, options: ConsoleOptions | None = None, port:
     """Serves a console on a port of this machine, a free one unless told otherwise; the value is its address."""
     listening = listen_at("127.0.0.1", port, "port")
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
-    server = ConsoleServer(create_app({"bootstrap.servers": bootstrap}, options or ConsoleOptions(TOKEN)), listening)
+    server = ConsoleServer(
+        create_app({"bootstrap.servers": bootstrap}, options or ConsoleOptions(TOKEN)), listening
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

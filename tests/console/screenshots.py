@@ -1,7 +1,7 @@
 """Makes the pictures of the console for the docs: `python -m tests.console.screenshots [SECONDS] [FOLDER]`.
 
-A broker, producers and the members of several groups run for SECONDS (100 unless told otherwise), members come, leave and
-are killed, and chromium takes a picture of each page in light and dark.
+A broker, producers and the members of several groups run for SECONDS (100 unless told otherwise), members come, leave
+and are killed, and chromium takes a picture of each page in light and dark.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def main() -> int:
 def play(stack: ExitStack, bootstrap: str, seconds: float) -> None:
     """Lets members come, leave and be killed, spread over the time."""
 
-    def member(group: str, name: str, *topics: str, rate: float = 0, library: str = "kohort") -> MemberProcess:
-        return stack.enter_context(
-            MemberProcess(bootstrap, group, name, *topics, rate=rate, library=library)
-        )
+    def member(
+        group: str, name: str, *topics: str, rate: float = 0, library: str = "kohort"
+    ) -> MemberProcess:
+        return stack.enter_context(MemberProcess(bootstrap, group, name, *topics, rate=rate, library=library))
 
     first = member("checkout-billing", "billing-eu-1", "orders", rate=40)
     member("checkout-billing", "billing-eu-2", "orders", rate=40, library="confluent")
@@ -119,7 +119,10 @@ class Shop:
                         owed[topic] -= 1
                         number += 1
                         key, value = record(topic, number, chance)
-                        headers = [("trace-id", f"{chance.getrandbits(64):016x}".encode()), ("source", b"shop")]
+                        headers = [
+                            ("trace-id", f"{chance.getrandbits(64):016x}".encode()),
+                            ("source", b"shop"),
+                        ]
                         producer.send(topic, value, key=key, headers=headers)
 
 
@@ -128,12 +131,19 @@ def record(topic: str, number: int, chance: random.Random) -> tuple[bytes, bytes
     if topic == "clicks" and number % 40 == 0:
         return customer.encode(), chance.randbytes(48)
     lines = [
-        {"sku": chance.choice(("tea-01", "mug-07", "kettle-2", "spoon-4")), "quantity": chance.randrange(1, 5)}
+        {
+            "sku": chance.choice(("tea-01", "mug-07", "kettle-2", "spoon-4")),
+            "quantity": chance.randrange(1, 5),
+        }
         for _ in range(chance.randrange(1, 4))
     ]
     order: dict[str, Any] = {
         "id": number,
-        "customer": {"id": customer, "country": chance.choice(("DE", "FR", "US", "JP")), "new": number % 7 == 0},
+        "customer": {
+            "id": customer,
+            "country": chance.choice(("DE", "FR", "US", "JP")),
+            "new": number % 7 == 0,
+        },
         "amount": round(chance.uniform(4, 180), 2),
         "lines": lines,
         "coupon": None,
@@ -144,7 +154,7 @@ def record(topic: str, number: int, chance: random.Random) -> tuple[bytes, bytes
 def pipelines() -> list[dict[str, Any]]:
     """Two pipelines as they would write their status."""
     now_ms = time.time_ns() // 1_000_000
-    common = {"pid": 4711, "master": "local[2]", "bootstrap": "127.0.0.1:9092"}
+    common: dict[str, Any] = {"pid": 4711, "master": "local[2]", "bootstrap": "127.0.0.1:9092"}
     orders = PipelineStatus(
         "orders", "pipelines/orders.sql", "running", sink="parquet ./lake/orders", checkpoint="~/.local/state/…/orders",
         started_ms=now_ms - 5_400_000, updated_ms=now_ms - 1800, batch=541, batches=540, rows=324_180, batch_rows=612,
@@ -164,17 +174,13 @@ def take_pictures(browser: Browser, address: str, scheme: str, folder: Path) -> 
     context = browser.new_context(viewport=SIZE, color_scheme="dark" if scheme == "dark" else "light")  # type: ignore[arg-type]
     page = context.new_page()
     for name, place in PLACES.items():
+        page.set_viewport_size(SIZE)  # type: ignore[arg-type]
         page.goto("about:blank")
         page.goto(f"{address}#/{place}")
         page.wait_for_selector("main[aria-busy=false] h1")
         prepare(page, name)
         page.wait_for_timeout(2500)
         save(page.screenshot(), folder / f"console-{name}-{scheme}.png")
-        if name == "group":
-            page.set_viewport_size({"width": 1280, "height": 2300})
-            page.wait_for_timeout(500)
-            save(page.screenshot(full_page=True), Path("/tmp/console-page") / f"whole-group-{scheme}.png")
-            page.set_viewport_size(SIZE)  # type: ignore[arg-type]
     context.close()
 
 
@@ -195,7 +201,9 @@ def prepare(page: Page, name: str) -> None:
         page.locator(".message").first.locator("summary").first.click()
         page.mouse.move(5, 500)
     if name == "group":
-        page.locator(".lollipop.kind-failed").first.focus()
+        page.set_viewport_size({"width": SIZE["width"], "height": 1240})
+        page.locator(".lollipop.kind-failed").first.click()
+        page.mouse.move(5, 500)
 
 
 def take_phone(browser: Browser, address: str, folder: Path) -> None:

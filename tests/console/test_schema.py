@@ -15,7 +15,7 @@ from hypothesis.errors import Unsatisfiable
 from kohort.testing import Kafka
 from tests.console.api import CHANGE, read_some, served_console
 
-EXAMPLES = 5
+EXAMPLES = 3
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_no_answer_is_a_fault(console, mode):
     for operation in described.get_all_operations():
         if operation.ok().path != "/api/events":  # its answer has no end
             tried += try_operation(console, operation.ok(), mode)
-    assert tried > 50
+    assert tried > 20
 
 
 def try_operation(console: httpx.Client, operation: Any, mode: schemathesis.GenerationMode) -> int:

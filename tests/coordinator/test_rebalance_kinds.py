@@ -10,7 +10,9 @@ import pytest
 from kohort.coordinator.rebalance_kinds import KINDS, OTHER, kind_of
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
-SENTENCE = re.compile(r"history \d+: generation \S+ to \S+: (.*?)(?:; joined in [^;]*)?(?:; synced in [^;]*)?; [^;]+$")
+SENTENCE = re.compile(
+    r"history \d+: generation \S+ to \S+: (.*?)(?:; joined in [^;]*)?(?:; synced in [^;]*)?; [^;]+$"
+)
 
 
 def reasons() -> list[str]:

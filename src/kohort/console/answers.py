@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from kohort.client.admin_types import ClusterDescription, ConfigEntry, MemberDescription
 from kohort.console.models import (
+    GroupListRow,
     GroupPartitionRow,
-    GroupRow,
     LagPoint,
     MemberGone,
     MemberRow,
@@ -38,10 +38,10 @@ NO_PARTITION_TREND = PartitionTrend(Health.NOTFOUND, None, None, None, None, Non
 # --- groups -------------------------------------------------------------------------------------------
 
 
-def group_row(group: GroupSample, trend: GroupTrend) -> GroupRow:
+def group_row(group: GroupSample, trend: GroupTrend) -> GroupListRow:
     """Makes the row of a group."""
     topics = sorted({each.topic for each in group.partitions})
-    return GroupRow(
+    return GroupListRow(
         group=group.group_id,
         state=group.state,
         type=group.group_type,

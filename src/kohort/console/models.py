@@ -120,7 +120,7 @@ LagSecondsPoint = tuple[int, int | None, float | None]
 """at_ms, lag, lag in seconds"""
 
 
-class GroupRow(ApiAnswer):
+class GroupListRow(ApiAnswer):
     """A group as the list shows it."""
 
     group: str = Field(description="The group.id.")
@@ -149,7 +149,7 @@ class GroupRow(ApiAnswer):
 class GroupsAnswer(ApiAnswer):
     """One page of the list of groups."""
 
-    items: list[GroupRow]
+    items: list[GroupListRow]
     page: int = Field(description="The number of this page, from 1 on.")
     size: int = Field(description="How many groups a page has.")
     pages: int = Field(description="How many pages there are.")

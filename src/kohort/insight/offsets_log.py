@@ -10,6 +10,7 @@ from kohort.client.consumer import Consumer
 from kohort.client.types import TopicPartition
 from kohort.coordinator.history import EMPTY, STABLE, Rebalance
 from kohort.wire import group_records as wire
+from kohort.wire.consumer_protocol import BadConsumerProtocol, decode_subscription
 from kohort.wire.errors import BadRecord
 from kohort.wire.messages.group_metadata_key import GroupMetadataKey
 from kohort.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
@@ -229,14 +230,19 @@ def _changes(before: GroupMetadataValue, group: GroupMetadataValue) -> list[str]
         quietly = " without a rebalance" if before.generation == group.generation else ""
         told.append(f"{_listed(back)} came back as a static member{quietly}")
     changed = [
-        _who(member)
-        for name, member in new.items()
-        if name in old and bytes(old[name].subscription) != bytes(member.subscription)
+        _who(member) for name, member in new.items() if name in old and _topics(old[name]) != _topics(member)
     ]
-    # Cooperative members tell in each subscription what they own, so a change alone says little.
-    if changed and before.protocol == group.protocol == "range":
+    if changed:
         told.append(f"{_listed(changed)} changed the subscription")
     return told
+
+
+def _topics(member: MemberMetadata) -> frozenset[str] | None:
+    """The topics of a subscription; the rest of it changes with each assignment. None if it is no consumer's."""
+    try:
+        return frozenset(decode_subscription(member.subscription).topics)
+    except BadConsumerProtocol:
+        return None
 
 
 def _by_name(members: Iterable[MemberMetadata]) -> Mapping[str, MemberMetadata]:

@@ -17,6 +17,8 @@ RATE_MS = 60_000
 """Rates are those of the last so many milliseconds."""
 MOST_POINTS = 1_500_000
 """Of all partitions together, 24 bytes each."""
+FEW = 20
+"""With fewer recent points, older ones are looked at too."""
 LONGEST, SHORTEST = 150, 20
 """Points of a partition: with few partitions, and with very many."""
 
@@ -138,6 +140,8 @@ class Trends:
 
 def _partition_trend(sample: PartitionSample, series: Series, now_ms: int) -> PartitionTrend:
     points = _points(series.recent())
+    if len(points) < FEW:
+        points = _points(series)  # what `add_past` told belongs to it
     consume, produce = rates(points)
     behind_s = lag_seconds(points, now_ms)
     if behind_s is None and sample.lag:

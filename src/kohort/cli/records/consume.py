@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -19,6 +17,7 @@ from kohort.cli.frame.completion import complete_group, complete_topic
 from kohort.cli.frame.exit_codes import ExitCode
 from kohort.cli.records.escapes import unescaped
 from kohort.cli.records.formats import Rendering, Rows, TextFormat, json_format, parsed_format, value_format
+from kohort.cli.records.interrupts import Interrupts
 from kohort.cli.records.offsets import OffsetKind, OffsetSpec, parsed_offset
 from kohort.cli.records.progress import ProgressLine
 from kohort.cli.records.reading import Reading, partitions_of
@@ -162,15 +161,18 @@ def consume(cluster: ClusterOptions, options: ConsumeOptions) -> int:
             pattern=_pattern(options.grep),
             commits=options.group is not None,
             progress=stack.enter_context(progress),
+            interrupts=stack.enter_context(Interrupts()),
         )
-        stack.enter_context(_ended_by_sigterm())
         try:
-            _start(reading, options, begin)
+            with reading.interrupts.at_once():
+                _start(reading, options, begin)
             reading.run()
         finally:
             out.flush()
             reading.commit()
     _summary(reading, options, to_terminal)
+    if reading.interrupts.exit_code is not None:
+        return reading.interrupts.exit_code
     return ExitCode.FAILED if how.failures else ExitCode.DONE
 
 
@@ -179,7 +181,11 @@ def consume(cluster: ClusterOptions, options: ConsumeOptions) -> int:
 
 def _bounds(options: ConsumeOptions, now_ms: int) -> tuple[OffsetSpec, tuple[OffsetSpec, ...]]:
     """Returns where to begin and where to end. `-o s@MS` and `-o e@MS` are kcat's way to say it."""
-    begins = [each.removeprefix("s") for each in options.offset if not each.startswith("e@")]
+    begins = [
+        each.removeprefix("s") if each.startswith("s@") else each
+        for each in options.offset
+        if not each.startswith("e@")
+    ]
     ends = [each.removeprefix("e") for each in options.offset if each.startswith("e@")]
     if len(begins) > 1:
         raise click.UsageError(
@@ -290,20 +296,24 @@ def _start(reading: Reading, options: ConsumeOptions, begin: OffsetSpec) -> None
     if options.group is not None and not options.partitions:
         consumer.subscribe(
             _subscription(options.topics, consumer),
-            on_assigned=reading.begin,
+            on_assigned=reading.take_up,
             on_revoked=reading.give_back,
             on_lost=reading.forget,
         )
         return
     partitions = partitions_of(consumer, _named(options.topics, consumer), options.partitions)
+    # All offsets are looked up before the assignment: after it the consumer fetches, and a seek would wait for that.
+    begins = begin.of(consumer, partitions)
+    reading.begin(partitions)
     consumer.assign(partitions)
-    for partition, offset in begin.of(consumer, partitions).items():
+    for partition, offset in begins.items():
         if begin.kind is OffsetKind.OFFSET and offset != begin.number and not options.quiet:
             print(
                 f"kohort: {partition} has no offset {begin.number}; it is read from {offset}", file=sys.stderr
             )
         consumer.seek(partition, offset)
-    reading.begin(partitions)
+        reading.start_at(partition, offset)
+    reading.drop_ended()
 
 
 def _subscription(topics: tuple[str, ...], consumer: Consumer[Any, Any]) -> list[str] | re.Pattern[str]:
@@ -339,23 +349,6 @@ def _topic_pattern(text: str) -> re.Pattern[str]:
 
 
 # --- the end ------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Has SIGTERM end the loop in order: what was printed is committed, and the group is left."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, frame: object) -> None:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _summary(reading: Reading, options: ConsumeOptions, to_terminal: bool) -> None:

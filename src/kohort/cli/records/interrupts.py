@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while records are being sent: no record that was read is lost, and none is counted twice."""
+"""Ctrl-C and SIGTERM between records: none is lost, and none is counted or committed that was not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kohort.cli.frame.exit_codes import ExitCode
 
 
 class Interrupts:
-    """Keeps a signal until the work of the moment is done; while something is read, which may last, it comes at once.
+    """Keeps a signal until the work of the moment is done; where a program waits, it comes at once.
 
     A second signal does not wait.
     """

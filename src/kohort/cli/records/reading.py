@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any, BinaryIO
 
 from kohort.cli.records.formats import Rows
+from kohort.cli.records.interrupts import Interrupts
 from kohort.cli.records.offsets import OffsetSpec
 from kohort.cli.records.progress import ProgressLine
 from kohort.client.consumer import Consumer
@@ -44,6 +45,8 @@ class Reading:
     """Only records whose key or value matches are printed."""
     commits: bool = False
     progress: ProgressLine | None = None
+    interrupts: Interrupts = field(default_factory=Interrupts)
+    """A signal ends a poll at once, but it does not come between the printing of records and the note that they are."""
     printed: int = field(default=0, init=False)
     _ends: dict[TopicPartition, int] | None = field(default=None, init=False)
     _next: dict[TopicPartition, int] = field(default_factory=dict, init=False)
@@ -52,15 +55,30 @@ class Reading:
 
     # --- partitions come and go -----------------------------------------------------------------------
 
+    def take_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Begins with partitions that the group has assigned to this member.
+
+        Where they begin is committed too, as Java's consumer does it: a partition of which nothing is printed now must
+        not begin somewhere else next time.
+        """
+        self.begin(partitions)
+        for partition in partitions:
+            self.start_at(partition, self.consumer.position(partition))
+        self.drop_ended()
+
+    def start_at(self, partition: TopicPartition, offset: int) -> None:
+        """Notes where a partition begins."""
+        if self.commits:
+            self._next[partition] = offset
+
     def begin(self, partitions: Collection[TopicPartition]) -> None:
-        """Takes partitions up; looks where they end, if they have an end."""
+        """Looks where partitions end, if they have an end."""
         if not self.until:
             return
         ends = [spec.of(self.consumer, partitions) for spec in self.until]
         self._ends = self._ends or {}
         for partition in partitions:
             self._ends[partition] = min(end[partition] for end in ends)
-        self._drop_ended()
 
     def give_back(self, partitions: Collection[TopicPartition]) -> None:
         """Commits what was printed of partitions that go to another member."""
@@ -77,17 +95,21 @@ class Reading:
     # --- the loop -------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Prints records until the end, the count or the time is reached."""
+        """Prints records until the end, the count or the time is reached, or until a signal."""
         last_s = time.monotonic()
         while not self._is_done():
-            polled = self.consumer.poll(self._wait_s(), max_records=self._limit())
+            try:
+                with self.interrupts.at_once():
+                    polled = self.consumer.poll(self._wait_s(), max_records=self._limit())
+            except KeyboardInterrupt:
+                break
             for partition, records in polled.items():
                 self._take(partition, records)
             now_s = time.monotonic()
             if polled:
                 last_s = now_s
             elif self._ends is not None:
-                self._drop_ended()
+                self.drop_ended()
             elif self.idle_s is not None and now_s - last_s >= self.idle_s:
                 break
             self._look_after(now_s)
@@ -149,7 +171,7 @@ class Reading:
         del self._ends[partition]
         self.consumer.pause(partition)
 
-    def _drop_ended(self) -> None:
+    def drop_ended(self) -> None:
         """Ends partitions whose position is at the end without a record: they are empty, or only markers follow."""
         for partition, end in list((self._ends or {}).items()):
             if self.consumer.position(partition) >= end:

@@ -35,7 +35,7 @@ _log = logging.getLogger("kohort.client.metadata")
 Topics = frozenset[str] | None  # None: all there are
 
 # The topic may be there in a moment: it is being created, or its leader elected.
-_ASK_AGAIN = (
+ASK_AGAIN = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -323,7 +323,7 @@ class Metadata:
                 continue
             if topic.error_code:
                 errors[name] = code = _error_code(topic.error_code)
-                missing = f"{name}: {code.name}" if code in _ASK_AGAIN else missing
+                missing = f"{name}: {code.name}" if code in ASK_AGAIN else missing
                 continue
             topics[name] = info = self._topic_info(topic)
             if any(p.leader_id == NO_NODE for p in info.partitions.values()):
