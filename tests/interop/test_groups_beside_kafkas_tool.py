@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ pytestmark = pytest.mark.interop
 Ours = Callable[..., Any]
 Theirs = Callable[..., str]
 Offsets = dict[tuple[str, int], int]
+BEGAN_MS = int(time.time() * 1000) - 3_600_000  # young enough to be kept
+MIDDLE = datetime.fromtimestamp((BEGAN_MS + 8) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
 START = {("orders", 0): 4, ("orders", 1): 10, ("returns", 1): 2}
 
 
@@ -56,7 +60,7 @@ def prepare(address: str, nodes: int) -> None:
         with Producer(bootstrap_servers=address) as producer:
             for n in range(20):
                 for topic in ("orders", "returns"):
-                    producer.send(topic, value=b"%d" % n, partition=n % 2, timestamp=1_700_000_000_000 + n)
+                    producer.send(topic, value=b"%d" % n, partition=n % 2, timestamp_ms=BEGAN_MS + n)
 
 
 @pytest.fixture
@@ -151,7 +155,7 @@ PLACES = [
     ("--to-offset", "7"),
     ("--to-offset", "99"),
     ("--shift-by", "-3"),
-    ("--to-datetime", "2023-11-14T22:13:20.008"),
+    ("--to-datetime", MIDDLE),
     ("--by-duration", "PT1S"),
 ]
 
