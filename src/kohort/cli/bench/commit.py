@@ -16,7 +16,13 @@ from kohort.client.consumer import Consumer
 
 
 @click.command(epilog="Example: kohort bench commit --commits 500 --partitions 10")
-@click.option("--commits", type=click.IntRange(min=1), default=1_000, show_default=True)
+@click.option(
+    "--commits",
+    type=click.IntRange(min=1),
+    default=1_000,
+    show_default=True,
+    help="One after the other.",
+)
 @partitions_option
 @settings_option
 @json_option

@@ -21,9 +21,13 @@ _STANDSTILL_S = 60.0
 
 
 @click.command(epilog="Example: kohort bench consume --records 50000 --size 200")
-@click.option("--records", type=click.IntRange(min=1), default=100_000, show_default=True)
+@click.option(
+    "--records", type=click.IntRange(min=1), default=100_000, show_default=True, help="How many are read."
+)
 @click.option("--size", type=click.IntRange(min=1), default=100, show_default=True, help="Bytes of a value.")
-@click.option("--max-poll-records", type=click.IntRange(min=1), default=500, show_default=True)
+@click.option(
+    "--max-poll-records", type=click.IntRange(min=1), default=500, show_default=True, help="In one poll."
+)
 @partitions_option
 @settings_option
 @json_option

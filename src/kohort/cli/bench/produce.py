@@ -28,7 +28,9 @@ class BenchFailed(KohortError):
 
 
 @click.command(epilog="Example: kohort bench produce --records 50000 --size 200 -X compression.type=lz4")
-@click.option("--records", type=click.IntRange(min=1), default=100_000, show_default=True)
+@click.option(
+    "--records", type=click.IntRange(min=1), default=100_000, show_default=True, help="How many are written."
+)
 @click.option("--size", type=click.IntRange(min=1), default=100, show_default=True, help="Bytes of a value.")
 @click.option("--rate", type=click.IntRange(min=1), help="Send no more than so many records a second.")
 @click.option(

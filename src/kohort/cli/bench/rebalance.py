@@ -96,7 +96,13 @@ class _Group:
 
 
 @click.command(epilog="Example: kohort bench rebalance --members 3 --rounds 5")
-@click.option("--members", type=click.IntRange(min=1, max=200), default=4, show_default=True)
+@click.option(
+    "--members",
+    type=click.IntRange(min=1, max=200),
+    default=4,
+    show_default=True,
+    help="Of the group.",
+)
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=10, show_default=True, help="Members that come and go."
 )

@@ -25,7 +25,9 @@ _DELETE_PATIENCE_S = 10.0
 
 def partitions_option(command: F) -> F:
     """Adds `--partitions` and `--replication-factor`, for the topic of the measurement."""
-    add = click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True)
+    add = click.option(
+        "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="Of the topic."
+    )
     more = click.option("--replication-factor", type=click.IntRange(min=1), help="Default: the cluster's.")
     return add(more(command))
 
