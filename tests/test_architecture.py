@@ -128,7 +128,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "spark.sessions",
     },
     "spark/history": {"spark/pipelines"},
-    "cli/frame": {"cli.main"},
+    "cli/frame": {"cli.main", "cli.commands"},
     "cli/records": {"cli/frame"},
     "cli/bench": {"cli/frame", "cli/records"},
 }

@@ -48,7 +48,7 @@ class Pace:
         return min(max(took_s * self.multiple, self.shortest_s), self.longest_s)
 
 
-WATCHED = Pace(2.0, 100.0, 120.0)
+WATCHED = Pace(2.0, 150.0, 180.0)
 UNWATCHED = Pace(30.0, 400.0, 600.0)
 UNREACHABLE = Pace(1.0, 1.0, 15.0)
 

@@ -5,13 +5,15 @@ import { bytes } from "./format.js";
 
 const DEEPEST_OPEN = 2;
 const MOST_CHILDREN = 200;
+const LONGEST_TREE = 200_000; // characters; what is longer is shown as text, because a tree of it would be slow
+const MOST_HEX_BYTES = 4096;
 
 /** {kind: "json" | "text" | "hex" | "none", …} of a payload of the API. */
 export function understood(payload) {
   if (payload === null || payload === undefined) return { kind: "none" };
   if (payload.encoding === "base64") return { kind: "hex", data: fromBase64(payload.text) };
   const text = payload.text;
-  if (!payload.truncated && /^\s*[[{]/.test(text)) {
+  if (!payload.truncated && text.length <= LONGEST_TREE && /^\s*[[{]/.test(text)) {
     try {
       return { kind: "json", value: JSON.parse(text, digits), text };
     } catch {
@@ -48,7 +50,8 @@ export function preview(payload, most = 160) {
 export function whole(payload, raw = false) {
   const seen = understood(payload);
   if (seen.kind === "none") return h("p", { class: "null" }, "null");
-  const cut = payload.truncated ? h("p", { class: "hint" }, `This is the beginning of ${bytes(payload.size)}; download the message to see all of it.`) : null;
+  const isCut = payload.truncated || (seen.kind === "hex" && seen.data.length > MOST_HEX_BYTES);
+  const cut = isCut ? h("p", { class: "hint" }, `This is the beginning of ${bytes(payload.size)}; download it to see all.`) : null;
   if (seen.kind === "hex") return h("div", null, hexTable(seen.data), cut);
   if (seen.kind === "json" && !raw) return h("div", { class: "tree" }, branch(null, seen.value, 0), cut);
   return h("div", null, h("pre", { class: "payload", tabindex: "0", "aria-label": "Text" }, seen.text), cut);
@@ -75,7 +78,7 @@ function leaf(value) {
 
 function hexTable(data) {
   const lines = [];
-  for (let at = 0; at < data.length && at < 16 * 256; at += 16) {
+  for (let at = 0; at < data.length && at < MOST_HEX_BYTES; at += 16) {
     const part = [...data.slice(at, at + 16)];
     const text = part.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : "·")).join("");
     lines.push(`${at.toString(16).padStart(6, "0")}  ${part.map(hex).join(" ").padEnd(47)}  ${text}`);

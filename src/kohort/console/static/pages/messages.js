@@ -1,6 +1,6 @@
 // Messages of a topic, by offset, time and partition; with search, as a tree, and to take away.
 
-import { address, read } from "../api.js";
+import { ApiError, address, read } from "../api.js";
 import { h } from "../dom.js";
 import { bytes, clock, count, exact, moment, plural } from "../format.js";
 import { choice, field, heading, nothing, select } from "../parts.js";
@@ -90,6 +90,7 @@ function message(page, topic, each) {
     if (event.currentTarget.open) open.add(key);
     else open.delete(key);
     page.redraw();
+    if (event.currentTarget.open && (each.value?.truncated || each.key?.truncated)) fetchWhole(page, topic, each, key);
   };
   return h("details", { class: "message", key, on: { toggle } },
     h("summary", null,
@@ -97,7 +98,19 @@ function message(page, topic, each) {
       h("span", { class: "message-time muted number", title: moment(each.timestamp_ms) }, clock(each.timestamp_ms)),
       h("span", { class: "message-key" }, preview(each.key, 40)),
       h("span", { class: "message-value" }, preview(each.value))),
-    open.has(key) ? body(page, topic, each) : null);
+    open.has(key) ? body(page, topic, page.state.wholes?.get(key) ?? each) : null);
+}
+
+/** Lists hold the beginning of long messages; one that was opened comes as a whole, up to a megabyte. */
+async function fetchWhole(page, topic, { partition, offset }, key) {
+  const wholes = page.state.wholes ??= new Map();
+  if (wholes.has(key)) return;
+  try {
+    wholes.set(key, (await read("topic/message", { topic, partition, offset })).message);
+  } catch (trouble) {
+    if (!(trouble instanceof ApiError)) throw trouble; // the beginning is shown, and says that it is one
+  }
+  page.redraw();
 }
 
 function body(page, topic, each) {
