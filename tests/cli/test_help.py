@@ -54,6 +54,7 @@ def place(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KOHORT_BOOTSTRAP", kafka.bootstrap_servers)
     monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "client.properties").write_text(f"bootstrap.servers={kafka.bootstrap_servers}\n")
     for topic in ("orders", "returns"):
         kafka.create_topic(topic, partitions=3)
         kafka.produce(topic, [{"value": f"{n}", "key": "k", "partition": n % 3} for n in range(600)])

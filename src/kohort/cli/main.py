@@ -8,11 +8,9 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from kohort.cli.frame import COMPLETION
 from kohort.cli.frame.collector import collector_off
 from kohort.errors import KohortError
-
-COMPLETION = "_KOHORT_COMPLETE"
-"""The variable by which a shell asks for completion; the name is click's."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
