@@ -300,9 +300,9 @@ def committed(broker: running, group: str) -> dict[tuple[str, int], int]:
 
 
 def test_a_group_goes_on_after_what_was_printed(broker):
-    assert numbers(consume(broker, "ten", "-G", "g1", "-e")) == []  # it begins at the end
+    assert numbers(consume(broker, "ten", "-G", "g1", "-o", "end", "-e")) == []
     assert committed(broker, "g1") == {("ten", 0): 10, ("ten", 1): 10}
-    first = consume(broker, "ten", "-G", "g2", "-o", "beginning", "-c", "7")
+    first = consume(broker, "ten", "-G", "g2", "-c", "7")  # a new group begins at the beginning
     assert len(first.lines) == 7
     assert sum(committed(broker, "g2").values()) == 7
     rest = consume(broker, "ten", "-G", "g2", "-e")

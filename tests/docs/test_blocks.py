@@ -63,7 +63,8 @@ def commands_in(block: Block) -> list[list[str]]:
             )
             if words[0].rpartition("/")[2] == "kohort":
                 found.append(words[1:end])
-            words = words[end + 1 :]
+            is_file = end < len(words) and words[end] in (">", ">>", "<")
+            words = words[end + 1 + is_file :]
     return found
 
 

@@ -124,7 +124,8 @@ def _from_offsets_log(admin: Admin, settings: Mapping[str, str], group_id: str) 
             return GroupRebalances(group_id, OFFSETS_TOPIC, [], ("There are no groups on this cluster yet.",))
         begin = admin.beginning_offsets(partition)[partition]
         end = admin.end_offsets(partition)[partition]
-        with _consumer(settings) as consumer:
+        # A reader that goes back would wait for the fetch at the end, which waits for new records.
+        with _consumer({**settings, "fetch.max.wait.ms": "50"}) as consumer:
             reading = TailReader(consumer, partition, group_id, begin, end).read()
     except (AuthorizationFailed, KafkaError) as error:
         if isinstance(error, AuthorizationFailed) or error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:

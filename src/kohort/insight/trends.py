@@ -169,7 +169,8 @@ def rates(points: Sequence[OffsetPoint]) -> tuple[float | None, float | None]:
         return None, None
     since_ms = points[-1].at_ms - RATE_MS
     before = next((n for n in range(len(points) - 1, -1, -1) if points[n].at_ms <= since_ms), 0)
-    recent = points[before:]
+    # A point without a commit is one of `unread_since`: it says how old a record is, and nothing of the time between.
+    recent = [point for point in points[before:] if point.committed is not None]
     return _rate([(p.at_ms, p.committed) for p in recent]), _rate([(p.at_ms, p.end) for p in recent])
 
 

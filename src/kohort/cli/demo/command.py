@@ -18,6 +18,7 @@ from pathlib import Path
 import click
 
 from kohort.broker import running
+from kohort.cli.demo.console import console_beside
 from kohort.cli.demo.processes import (
     GROUP,
     PARTITIONS,
@@ -101,7 +102,8 @@ def demo(seconds: float, out: Path) -> int:
                 f"broker on {broker.bootstrap_servers}, ready in {took_ms:.0f} ms, every record synced to disk"
             )
             try:
-                return _Demo(broker.bootstrap_servers, folder, out, seconds).run()
+                with console_beside(broker.bootstrap_servers):
+                    return _Demo(broker.bootstrap_servers, folder, out, seconds).run()
             except DemoFailed as failure:
                 print(f"\nkohort: the demo failed: {failure}", file=sys.stderr)
                 return 1

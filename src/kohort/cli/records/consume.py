@@ -193,7 +193,7 @@ def _bounds(options: ConsumeOptions, now_ms: int) -> tuple[OffsetSpec, tuple[Off
         )
     if options.until is not None:
         ends.append(options.until)
-    default = "stored" if options.group is not None else "beginning"
+    default = "stored" if options.group is not None and options.partitions else "beginning"
     begin = parsed_offset(begins[0] if begins else default, now_ms)
     until = [parsed_offset(each, now_ms) for each in ends]
     for end in until:
