@@ -37,6 +37,7 @@ _DEBIAN = {
     "node": "nodejs",
     "npm": "npm",
     "kcat": "kcat",
+    "chromium": "chromium",
     "promtool": "prometheus",
 }
 

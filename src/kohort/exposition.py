@@ -233,7 +233,8 @@ class _QuietServer(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Binds as its parent does, which would also ask the network for the name of this machine."""
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        host, self.server_port = self.server_address[:2]
+        self.server_name = str(host)
 
     def handle_error(self, request: object, client_address: object) -> None:
         if not isinstance(

@@ -25,6 +25,7 @@ from kohort.settings import SettingError
 if TYPE_CHECKING:
     from kohort.broker.monitoring import Monitoring
     from kohort.broker.net.server import Server
+    from kohort.cli.console.of_broker import BrokerConsole
     from kohort.cli.systemd import Systemd
 
 log = logging.getLogger("kohort")
@@ -41,6 +42,8 @@ class ServeOptions:
     listen: str | None = None
     advertise: str | None = None
     metrics: str | None = None
+    console: str | None = None
+    no_console: bool = False
     config: str | None = None
     settings: tuple[str, ...] = ()
     log_format: str = "text"
@@ -66,6 +69,12 @@ class ServeOptions:
     metavar="[HOST:]PORT",
     help="Metrics for Prometheus at http://127.0.0.1:PORT/metrics; port 0 takes a free one.",
 )
+@click.option(
+    "--console",
+    metavar="[HOST:]PORT",
+    help="Where the web console is. Default: 127.0.0.1:9080, or a free port if that is in use.",
+)
+@click.option("--no-console", is_flag=True, help="Serve no web console.")
 @click.option("--config", metavar="FILE", help="Settings as a properties file, as Kafka's server.properties.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting by Kafka's name.")
 @click.option("--log-format", type=click.Choice(("text", "json")), default="text")
@@ -128,6 +137,8 @@ def read_settings(options: ServeOptions) -> dict[str, str]:
 
 
 def serve(options: ServeOptions) -> int:
+    """Runs a broker until it is told to stop; 1 if it had to stop by itself."""
+    gc.freeze()  # modules are no garbage: the collector need not look through them, at the start or ever
     configure_logging(options.log_format, options.log_level)
     settings = read_settings(options)
     check_system()
@@ -173,6 +184,7 @@ async def _serve(options: ServeOptions, settings: dict[str, str]) -> int:
     )
     try:
         metrics = _monitoring(server, options.metrics) if options.metrics is not None else None
+        console = _open_console(options, settings, server)
     except SettingError:
         await server.stop()
         raise
@@ -190,6 +202,7 @@ async def _serve(options: ServeOptions, settings: dict[str, str]) -> int:
         print(f"listener {listener.name}: bootstrap.servers={listener.told}", flush=True)
     if metrics is not None:
         print(f"metrics: {metrics.address}", flush=True)
+    console.announce()
     for listener in server.listeners:
         if listener.where != listener.told:
             on = listener.where if listener.where.host else f"all interfaces, port {listener.where.port}"
@@ -206,11 +219,24 @@ async def _serve(options: ServeOptions, settings: dict[str, str]) -> int:
         log.critical("the broker stops: %s", failures[0])
     else:
         log.info("stopping")
+    await console.close()
     if metrics is not None:
         await metrics.close()
     await server.stop()
     log.info("stopped")
     return 1 if failures else 0
+
+
+def _open_console(options: ServeOptions, settings: dict[str, str], server: Server) -> BrokerConsole:
+    from kohort.cli.console.of_broker import BrokerConsole, open_console
+
+    if options.no_console:
+        return BrokerConsole()
+    listeners = server.listeners
+    # A client goes where it is told: of several listeners, the one of this machine is sure to be reachable.
+    told = next((each.told for each in listeners if each.told.host == "127.0.0.1"), listeners[0].told)
+    any_port = (options.listen or settings.get("listeners", "")).endswith(":0")
+    return open_console(options.console, str(told), any_port=any_port)
 
 
 def _monitoring(server: Server, where: str) -> Monitoring:

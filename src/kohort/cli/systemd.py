@@ -26,7 +26,7 @@ class Systemd:
         self._start: asyncio.Task[None] | None = None
 
     def ready_after(self, loaded: Coroutine[None, None, None], status: str) -> None:
-        """Says that the broker is ready when `loaded` ends; from then on that it is alive, if WatchdogSec= is set."""
+        """Says that the broker is ready when `loaded` ends, and then, if WatchdogSec= is set, that it is alive."""
         self._start = self._loop.create_task(self._ready(loaded, status))
 
     async def _ready(self, loaded: Coroutine[None, None, None], status: str) -> None:

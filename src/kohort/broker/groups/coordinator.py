@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kohort.broker.groups import history
 from kohort.broker.groups.history import HistoryLog
-from kohort.broker.names import HISTORY_TOPIC, OFFSETS_TOPIC
+from kohort.broker.names import OFFSETS_TOPIC
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutRecords
 from kohort.coordinator.effects import Append, CommitResponse, HistoryChanged, LoadFailed, Response
 from kohort.coordinator.events import (
@@ -30,6 +30,7 @@ from kohort.coordinator.events import (
     RestoreHistory,
     TopicsDeleted,
 )
+from kohort.coordinator.history import HISTORY_TOPIC
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.log.datadir import new_uuid
