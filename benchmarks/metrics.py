@@ -211,10 +211,11 @@ def main() -> int:
 
 
 def _write(lines: list[list[str]], rounds: int, scrape_ms: float) -> None:
+    command = " ".join(["python -m benchmarks.metrics", *sys.argv[1:]])
     body = [
         "## What metrics cost",
         "",
-        f"`python -m benchmarks.metrics`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, the least of "
+        f"`{command}`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, the least of "
         f"{rounds} rounds in turns. Machine: {report.machine()}.",
         "",
         *("| " + " | ".join(row) + " |" for row in [HEAD, ["---"] * len(HEAD), *lines]),
