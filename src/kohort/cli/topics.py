@@ -12,6 +12,7 @@ from kohort.cli.frame.cluster import ClusterOptions, cluster_options
 from kohort.cli.frame.completion import complete_topic
 from kohort.cli.frame.exit_codes import ExitCode
 from kohort.cli.frame.output import json_option, print_json, print_table
+from kohort.cli.frame.pairs import name_value_pairs
 from kohort.client.admin import Admin
 from kohort.client.admin_types import ConfigEntry, NewTopic, TopicDescription
 from kohort.client.errors import PartlyFailed, error_for
@@ -208,7 +209,7 @@ def create(
     dry_run: bool,
 ) -> int:
     """Creates TOPICS."""
-    configs = _pairs(settings)
+    configs = _configs(settings)
     assignments = _assignments(replica_assignment)
     if assignments and (partitions or replication_factor):
         raise click.UsageError(
@@ -261,14 +262,8 @@ def _only(error: PartlyFailed | KafkaError, code: ErrorCode, names: Iterable[str
     return set()
 
 
-def _pairs(given: Iterable[str]) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for each in given:
-        name, separator, value = each.partition("=")
-        if not separator or not name:
-            raise click.UsageError(f"--set {each}: write --set NAME=VALUE, as in --set retention.ms=86400000")
-        pairs[name] = value
-    return pairs
+def _configs(given: Iterable[str]) -> dict[str, str]:
+    return name_value_pairs(given, "--set", "retention.ms=86400000")
 
 
 # --- alter --------------------------------------------------------------------------------------------
@@ -296,8 +291,8 @@ def alter(
     as_json: bool,
 ) -> int:
     """Changes settings of TOPIC, or gives it more partitions; shows what was before and what is now."""
-    changes: dict[str, str | None] = {**_pairs(settings), **dict.fromkeys(unset)}
-    both = set(_pairs(settings)) & set(unset)
+    changes: dict[str, str | None] = {**_configs(settings), **dict.fromkeys(unset)}
+    both = set(_configs(settings)) & set(unset)
     if both:
         raise click.UsageError(f"{min(both)} is set and unset; which of the two?")
     if not changes and partitions is None:

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import click
+from kohort.cli.frame.pairs import name_value_pairs
 
 
 def more_settings(given: Iterable[str]) -> dict[str, object]:
     """Reads `-X NAME=VALUE`; the client checks the names."""
-    settings: dict[str, object] = {}
-    for each in given:
-        name, separator, value = each.partition("=")
-        if not separator or not name:
-            raise click.UsageError(f"-X {each}: write -X NAME=VALUE, as in -X client.id=me")
-        settings[name] = value
-    return settings
+    return {**name_value_pairs(given, "-X", "client.id=me")}
