@@ -9,7 +9,7 @@ ONLY ?=
 MINUTES ?= 60
 PYTHONS ?= 3.11 3.12 3.13 3.14
 
-.PHONY: help setup run test test-anywhere lint format messages supported map lock interop bench chaos soak coverage changes hooks clean
+.PHONY: help setup run test test-anywhere lint format messages supported docs docs-serve map lock interop bench dist chaos soak coverage changes hooks clean
 
 help: ## the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s'|'
@@ -44,9 +44,18 @@ format: setup ## let ruff put the code in order
 messages: setup ## generate src/kohort/wire/messages and codecs from src/kohort/wire/schema
 	$(BIN)/python -m kohort.wire.compiler.generate
 
-supported: setup ## generate SUPPORTED.md and the settings in docs/ from the tables that the code runs on
+supported: setup ## generate SUPPORTED.md, and settings, errors and pictures in docs/, from the tables that the code runs on
 	$(BIN)/python -m kohort.cli.supported > SUPPORTED.md
-	$(BIN)/python -m kohort.cli.client_settings docs/consumer.md docs/producer.md docs/admin.md
+	$(BIN)/python -m kohort.cli.reference docs/*.md
+	$(BIN)/python -m kohort.cli.metric_tables docs/metrics.md
+	$(BIN)/python -m docs.site.pictures
+
+docs: setup ## build the site of the documentation in .cache/site, without the network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open .cache/site/index.html"
+
+docs-serve: setup ## the same at http://127.0.0.1:8000, built anew when a page changes
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict --dev-addr 127.0.0.1:8000
 
 map: setup ## generate the map of files in ARCHITECTURE.md from the first docstring line of each module
 	$(BIN)/python -m tests.architecture_map
@@ -61,6 +70,10 @@ bench: setup ## side by side with Apache Kafka, other clients and Spark's connec
 	$(BIN)/python -m benchmarks.spark_filters
 	$(BIN)/python -m benchmarks.spark_formats
 	$(BIN)/python -m benchmarks.serde
+	$(BIN)/python -m benchmarks.metrics
+
+dist: setup ## sdist and wheel in dist/
+	$(BIN)/python -m build --no-isolation --outdir dist .
 
 chaos: setup ## long runs: SIGKILL (CYCLES=200) and the simulator (REBALANCES=1000000)
 	KOHORT_CHAOS_CYCLES=$(CYCLES) KOHORT_CHAOS_REBALANCES=$(REBALANCES) $(BIN)/python -m pytest -m chaos -s tests

@@ -37,6 +37,8 @@ _DEBIAN = {
     "node": "nodejs",
     "npm": "npm",
     "kcat": "kcat",
+    "chromium": "chromium",
+    "promtool": "prometheus",
 }
 
 

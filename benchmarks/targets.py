@@ -98,7 +98,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def kohort(directory: Path, *settings: str, name: str = "kohort", timeout_s: float = 30) -> Target:
+def kohort(
+    directory: Path,
+    *settings: str,
+    name: str = "kohort",
+    options: tuple[str, ...] = (),
+    timeout_s: float = 30,
+) -> Target:
     """`kohort serve` on a free port, ready when it says so; settings as `name=value`."""
     program = Path(sys.executable).with_name("kohort")
     if not program.exists():
@@ -106,7 +112,7 @@ def kohort(directory: Path, *settings: str, name: str = "kohort", timeout_s: flo
     directory.parent.mkdir(parents=True, exist_ok=True)
     log = directory.with_suffix(".log")
     sets = [word for setting in settings for word in ("--set", setting)]
-    command = [str(program), "serve", str(directory), "--listen", "127.0.0.1:0", *sets]
+    command = [str(program), "serve", str(directory), "--listen", "127.0.0.1:0", *options, *sets]
     started = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)

@@ -1,10 +1,11 @@
 """Reads orders as objects; a record that cannot be read goes to the topic orders.dlq, and reading goes on.
 
-    python examples/dead_letters.py 127.0.0.1:9092
+    python examples/dead_letters.py --bootstrap 127.0.0.1:9092
 
 Stop it with Ctrl-C or SIGTERM. It begins where it ended: every record is worked on or is in orders.dlq.
 """
 
+import argparse
 import signal
 import sys
 from dataclasses import dataclass
@@ -24,17 +25,21 @@ def work(order: Order) -> None:
     print(f"order {order.id}: {order.count} of {order.article}", flush=True)
 
 
-def main(bootstrap_servers: str) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--bootstrap", default="127.0.0.1:9092")
+    options = parser.parse_args()
     settings = {
-        "bootstrap.servers": bootstrap_servers,
+        "bootstrap.servers": options.bootstrap,
         "group.id": "billing",
         "auto.offset.reset": "earliest",
     }
     with (
         Consumer(settings, value_deserializer=JsonDeserializer(Order)) as consumer,
-        Producer(
-            bootstrap_servers=bootstrap_servers
-        ) as producer,  # without serializers: it sends bytes as they are
+        # Without serializers: it sends bytes as they are.
+        Producer(bootstrap_servers=options.bootstrap) as producer,
     ):
         consumer.subscribe(["orders"])
         while True:
@@ -52,6 +57,6 @@ def main(bootstrap_servers: str) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     try:
-        main(sys.argv[1])
+        main()
     except KeyboardInterrupt:
         pass

@@ -38,6 +38,8 @@ MAY_IMPORT = {
         "portable",
     },
     "client": {"kohort", "wire", "settings", "loopback", "portable"},
+    "prometheus": {"errors", "client"},
+    "otel": {"errors", "client"},
     "serde": {"kohort", "errors", "client", "settings"},
     "spark": {"kohort", "errors", "wire", "client", "settings", "exposition", "serde"},
     "insight": {"kohort", "errors", "wire", "coordinator", "client", "settings"},
@@ -100,8 +102,10 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "broker.broker",
         "broker.call",
         "broker.listeners",
+        "broker.meter",
         "broker.missing",
         "broker.names",
+        "broker.request_meter",
     },
     "broker/apis": {
         "broker/groups",
@@ -139,11 +143,14 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "spark.sessions",
     },
     "spark/history": {"spark/pipelines"},
+    "cli/frame": {"cli.main", "cli.commands"},
+    "cli/records": {"cli/frame"},
+    "cli/bench": {"cli/frame", "cli/records"},
 }
 
 # Programs that are built on the client use its modules on top alone: for what is more than a consumer, a producer or
 # an admin does, `client.embedding`. The kit and the simulator look inside, as tests do.
-ON_TOP_OF_THE_CLIENT = {"spark", "serde", "insight", "console", "cli"}
+ON_TOP_OF_THE_CLIENT = {"spark", "serde", "insight", "console", "cli", "prometheus", "otel"}
 
 # These packages turn bytes into bytes, or messages into messages and records. Time and chance are arguments.
 SANS_IO = ("wire", "coordinator", "security", "client")

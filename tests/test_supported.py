@@ -32,9 +32,3 @@ def test_the_table_serves_what_the_issue_asks_for():
     assert ranges["OffsetCommit"] == (2, 10)
     assert ranges["JoinGroup"] == (0, 9)
     assert TABLE[0].advertised_first == 0
-
-
-def test_the_state_diagram_in_the_docs_is_drawn_from_the_table():
-    from kohort.coordinator.classic.state import diagram
-
-    assert diagram().strip() in (ROOT / "docs" / "groups.md").read_text("utf-8")

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from kohort.client.async_consumer import AsyncConsumer as AsyncConsumer
     from kohort.client.async_producer import AsyncProducer as AsyncProducer
     from kohort.client.consumer import Consumer as Consumer
+    from kohort.client.core.metrics import MetricName as MetricName
+    from kohort.client.core.metrics import Metrics as Metrics
     from kohort.client.errors import AuthenticationFailed as AuthenticationFailed
     from kohort.client.errors import AuthorizationFailed as AuthorizationFailed
     from kohort.client.errors import ClosedClient as ClosedClient
@@ -108,6 +110,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "client.async_producer": ("AsyncProducer",),
     "client.produce.batch": ("BatchMemberFailed",),
     "client.consumer": ("Consumer",),
+    "client.core.metrics": ("MetricName", "Metrics"),
     "client.errors": (
         "AuthenticationFailed",
         "AuthorizationFailed",

@@ -56,6 +56,11 @@ class ConfigSource(IntEnum):
 class SettingError(KohortError, ValueError):
     """A setting is unknown, has a wrong value or contradicts another one; the text says what is allowed."""
 
+    what_to_do = (
+        "Correct the setting that the text names; it suggests the nearest name that exists. All settings "
+        "are in docs/settings.md."
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Synonym:

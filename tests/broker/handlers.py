@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from inspect import isawaitable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from kohort.broker.apis import configs
@@ -66,7 +67,7 @@ class Node:
         row = TABLE[request.API_KEY]
         codec = row.codec(row.last if version is None else version)
         arrived = codec.decode_request(memoryview(b"".join(codec.encode_request(request))), 0)
-        connection: Any = None  # none of these handlers looks at it
+        connection: Any = SimpleNamespace(failed=lambda call, errors: None)
         answer: Any = row.handler(self.broker, Call(connection, codec, 1, "a test", arrived))
         if isawaitable(answer):
             answer = self.loop.run_until_complete(answer)

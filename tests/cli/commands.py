@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from kohort.cli.main import command as kohort
+from kohort.cli.commands import command as kohort
 
 
 def parse(arguments: list[str]) -> click.Context:
@@ -14,6 +14,8 @@ def parse(arguments: list[str]) -> click.Context:
     context = kohort.make_context("kohort", list(arguments))
     while isinstance(context.command, click.Group):
         words = [*context._protected_args, *context.args]
+        if not words and context.command.invoke_without_command:
+            break
         name, inner, rest = context.command.resolve_command(context, words)
         assert inner is not None, words
         context = inner.make_context(name, rest, parent=context)

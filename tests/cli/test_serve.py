@@ -249,13 +249,6 @@ def test_more_clients_than_open_files_are_refused_and_the_log_goes_on(tmp_path):
         process.communicate(timeout=90)
 
 
-def test_help_names_an_example_for_every_command():
-    for command in (["serve"], ["demo"], ["verify"], ["groups"], ["groups", "why"], ["groups", "watch"]):
-        shown = run(*command, "--help")
-        assert shown.returncode == 0
-        assert "Example: kohort" in shown.stdout
-
-
 def test_nobody_listens(tmp_path):
     impatient = tmp_path / "client.properties"
     impatient.write_text("default.api.timeout.ms=500\nrequest.timeout.ms=500\n")

@@ -11,7 +11,7 @@ import pytest
 
 import kohort
 from kohort import Admin
-from kohort.cli.client_settings import filled
+from kohort.cli.reference import filled
 from kohort.testing import Kafka
 
 DOCS = Path(__file__).parents[2] / "docs" / "admin.md"
@@ -87,6 +87,6 @@ def test_every_error_in_the_docs_exists() -> None:
 
 def test_the_table_of_settings_is_that_of_the_code() -> None:
     page = DOCS.read_text("utf-8")
-    assert page == filled(page), "run python -m kohort.cli.client_settings docs/admin.md"
+    assert page == filled(page), "run `make supported`"
     assert page.count("| `bootstrap.servers` |") == 1
     assert page.count("| `retries` |") == 1

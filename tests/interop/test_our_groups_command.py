@@ -163,10 +163,21 @@ def test_a_share_group(prepared: KafkaCluster, groups: Groups) -> None:
 
 
 def test_what_is_not_there_is_told(groups: Groups) -> None:
-    assert "there is no group nope" in groups("describe", "nope", code=1)
-    assert "there is no group nope" in groups("why", "nope", code=1)
-    assert "keeps no history" in groups("why", "plain-0", code=1)
-    assert "keeps no history" in groups("watch", "plain-0", code=1)
+    assert "there is no group nope" in groups("describe", "nope", code=ExitCode.NOT_FOUND)
+    assert "there is no group nope" in groups("why", "nope", code=ExitCode.NOT_FOUND)
+
+
+def test_why_tells_what_consumer_offsets_has_and_what_it_has_not(
+    prepared: KafkaCluster, groups: Groups
+) -> None:
+    settings = {"bootstrap.servers": prepared.bootstrap_servers, "group.id": "rebalanced", "client.id": "me"}
+    with Consumer(settings) as consumer:
+        consumer.subscribe(["orders"])
+        eventually(lambda: consumer.poll(0.2) or len(consumer.assignment()) == 4, "it has its partitions")
+    said = groups("why", "rebalanced")
+    assert "generation 0 → 1" in said
+    assert "came: me-" in said
+    assert "kohort: " in said, "what cannot be known is told"
 
 
 def test_wrong_credentials_are_told(

@@ -44,13 +44,31 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
+    end_java()
     builder = SparkSession.builder.master("local[2]").appName("kohort interop")
     for name, value in CONFIGURATION.items():
         builder = builder.config(name, value)
     builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
     session = builder.config("spark.jars", ",".join(map(str, jars))).getOrCreate()
     yield session
-    session.stop()
+    end_java()
+
+
+def end_java() -> None:
+    """Ends the Java of this process, if a test before has started one: its class path has no connector."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.stop()
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 @pytest.fixture(scope="module")

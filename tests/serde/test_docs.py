@@ -1,7 +1,4 @@
-"""docs/serde.md and examples/dead_letters.py: every example is run, the table of settings is that of the code.
-
-`python -m tests.serde.test_docs` writes the table anew.
-"""
+"""docs/serde.md and examples/dead_letters.py: every example is run."""
 
 from __future__ import annotations
 
@@ -16,15 +13,12 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, DeserializationFailed, KohortError, serde
-from kohort.serde.registry_settings import REGISTRY
-from kohort.settings import as_text
 from kohort.testing import Kafka
 from tests.client.consuming import PATIENCE_S
 from tests.serde.registry_server import Registry
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "serde.md"
-TABLE = re.compile(r"(<!-- registry settings -->\n).*?(<!-- end of registry settings -->)", re.DOTALL)
 
 
 @dataclass
@@ -34,15 +28,6 @@ class Numbered:
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-
-
-def with_table(page: str) -> str:
-    """The page with the table of settings as the code has them."""
-    rows = ["| setting | default | meaning |", "|---|---|---|"]
-    for row in REGISTRY:
-        default = f"`{as_text(row.default)}`" if row.default not in ("", None) else ""
-        rows.append(f"| `{row.name}` | {default} | {row.doc} |")
-    return TABLE.sub(lambda found: found[1] + "\n".join(rows) + "\n" + found[2], page)
 
 
 @pytest.mark.parametrize(
@@ -106,18 +91,17 @@ def test_every_class_of_the_table_of_formats_exists() -> None:
         assert getattr(serde, name.replace("Serializer", "Deserializer"))
 
 
-def test_the_table_of_settings_is_that_of_the_code() -> None:
-    page = PAGE.read_text("utf-8")
-    assert page == with_table(page), "run python -m tests.serde.test_docs"
-    assert page.count("| `basic.auth.user.info` |") == 1
-
-
 def test_the_program_for_dead_letters_loses_nothing(kafka: Kafka) -> None:
     kafka.produce(
         "orders",
         ['{"id": 1, "article": "apples"}', "junk", '{"id": 2}', '{"id": 3, "article": "pears", "count": 4}'],
     )
-    program = [sys.executable, str(ROOT / "examples" / "dead_letters.py"), kafka.bootstrap_servers]
+    program = [
+        sys.executable,
+        str(ROOT / "examples" / "dead_letters.py"),
+        "--bootstrap",
+        kafka.bootstrap_servers,
+    ]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         try:
             assert running.stdout is not None
@@ -130,7 +114,3 @@ def test_the_program_for_dead_letters_loses_nothing(kafka: Kafka) -> None:
     assert running.returncode == 0, wrong
     assert [letter.value for letter in kafka.consume_all("orders.dlq")] == [b"junk", b'{"id": 2}']
     assert kafka.committed("billing", "orders") == {0: 4}
-
-
-if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text("utf-8")), "utf-8")

@@ -236,8 +236,8 @@ def test_sigterm_ends_a_pipeline_in_order_and_metrics_tell_meanwhile(
         has_ended.set()
         watcher.join()
     assert (code, status.state, status.rows, status.batches, status.metrics) == (0, STOPPED, 25, 3, None)
-    assert 'kohort_pipeline_rows_total{pipeline="here"} 25' in seen[0]
-    lag = f'kafka_consumergroup_lag{{consumergroup="{group}",topic="{topic}",partition="0"}} 0'
+    assert 'kohort_pipeline_rows_total{pipeline="here"} 25.0' in seen[0]
+    lag = f'kafka_consumergroup_lag{{consumergroup="{group}",partition="0",topic="{topic}"}} 0.0'
     assert (lag in seen[0]) is HAS_LAG
     assert "batch 2    5 rows in" in shown
     assert admin.group_offsets(group)[TopicPartition(topic, 0)].offset == 25

@@ -13,12 +13,14 @@ from typing import Any, NoReturn
 
 import pytest
 
-from kohort.cli.main import main
 from kohort.cli.frame.properties import read_properties
+from kohort.cli.main import main
+from kohort.exposition import registry_of
 from kohort.spark.built_in import find_pipeline
 from kohort.spark.options import OptionError
 from kohort.spark.pipelines.definition import Pipeline, PipelineError, Sink, filled_in, from_sql, load_file
-from kohort.spark.pipelines.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
+from kohort.spark.pipelines.metrics import pipeline_health, pipeline_samples
+from kohort.spark.pipelines.progress import Terminal, batch_line, idle_line, note, read_progress
 from kohort.spark.pipelines.run import (
     Run,
     short_reason,
@@ -440,13 +442,17 @@ def test_metrics_have_the_names_that_dashboards_know() -> None:
         "one", "one.py", RUNNING, started_ms=1000, groups={"g": {"state": "Stable", "members": 1}}
     )
     note(status, read_progress(REPORT))
-    text = metrics_text(status, 3000)
-    assert 'kohort_pipeline_up{pipeline="one"} 1\n' in text
-    assert 'kohort_pipeline_rows_total{pipeline="one"} 1204\n' in text
-    assert 'kohort_pipeline_uptime_seconds{pipeline="one"} 2\n' in text
-    assert 'kafka_consumergroup_lag{consumergroup="g",topic="orders",partition="0"} 190\n' in text
-    assert 'kafka_consumergroup_lag_sum{consumergroup="g"} 230\n' in text
-    assert 'kafka_consumergroup_members{consumergroup="g"} 1\n' in text
+    registry = registry_of(lambda: pipeline_samples(status, 3000))
+    assert registry.get_sample_value("kohort_pipeline_up", {"pipeline": "one"}) == 1
+    assert registry.get_sample_value("kohort_pipeline_rows_total", {"pipeline": "one"}) == 1204
+    assert registry.get_sample_value("kohort_pipeline_uptime_seconds", {"pipeline": "one"}) == 2
+    of = {"consumergroup": "g", "topic": "orders"}
+    assert registry.get_sample_value("kafka_consumergroup_lag", {**of, "partition": "0"}) == 190
+    assert registry.get_sample_value("kafka_consumergroup_lag_sum", of) == 230
+    assert registry.get_sample_value("kafka_consumergroup_members", {"consumergroup": "g"}) == 1
+    assert pipeline_health(status).is_good
+    status.state = STOPPED
+    assert pipeline_health(status).problems == ("the query does not run: its state is stopped",)
 
 
 def test_the_reason_of_a_failure_is_found_in_sparks_long_texts() -> None:

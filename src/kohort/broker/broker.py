@@ -22,7 +22,8 @@ from kohort.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kohort.broker.call import Call
     from kohort.broker.groups.coordinator import Groups
-    from kohort.broker.security.guard import Guard
+    from kohort.broker.meter import BrokerMeter
+    from kohort.broker.security.guard import BrokerGuard
     from kohort.security.authorizer import Authorizer
 
 T = TypeVar("T")
@@ -39,7 +40,8 @@ class Broker:
     sessions: FetchSessions
     clock: Clock = field(default_factory=Clock)
     missing: Missing = field(default_factory=Missing)
-    guard: Guard | None = None  # None: everybody may come in and do everything
+    guard: BrokerGuard | None = None  # None: everybody may come in and do everything
+    meter: BrokerMeter | None = None  # only if metrics are served
     # Changes of the registry are made one after the other: plan, persist (off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     _groups: Groups | None = field(default=None, init=False)

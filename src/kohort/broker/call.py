@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from kohort.broker.listeners import Address
@@ -31,17 +31,22 @@ class CallerConnection(Protocol):
     """Whether a client that sends no more still gets the answers to what it sent."""
 
     def answered(self, call: Call) -> None: ...
+    def failed(self, call: Call, errors: Sequence[int]) -> None: ...
     def close(self) -> None: ...
     def close_because(self, reason: str) -> None: ...
 
 
 class Encoded:
-    """An answer that its handler has made into a whole frame: bytes, and slices of files that are pinned."""
+    """An answer that its handler has made into a whole frame: bytes, and slices of files that are pinned.
 
-    __slots__ = ("chunks",)
+    `errors` are the error codes in it, for the metrics.
+    """
 
-    def __init__(self, chunks: list[Chunk]) -> None:
+    __slots__ = ("chunks", "errors")
+
+    def __init__(self, chunks: list[Chunk], errors: Sequence[int] = ()) -> None:
         self.chunks = chunks
+        self.errors = errors
 
 
 class Call:
@@ -122,6 +127,8 @@ class Call:
         assert self.chunks is None, "a call is answered once"
         if isinstance(message, Encoded):
             self.chunks = message.chunks
+            if message.errors:
+                self.connection.failed(self, message.errors)
             return
         body = b"".join(self.codec.encode_response(message))
         self.chunks = [response_frame(self.codec, self.correlation_id, body)]

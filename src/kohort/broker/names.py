@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from kohort.coordinator.history import HISTORY_TOPIC
+
 MAX_LENGTH = 249
 OFFSETS_TOPIC = "__consumer_offsets"
 METADATA_TOPIC = "__cluster_metadata"  # Kafka keeps its own state there; it cannot be created
-HISTORY_TOPIC = "__kohort_group_history"
 INTERNAL = frozenset({OFFSETS_TOPIC, HISTORY_TOPIC, "__transaction_state", "__share_group_state"})
 # Shown only when asked for by name: Kafka has no such topic, and lists of topics should not change because of it.
 HIDDEN = frozenset({HISTORY_TOPIC})

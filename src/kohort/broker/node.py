@@ -24,7 +24,7 @@ from kohort.log.partition import Durability
 from kohort.log.store import Store
 
 if TYPE_CHECKING:
-    from kohort.broker.security.guard import Guard
+    from kohort.broker.security.guard import BrokerGuard
 
 
 async def start(
@@ -36,11 +36,13 @@ async def start(
     on_fatal: Callable[[str], None],
     clock: Clock | None = None,
     table: dict[int, Row] | None = None,
+    is_metered: bool = False,
 ) -> Server:
     """Starts a broker; it serves when this returns. Raises SettingError for what a user can correct.
 
     `listen` and `advertise` override the settings `listeners` and `advertised.listeners`; `directory` is None for a
     broker in memory. A test may pass a clock that it moves, and a table of APIs that fails on purpose.
+    A metered broker counts its requests, for `monitoring.serve_metrics`.
     """
     loop = asyncio.get_running_loop()
     clock = clock or Clock()
@@ -72,7 +74,7 @@ async def start(
         told = bound[0][0].told
         broker = Broker(config, store, told.host, told.port, _sessions(config), clock)
         broker.guard = _guard(config, store, wanted, settings)
-        server = Server(broker, table or TABLE)
+        server = Server(broker, _metered(broker, table or TABLE) if is_metered else table or TABLE)
         await server.start(bound)
     except BaseException:
         _close(bound)
@@ -87,6 +89,7 @@ async def start_again(stopped: Server) -> Server:
     try:
         broker = Broker(was.config, was.store, was.host, was.port, _sessions(was.config), was.clock)
         broker.guard = was.guard
+        broker.meter = was.meter
         server = Server(broker, stopped.table)
         await server.start(bound)
     except BaseException:
@@ -114,13 +117,22 @@ def _check_security(config: BrokerConfig, wanted: Sequence[Listener], settings: 
 
 def _guard(
     config: BrokerConfig, store: Store, wanted: Sequence[Listener], settings: Mapping[str, str]
-) -> Guard | None:
+) -> BrokerGuard | None:
     """Returns the security of the node; None where there is none, and nothing of it is loaded."""
     if not _uses_security(config, wanted, settings):
         return None
-    from kohort.broker.security.guard import Guard, settings_of_listeners
+    from kohort.broker.security.guard import BrokerGuard, settings_of_listeners
 
-    return Guard(config, store, settings_of_listeners(wanted, settings))
+    return BrokerGuard(config, store, settings_of_listeners(wanted, settings))
+
+
+def _metered(broker: Broker, table: dict[int, Row]) -> dict[int, Row]:
+    """Gives the broker a meter, and returns the table to serve from."""
+    from kohort.broker.meter import BrokerMeter  # a start without metrics does not wait for it
+
+    broker.meter = meter = BrokerMeter(table)
+    broker.store.time_journal(meter.journal.add)
+    return meter.requests.metered(table)
 
 
 def _bind(wanted: Sequence[Listener], config: BrokerConfig) -> list[tuple[Listener, socket.socket]]:

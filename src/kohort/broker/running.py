@@ -48,7 +48,7 @@ class running:
 
     `settings` are the broker's, by Kafka's names; as keywords with underscores: `running(num_partitions=3)`.
     It listens where `listen` or the setting `listeners` says. With a directory (or `log.dirs`) and no `durability` the
-    data is durable on disk. `event_loop="asyncio"` runs it without uvloop.
+    data is durable on disk. `event_loop="asyncio"` runs it without uvloop. A metered broker counts for its metrics.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class running:
         event_loop: str = "uvloop",
         clock: Clock | None = None,
         table: dict[int, Row] | None = None,
+        is_metered: bool = False,
         **keywords: object,
     ) -> None:
         given = {name: _text(value) for name, value in (settings or {}).items()}
@@ -72,7 +73,7 @@ class running:
         self._listen = listen or (None if "listeners" in given else "127.0.0.1:0")
         self._advertise = advertise
         self._event_loop = event_loop
-        self._clock, self._table = clock, table
+        self._clock, self._table, self._is_metered = clock, table, is_metered
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -162,6 +163,7 @@ class running:
             on_fatal=self._on_fatal,
             clock=self._clock,
             table=self._table,
+            is_metered=self._is_metered,
         )
         self.bootstrap_servers = str(self._server.listeners[0].told)
         self._ready.set()

@@ -1,4 +1,4 @@
-"""The command `kohort`: names its commands and loads the one that is used."""
+"""The command `kohort`: runs a command and turns its end into an exit code."""
 
 from __future__ import annotations
 
@@ -8,50 +8,9 @@ import signal
 import sys
 from collections.abc import Sequence
 
-import click
-
-from kohort import __version__
-from kohort.cli.frame.commands import LazyGroup, Place
+from kohort.cli.frame import COMPLETION
+from kohort.cli.frame.collector import collector_off
 from kohort.errors import KohortError
-
-COMPLETION = "_KOHORT_COMPLETE"
-"""The variable by which a shell asks for completion; the name is click's."""
-
-PLACES = {
-    "serve": Place("kohort.cli.serve", "Run a broker."),
-    "demo": Place(
-        "kohort.cli.demo.command",
-        "A broker, a group whose members come and go, a pipeline on Spark; ends by itself.",
-    ),
-    "topics": Place("kohort.cli.topics", "List, create, describe, alter and delete topics."),
-    "produce": Place("kohort.cli.produce", "Write records to a topic, from stdin or files."),
-    "consume": Place("kohort.cli.consume", "Read records from topics, with a group or without."),
-    "groups": Place(
-        "kohort.cli.groups.command", "Groups: list, describe, reset, delete; why did it rebalance?"
-    ),
-    "top": Place("kohort.cli.top", "A live view of groups, lag and rates."),
-    "console": Place("kohort.cli.console", "The web console, for any Kafka cluster."),
-    "doctor": Place(
-        "kohort.cli.doctor.command",
-        "What is wrong with a broker, a cluster, a client's settings, and what to do.",
-    ),
-    "pipeline": Place("kohort.cli.pipeline.command", "Structured Streaming jobs on Spark."),
-    "bench": Place("kohort.cli.bench", "Measure a cluster: produce, consume, commits, rebalances."),
-    "sim": Place("kohort.cli.sim", "Coordinator and consumers under virtual time, with faults."),
-    "verify": Place("kohort.cli.verify", "Check every batch of a data directory."),
-    "completion": Place("kohort.cli.frame.completion_command", "Print the completion script of a shell."),
-}
-
-
-@click.group(
-    cls=LazyGroup,
-    places=PLACES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Example: kohort serve ./data --listen 127.0.0.1:9092",
-)
-@click.version_option(__version__, prog_name="kohort", message="%(prog)s %(version)s")
-def command() -> None:
-    """Kafka's consumer-group system in Python."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,12 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(sys.argv[1:] if arguments is None else list(arguments))
         if sys.stdout is not None:
             sys.stdout.flush()  # here a closed pipe can still be distinguished from a fault
-        return int(code or 0)
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except click.ClickException as wrong:
-        wrong.show()
-        return wrong.exit_code
+        return code
     except KohortError as error:
         from kohort.cli.frame.exit_codes import code_of
 
@@ -77,17 +31,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"kohort: {error}", file=sys.stderr)
         return 1
-    except (KeyboardInterrupt, click.Abort):
+    except KeyboardInterrupt:
         return 130
 
 
-def _run(arguments: list[str]) -> int | None:
+def _run(arguments: list[str]) -> int:
     """Runs a command. Not by click's `main`, which would turn a closed pipe into a fault."""
-    if COMPLETION in os.environ:  # a shell asks what could come next
+    with collector_off():
+        import click
+
+        from kohort.cli.commands import command
+
+    if COMPLETION in os.environ:  # a shell asks what could come next; this ends the process
         command.main(arguments, prog_name="kohort", complete_var=COMPLETION)
-    with command.make_context("kohort", arguments) as context:
-        code: int | None = command.invoke(context)
-        return code
+    try:
+        with command.make_context("kohort", arguments) as context:
+            return int(command.invoke(context) or 0)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as wrong:
+        wrong.show()
+        return wrong.exit_code
+    except click.Abort:
+        return 130
 
 
 def _show_what_can_be_shown() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import signal
 import sys
 import time
@@ -22,8 +23,10 @@ from kohort.log.storage.system_calls import check_system, raise_open_files_limit
 from kohort.settings import SettingError
 
 if TYPE_CHECKING:
+    from kohort.broker.monitoring import Monitoring
     from kohort.broker.net.server import Server
-    from kohort.exposition import Family, MetricsServer
+    from kohort.cli.console.of_broker import BrokerConsole
+    from kohort.cli.systemd import Systemd
 
 log = logging.getLogger("kohort")
 
@@ -39,6 +42,8 @@ class ServeOptions:
     listen: str | None = None
     advertise: str | None = None
     metrics: str | None = None
+    console: str | None = None
+    no_console: bool = False
     config: str | None = None
     settings: tuple[str, ...] = ()
     log_format: str = "text"
@@ -64,6 +69,12 @@ class ServeOptions:
     metavar="[HOST:]PORT",
     help="Metrics for Prometheus at http://127.0.0.1:PORT/metrics; port 0 takes a free one.",
 )
+@click.option(
+    "--console",
+    metavar="[HOST:]PORT",
+    help="Where the web console is. Default: 127.0.0.1:9080, or a free port if that is in use.",
+)
+@click.option("--no-console", is_flag=True, help="Serve no web console.")
 @click.option("--config", metavar="FILE", help="Settings as a properties file, as Kafka's server.properties.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting by Kafka's name.")
 @click.option("--log-format", type=click.Choice(("text", "json")), default="text")
@@ -126,6 +137,8 @@ def read_settings(options: ServeOptions) -> dict[str, str]:
 
 
 def serve(options: ServeOptions) -> int:
+    """Runs a broker until it is told to stop; 1 if it had to stop by itself."""
+    gc.freeze()  # modules are no garbage: the collector need not look through them, at the start or ever
     configure_logging(options.log_format, options.log_level)
     settings = read_settings(options)
     check_system()
@@ -167,9 +180,11 @@ async def _serve(options: ServeOptions, settings: dict[str, str]) -> int:
         listen=options.listen,
         advertise=options.advertise,
         on_fatal=on_fatal,
+        is_metered=options.metrics is not None,
     )
     try:
-        metrics = _serve_metrics(options.metrics, server, loop) if options.metrics else None
+        metrics = _monitoring(server, options.metrics) if options.metrics is not None else None
+        console = _open_console(options, settings, server)
     except SettingError:
         await server.stop()
         raise
@@ -187,6 +202,7 @@ async def _serve(options: ServeOptions, settings: dict[str, str]) -> int:
         print(f"listener {listener.name}: bootstrap.servers={listener.told}", flush=True)
     if metrics is not None:
         print(f"metrics: {metrics.address}", flush=True)
+    console.announce()
     for listener in server.listeners:
         if listener.where != listener.told:
             on = listener.where if listener.where.host else f"all interfaces, port {listener.where.port}"
@@ -195,27 +211,47 @@ async def _serve(options: ServeOptions, settings: dict[str, str]) -> int:
         log.warning("nothing is written to %s: durability is memory", told)
     for warning in broker.config.warnings:
         log.warning("%s", warning)
+    systemd = _systemd(server) if "NOTIFY_SOCKET" in os.environ else None
     await end.wait()
+    if systemd is not None:
+        systemd.stopping(failures[0] if failures else "asked to stop")
     if failures:
         log.critical("the broker stops: %s", failures[0])
     else:
         log.info("stopping")
+    await console.close()
     if metrics is not None:
-        await loop.run_in_executor(None, metrics.close)
+        await metrics.close()
     await server.stop()
     log.info("stopped")
     return 1 if failures else 0
 
 
-def _serve_metrics(where: str, server: Server, loop: asyncio.AbstractEventLoop) -> MetricsServer:
-    # Imported here, so that a start without metrics does not wait for it.
-    from kohort.broker.metrics import families
-    from kohort.exposition import MetricsServer, exposition, metrics_address
+def _open_console(options: ServeOptions, settings: dict[str, str], server: Server) -> BrokerConsole:
+    from kohort.cli.console.of_broker import BrokerConsole, open_console
 
-    async def gather() -> list[Family]:
-        return families(server)
+    if options.no_console:
+        return BrokerConsole()
+    listeners = server.listeners
+    # A client goes where it is told: of several listeners, the one of this machine is sure to be reachable.
+    told = next((each.told for each in listeners if each.told.host == "127.0.0.1"), listeners[0].told)
+    any_port = (options.listen or settings.get("listeners", "")).endswith(":0")
+    return open_console(options.console, str(told), any_port=any_port)
 
-    def text() -> str:
-        return exposition(asyncio.run_coroutine_threadsafe(gather(), loop).result(30))
 
-    return MetricsServer(metrics_address(where), text)
+def _monitoring(server: Server, where: str) -> Monitoring:
+    from kohort.broker.monitoring import Monitoring  # a start without metrics does not wait for it
+
+    return Monitoring(server, where)
+
+
+def _systemd(server: Server) -> Systemd:
+    from kohort.cli.systemd import Systemd  # as above
+
+    async def loaded() -> None:
+        if server.broker.has_groups:
+            await server.broker.groups.wait_until_loaded()
+
+    systemd = Systemd(server.loop)
+    systemd.ready_after(loaded(), f"serves {server.listeners[0].told}")
+    return systemd

@@ -21,6 +21,7 @@ from kohort.client.core.steps import Steps, T
 from kohort.client.errors import ClosedClient
 from kohort.client.io.driving import deadline_after, run_steps
 from kohort.client.io.engine import Engine
+from kohort.client.io.measured import MeasuredClient
 from kohort.client.io.tls import security_for
 from kohort.client.types import ByPartition, OffsetAndMetadata, OffsetAndTimestamp, Partitions, TopicPartition
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from kohort.client.keywords import AdminKeywords
 
 
-class Admin:
+class Admin(MeasuredClient):
     """Makes, describes, changes and deletes what a cluster has. For any number of threads.
 
     with Admin({"bootstrap.servers": "127.0.0.1:9092"}) as admin:
@@ -39,6 +40,8 @@ class Admin:
     What the broker refuses is raised as KafkaError; if it refuses some of several things, as PartlyFailed, whose
     `errors` and `results` say which. All timeouts are in seconds; without one `default.api.timeout.ms` holds.
     """
+
+    _engine: Engine
 
     def __init__(
         self, settings: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]
@@ -199,6 +202,13 @@ class Admin:
         Where a transaction that is still open would move an offset, it is waited for, unless `require_stable=False`.
         """
         steps = self._calls.group_offsets(group_id, partitions, require_stable, self._deadline(timeout))
+        return self._run(steps)
+
+    def offsets_of_groups(
+        self, *groups: str, require_stable: bool = True, timeout: float | None = None
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        """Returns all that each of these groups has committed: many groups with few requests."""
+        steps = self._calls.offsets_of_groups(groups, require_stable, self._deadline(timeout))
         return self._run(steps)
 
     def alter_group_offsets(

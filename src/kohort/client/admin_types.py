@@ -8,6 +8,18 @@ from dataclasses import dataclass, field
 from kohort.client.core.cluster import Node
 from kohort.client.types import TopicPartition
 
+__all__ = [
+    "ClusterDescription",
+    "ConfigEntry",
+    "GroupDescription",
+    "GroupListing",
+    "MemberDescription",
+    "NewTopic",
+    "Node",
+    "PartitionDescription",
+    "TopicDescription",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:

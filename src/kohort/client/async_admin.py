@@ -21,6 +21,7 @@ from kohort.client.core.steps import Steps, T
 from kohort.client.errors import ClosedClient
 from kohort.client.io.async_engine import AsyncEngine
 from kohort.client.io.driving import deadline_after, run_steps_async
+from kohort.client.io.measured import MeasuredClient
 from kohort.client.io.tls import security_for
 from kohort.client.types import ByPartition, OffsetAndMetadata, OffsetAndTimestamp, Partitions, TopicPartition
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from kohort.client.keywords import AdminKeywords
 
 
-class AsyncAdmin:
+class AsyncAdmin(MeasuredClient):
     """The calls of `Admin` as coroutines, for any number of tasks of the loop that it is made on.
 
     async with AsyncAdmin({"bootstrap.servers": "127.0.0.1:9092"}) as admin:
@@ -36,6 +37,8 @@ class AsyncAdmin:
         for partition, at in (await admin.group_offsets("billing")).items():
             print(partition, at.offset)
     """
+
+    _engine: AsyncEngine
 
     def __init__(
         self, settings: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]
@@ -206,6 +209,13 @@ class AsyncAdmin:
         Where a transaction that is still open would move an offset, it is waited for, unless `require_stable=False`.
         """
         steps = self._calls.group_offsets(group_id, partitions, require_stable, self._deadline(timeout))
+        return await self._run(steps)
+
+    async def offsets_of_groups(
+        self, *groups: str, require_stable: bool = True, timeout: float | None = None
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        """Returns all that each of these groups has committed: many groups with few requests."""
+        steps = self._calls.offsets_of_groups(groups, require_stable, self._deadline(timeout))
         return await self._run(steps)
 
     async def alter_group_offsets(

@@ -21,6 +21,7 @@ from kohort.client.errors import ClosedClient, ConcurrentUse, Wakeup, WrongArgum
 from kohort.client.group.rebalance_listener import RebalanceCallback, RebalanceListener
 from kohort.client.io.async_engine import AsyncEngine
 from kohort.client.io.driving import deadline_after, run_steps_async
+from kohort.client.io.measured import MeasuredClient
 from kohort.client.io.tls import security_for
 from kohort.client.offsets.offset_requests import Offsets
 from kohort.client.records import Deserializer, K, Record, V
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from kohort.client.keywords import ConsumerKeywords
 
 
-class AsyncConsumer(Generic[K, V]):
+class AsyncConsumer(MeasuredClient, Generic[K, V]):
     """Reads topics, alone or as a member of a group, on the event loop in which it is made.
 
     async with AsyncConsumer({"bootstrap.servers": "127.0.0.1:9092", "group.id": "orders"}) as consumer:
@@ -52,6 +53,8 @@ class AsyncConsumer(Generic[K, V]):
     functions. Heartbeats are sent by the event loop: code that blocks the loop for longer than `session.timeout.ms`
     loses the partitions. For one task at a time; only `wakeup` may come from another. All timeouts are in seconds.
     """
+
+    _engine: AsyncEngine
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class AsyncConsumer(Generic[K, V]):
         self._calls = ConsumerCalls(
             self._core, self._engine.now_ms, interceptors, lambda: self._engine.network.last_error
         )
+        self._engine.measure(self._calls.metric_sources)
         self._iteration = Iteration(self._core.subscription)
         self._owner: asyncio.Task[Any] | None = None
         self._depth = 0

@@ -16,6 +16,7 @@ from kohort.client.errors import ClosedClient
 from kohort.client.io.async_engine import AsyncEngine
 from kohort.client.io.driving import deadline_after
 from kohort.client.io.engine import FAR_MS
+from kohort.client.io.measured import MeasuredClient
 from kohort.client.io.tls import security_for
 from kohort.client.produce.accumulator import Accumulator, merge_limit
 from kohort.client.produce.arrow import WrittenRange, leaves, ranges, send_arrow
@@ -103,7 +104,7 @@ def _told(batch: Batch) -> asyncio.Future[None]:
     return told
 
 
-class AsyncProducer(Generic[K, V]):
+class AsyncProducer(MeasuredClient, Generic[K, V]):
     """A `Producer` for asyncio: it is made on a running loop and used on that loop alone.
 
     async with AsyncProducer({"bootstrap.servers": "127.0.0.1:9092"}) as producer:
@@ -113,6 +114,8 @@ class AsyncProducer(Generic[K, V]):
 
     Callbacks run on the loop. Serializers, partitioner and interceptors are plain functions.
     """
+
+    _engine: AsyncEngine
 
     def __init__(
         self,
@@ -140,6 +143,7 @@ class AsyncProducer(Generic[K, V]):
         engine.on_failure = self._calls.fail_everything
         engine.add(self._part)
         engine.add(self._calls.sender)
+        engine.measure(self._calls.metric_sources)
         self._is_closed = False
         self._is_scheduled = False
         self._send: Callable[..., AsyncDelivery | Awaitable[AsyncDelivery]] = self._send_ordinarily

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from kohort.client.core.metrics import MetricWindow
 from kohort.client.core.missing_settings import is_missing
 from kohort.client.core.offset_reset import AutoOffsetResetStrategy, reset_strategy
 from kohort.settings import (
@@ -36,6 +37,9 @@ SECURITY_OBJECTS = ("ssl.context", "sasl.oauthbearer.token", "oauth_cb")
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
     """The settings of all clients."""
+
+    METRIC_PREFIX: ClassVar[str] = "client"
+    """With what the groups of a client's metrics begin."""
 
     bootstrap_servers: tuple[str, ...] = setting(
         "bootstrap.servers",
@@ -115,6 +119,20 @@ class ClientConfig:
     receive_buffer_bytes: int = setting(
         "receive.buffer.bytes", Kind.INT, -1, at_least(-1), "SO_RCVBUF; -1 leaves it to the system."
     )
+    metrics_sample_window_ms: int = setting(
+        "metrics.sample.window.ms",
+        Kind.LONG,
+        30_000,
+        at_least(1),
+        "Averages and rates of metrics() are of samples this long.",
+    )
+    metrics_num_samples: int = setting(
+        "metrics.num.samples",
+        Kind.INT,
+        2,
+        at_least(1),
+        "Averages and rates of metrics() are of so many samples.",
+    )
     security_protocol: str = setting(
         "security.protocol", Kind.STRING, "PLAINTEXT", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         "How to talk to the brokers.",
@@ -150,6 +168,10 @@ class ClientConfig:
         "none: the name in the broker's certificate is not checked.",
     )  # fmt: skip
 
+    def metric_window(self) -> MetricWindow:
+        """Returns the time that averages and rates look back."""
+        return MetricWindow(self.metrics_sample_window_ms, self.metrics_num_samples)
+
     def check(self) -> None:
         """Raises SettingError where settings contradict each other."""
         if not self.bootstrap_servers:
@@ -165,6 +187,8 @@ class ClientConfig:
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig(ClientConfig):
     """The settings of a consumer."""
+
+    METRIC_PREFIX: ClassVar[str] = "consumer"
 
     group_id: str | None = setting("group.id", Kind.STRING, None, None, "The group to be a member of.")
     group_instance_id: str | None = setting(
@@ -273,6 +297,8 @@ class ConsumerConfig(ClientConfig):
 class ProducerConfig(ClientConfig):
     """The settings of a producer."""
 
+    METRIC_PREFIX: ClassVar[str] = "producer"
+
     acks: str = setting(
         "acks", Kind.STRING, "all", one_of("all", "-1", "0", "1"), "How many replicas must have a record."
     )
@@ -368,6 +394,8 @@ class ProducerConfig(ClientConfig):
 @dataclass(frozen=True, slots=True)
 class AdminConfig(ClientConfig):
     """The settings of the admin clients."""
+
+    METRIC_PREFIX: ClassVar[str] = "admin-client"
 
     retries: int = setting(
         "retries", Kind.INT, INT_MAX, at_least(0), "Usually left alone: the timeout decides."

@@ -23,6 +23,7 @@ from kohort.client.group.assignors import load_assignors
 from kohort.client.group.rebalance_listener import RebalanceCallback, RebalanceListener
 from kohort.client.io.driving import deadline_after, run_steps
 from kohort.client.io.engine import Engine
+from kohort.client.io.measured import MeasuredClient
 from kohort.client.io.tls import security_for
 from kohort.client.offsets.offset_requests import Offsets
 from kohort.client.records import Deserializer, K, Record, Records, V
@@ -80,7 +81,7 @@ def with_deserializers(
     return {**keywords, **{name: each for name, each in deserializers.items() if each is not None}}
 
 
-class Consumer(Generic[K, V]):
+class Consumer(MeasuredClient, Generic[K, V]):
     """Reads topics, alone or as a member of a group. For one thread at a time; only `wakeup` may come from another.
 
     with Consumer({"bootstrap.servers": "127.0.0.1:9092", "group.id": "orders"}) as consumer:
@@ -93,6 +94,8 @@ class Consumer(Generic[K, V]):
     `on_consume(records)` or `on_commit(offsets)`) and `partition.assignment.strategy` (names or classes of assignors).
     All timeouts are in seconds.
     """
+
+    _engine: Engine
 
     def __init__(
         self,
@@ -111,6 +114,7 @@ class Consumer(Generic[K, V]):
         self._calls = ConsumerCalls(
             self._core, self._engine.now_ms, interceptors, lambda: self._engine.network.last_error
         )
+        self._engine.measure(self._calls.metric_sources)
         self._iteration = Iteration(self._core.subscription)
         self._owner: dict[str, int] = {}  # the thread inside; setdefault looks and takes it in one step
         self._depth = 0

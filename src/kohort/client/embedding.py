@@ -296,6 +296,8 @@ class CommitInFlight:
 class TopicReplaced(KohortError):
     """The topic of a range does not exist any more, or was deleted and created again under the same name."""
 
+    what_to_do = "Start again from the beginning of the new topic; offsets of the old one mean nothing in it."
+
 
 class PendingFetch:
     """A request for records that is on its way."""

@@ -36,25 +36,47 @@ from kohort.wire.errors import ErrorCode, KafkaError, KohortError
 class CommitFailed(KafkaError):
     """The commit was refused because this consumer is not a (current) member any more."""
 
+    what_to_do = (
+        "Poll again: the consumer joins anew. Records since the last commit are worked on again by "
+        "whoever owns them now. If it repeats, handle fewer records per poll (max.poll.records) or raise "
+        "max.poll.interval.ms; `kohort groups why GROUP` says which member was too slow."
+    )
+
 
 class RebalanceInProgress(KafkaError):
     """The commit was refused because the group is rebalancing; poll finishes the rebalance."""
+
+    what_to_do = "Call poll, which finishes the rebalance, then commit what is still assigned."
 
 
 class RetriableCommitFailed(KafkaError):
     """An asynchronous commit that may or may not have been carried out; committing again, or later, is safe."""
 
+    what_to_do = "Nothing, if you commit again later: each commit holds all that the ones before it said."
+
 
 class FencedInstanceId(KafkaError):
     """Another consumer has joined with the same group.instance.id."""
+
+    what_to_do = "Give each consumer a group.instance.id of its own, and close this one."
 
 
 class AuthorizationFailed(KafkaError):
     """Not allowed to touch a topic, a group or the cluster."""
 
+    what_to_do = (
+        "Let the administrator allow READ, WRITE or DESCRIBE on what the text names, or connect as "
+        "another user."
+    )
+
 
 class OffsetOutOfRange(KafkaError):
     """Positions that are not in the log, and no reset policy."""
+
+    what_to_do = (
+        "Seek to an offset in the log (beginning_offsets, end_offsets), or set auto.offset.reset to "
+        "earliest or latest."
+    )
 
     def __init__(self, message: str, partitions: Mapping[TopicPartition, int]) -> None:
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
@@ -66,6 +88,11 @@ class LogTruncation(OffsetOutOfRange):
 
     `divergent` says, where the leader knows it, up to which offset both agree: seek there to read on.
     """
+
+    what_to_do = (
+        "Seek to `error.divergent[partition]`, up to where both logs agree, and expect records after it "
+        "to be gone."
+    )
 
     def __init__(
         self,
@@ -80,6 +107,8 @@ class LogTruncation(OffsetOutOfRange):
 class NoOffsetForPartition(KohortError):
     """No committed offset and no reset policy for these partitions."""
 
+    what_to_do = "Seek, commit an offset first, or set auto.offset.reset to earliest or latest."
+
     def __init__(self, message: str, partitions: tuple[TopicPartition, ...]) -> None:
         super().__init__(message)
         self.partitions = partitions
@@ -87,6 +116,11 @@ class NoOffsetForPartition(KohortError):
 
 class PartlyFailed(KohortError):
     """Of several things that were asked for, some failed; what succeeded stays done."""
+
+    what_to_do = (
+        "Look at `.errors`, an error for each thing that failed, and repeat only those; `.results` has "
+        "what is done."
+    )
 
     def __init__(self, errors: Mapping[Any, KafkaError], results: Mapping[Any, Any]) -> None:
         super().__init__("; ".join(f"{item}: {error}" for item, error in errors.items()))
@@ -97,13 +131,26 @@ class PartlyFailed(KohortError):
 class TimedOut(KohortError, TimeoutError):
     """The time that the caller gave is up."""
 
+    what_to_do = (
+        "The text names the obstacle. If it is a broker that does not answer, check bootstrap.servers, "
+        "the broker's advertised.listeners and the firewall (`kohort doctor`); if the work just takes "
+        "long, give the call a longer timeout."
+    )
+
 
 class Wakeup(KohortError):
     """Another thread called `wakeup()`."""
 
+    what_to_do = "Nothing: `wakeup()` was called to end this call. Leave the loop, and close the consumer."
+
 
 class CorruptRecord(KafkaError):
     """A damaged batch; reading goes on after a seek past it."""
+
+    what_to_do = (
+        "Seek past `error.offset` to go on without the damaged batch, and look at the disk of the broker "
+        "that has it."
+    )
 
     def __init__(self, message: str, partition: TopicPartition, offset: int) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
@@ -114,6 +161,10 @@ class CorruptRecord(KafkaError):
 class SerializationFailed(KohortError):
     """A key or value serializer raised; the cause is attached."""
 
+    what_to_do = (
+        "Correct what is sent, or the serializer; the exception of the serializer is the cause (`__cause__`)."
+    )
+
 
 class DeserializationFailed(KohortError):
     """A key or value deserializer raised; the cause is attached. Seek past the record to go on.
@@ -121,6 +172,11 @@ class DeserializationFailed(KohortError):
     The record is here as it was read, to be kept elsewhere: `partition` (with its `topic`), `offset`, `timestamp`,
     `timestamp_type`, `key` and `value` as bytes or None, and `headers`; `origin` is "key" or "value", which failed.
     """
+
+    what_to_do = (
+        "Keep the record elsewhere (a dead-letter topic), then `consumer.seek(error.partition, "
+        "error.offset + 1)`."
+    )
 
     def __init__(
         self,
@@ -150,21 +206,41 @@ class DeserializationFailed(KohortError):
 class ConcurrentUse(KohortError):
     """A consumer is for one thread at a time; only `wakeup` may come from another."""
 
+    what_to_do = (
+        "Give each thread a consumer of its own, or put one thread in front of it; only `wakeup()` may "
+        "come from another."
+    )
+
 
 class WrongArgument(KohortError, ValueError, TypeError):
     """A call was given something that it cannot use; nothing has happened, and the client goes on as before."""
+
+    what_to_do = (
+        "Correct the argument as the text says; nothing has happened, and the client goes on as before."
+    )
 
 
 class ClosedClient(KohortError):
     """The client was closed, or belongs to the parent process."""
 
+    what_to_do = "Make a new client. After a fork, make it in the child."
+
 
 class AuthenticationFailed(KohortError):
     """The broker did not accept the credentials, or the TLS handshake failed."""
 
+    what_to_do = (
+        "Check sasl.mechanism, sasl.username and sasl.password, or with TLS ssl.ca.location and the name "
+        "in the broker's certificate."
+    )
+
 
 class IllegalState(KohortError):
     """The call does not fit what the client is subscribed to or assigned."""
+
+    what_to_do = (
+        "Use the call that the text names: subscribe and assign do not mix, and commits need a group.id."
+    )
 
 
 AUTHORIZATION = (

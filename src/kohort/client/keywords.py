@@ -41,6 +41,8 @@ class ClientKeywords(TypedDict, total=False):
     client_dns_lookup: Text
     send_buffer_bytes: Int
     receive_buffer_bytes: Int
+    metrics_sample_window_ms: Int
+    metrics_num_samples: Int
     security_protocol: Text
     sasl_mechanism: Text
     sasl_username: Text

@@ -17,6 +17,7 @@ from kohort.client.core.steps import Steps, T, Until
 from kohort.client.errors import ClosedClient, IllegalState, TimedOut
 from kohort.client.io.driving import deadline_after
 from kohort.client.io.engine import FAR_MS, Engine
+from kohort.client.io.measured import MeasuredClient
 from kohort.client.io.tls import security_for
 from kohort.client.produce.accumulator import Accumulator, merge_limit
 from kohort.client.produce.arrow import WrittenRange, leaves, ranges, send_arrow
@@ -124,7 +125,7 @@ class ArrowDelivery:
         return ranges(self._batches)
 
 
-class Producer(Generic[K, V]):
+class Producer(MeasuredClient, Generic[K, V]):
     """Writes records to topics in batches, each record once and in order; any number of threads may use it.
 
     with Producer({"bootstrap.servers": "127.0.0.1:9092", "linger.ms": 5}) as producer:
@@ -139,6 +140,8 @@ class Producer(Generic[K, V]):
     Callbacks (`on_delivery`, `add_done_callback`, `on_ack`) run on the producer's own thread, as in Kafka: while one
     runs, nothing is sent, so they must be quick and must not wait.
     """
+
+    _engine: Engine
 
     def __init__(
         self,
@@ -167,6 +170,7 @@ class Producer(Generic[K, V]):
         engine.on_failure = self._calls.fail_everything
         engine.add(self._part)
         engine.add(self._calls.sender)
+        engine.measure(self._calls.metric_sources)
         self._changed = threading.Condition()
         self._waiting = 0
         self._is_closed = False

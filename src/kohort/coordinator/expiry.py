@@ -34,7 +34,7 @@ def expire(step: StepContext) -> None:
     for group, _ in ended:
         group.move_to(GroupState.DEAD, step.now_ms)
     if tombstones:
-        step.append(DeletionWrite(tuple(tombstones), [], tuple(ended)))
+        step.append(DeletionWrite(tuple(tombstones), [], tuple(ended), has_expired=True))
     schedule(step)
 
 
@@ -102,8 +102,12 @@ class DeletionWrite(Write):
     """Tombstones that end groups: these are Dead until the write is durable, but still shown as Empty."""
 
     ended: tuple[tuple[Group, int], ...]
+    has_expired: bool = False
 
     def settled(self, step: StepContext, error: ErrorCode) -> None:
+        if self.has_expired and not error:
+            step.shard.expired_groups += len(self.ended)
+            step.shard.expired_offsets += len(self.records) - len(self.ended)
         for group, state_timestamp_ms in self.ended:
             if error:
                 group.move_to(GroupState.EMPTY, step.now_ms)

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+HISTORY_TOPIC: Final = "__kohort_group_history"
+"""Where Kohort's broker keeps the entries: a record's key is the group and a slot, its value an entry as JSON."""
 RUNNING: Final = "running"
 STABLE: Final = "Stable"
 EMPTY: Final = "Empty"
@@ -22,6 +24,19 @@ SHOWN: Final = 50
 """Lists of members are cut at this length; a group of 5,000 must not fill the memory with its history."""
 LONGEST_REASON: Final = 4_000
 """In characters: a reason may name all members that left at once, or hold the words of a client."""
+
+
+_SEPARATOR: Final = b"\0"
+
+
+def key_of(group_id: str, slot: int) -> bytes:
+    """Returns the key of an entry in HISTORY_TOPIC."""
+    return group_id.encode() + _SEPARATOR + b"%d" % slot
+
+
+def group_of(key: bytes) -> str:
+    """Returns the group of a key in HISTORY_TOPIC."""
+    return key.rpartition(_SEPARATOR)[0].decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,7 @@ class Shard:
         """Token -> a write that is on its way to the log, with the producer id; in order."""
         self.next_token = 0
         self.expire_deadline_ms: int | None = None
+        self.expired_offsets = self.expired_groups = 0
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         step = StepContext(self, now_ms)

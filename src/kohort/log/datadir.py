@@ -47,6 +47,8 @@ _PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<index>[0-9]+)")
 class DirectoryRefused(KohortError):
     """The data directory cannot be used; the text says why and what to do."""
 
+    what_to_do = "Choose another directory, or stop the broker that uses this one."
+
 
 def uuid_text(uuid: bytes) -> str:
     """Writes a UUID as Kafka does: 22 characters of URL-safe base64."""

@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 class DamagedJournal(KohortError):
     """What the journal has cannot be put back; the text says what to do."""
 
+    what_to_do = "Do as the text says; restore the data directory from a copy if there is one."
+
 
 def put_back(found: FoundRounds, topics_by_id: Mapping[bytes, Topic], now_ms: int) -> dict[Partition, int]:
     """Appends what the recovered logs lack; returns how many batches each partition in the journal got.

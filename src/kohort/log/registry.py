@@ -27,6 +27,8 @@ REWRITE_ABOVE_BYTES = 64 * 1024
 class DamagedRegistry(KohortError):
     """The file of the registry cannot be trusted; the text says where it is damaged."""
 
+    what_to_do = "Restore the file that the text names from a copy of the data directory."
+
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated:

@@ -153,6 +153,11 @@ class Store:
     def leader_epoch(self) -> int:
         return self._registry.leader_epoch
 
+    def time_journal(self, on_round: Callable[[float], None]) -> None:
+        """Has each write of the journal timed, in seconds; without a journal there is nothing to hear."""
+        if self._syncer.journal is not None:
+            self._syncer.journal.on_round = on_round
+
     def broker_configs(self, node_id: int | None) -> dict[str, str]:
         """Returns the dynamic settings of a broker, or those for all brokers (None)."""
         return dict(self._registry.broker_configs.get(node_id, {}))

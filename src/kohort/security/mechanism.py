@@ -14,7 +14,7 @@ class Challenge:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class LoginAccepted:
     """The client is who it says."""
 
     principal: str
@@ -24,7 +24,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class LoginRefused:
     """The client is not who it says, or said nonsense."""
 
     message: str | None = None
@@ -34,5 +34,5 @@ class Refused:
 class ServerExchange(Protocol):
     """One login by one mechanism."""
 
-    def step(self, said: bytes, now_ms: int) -> Challenge | Accepted | Refused:
+    def step(self, said: bytes, now_ms: int) -> Challenge | LoginAccepted | LoginRefused:
         """Takes what the client said."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from kohort.security.mechanism import Accepted, Challenge, Refused, ServerExchange
+from kohort.security.mechanism import Challenge, LoginAccepted, LoginRefused, ServerExchange
 from kohort.wire.errors import ErrorCode
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
@@ -144,20 +144,20 @@ class SaslSession:
         outcome = self._exchange.step(token, now_ms)
         if isinstance(outcome, Challenge):
             return AuthenticateAnswer(told=outcome.told)
-        if isinstance(outcome, Accepted) and self.principal not in (None, outcome.principal):
-            outcome = Refused("Cannot change principals during re-authentication")
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, LoginAccepted) and self.principal not in (None, outcome.principal):
+            outcome = LoginRefused("Cannot change principals during re-authentication")
+        if isinstance(outcome, LoginRefused):
             return self._refused(outcome)
         return self._accepted(outcome, now_ms)
 
-    def _refused(self, outcome: Refused) -> AuthenticateAnswer:
+    def _refused(self, outcome: LoginRefused) -> AuthenticateAnswer:
         self._state = _State.FAILED
         when = "authentication" if self.principal is None else "re-authentication"
         told = f"Authentication failed during {when} due to invalid credentials with SASL mechanism {self._mechanism}"
         error = ErrorCode.SASL_AUTHENTICATION_FAILED
         return AuthenticateAnswer(error, outcome.message or told, closes=True)
 
-    def _accepted(self, outcome: Accepted, now_ms: int) -> AuthenticateAnswer:
+    def _accepted(self, outcome: LoginAccepted, now_ms: int) -> AuthenticateAnswer:
         assert self._mechanism is not None
         self.principal, self._exchange = outcome.principal, None
         self._state, self._began_ms = _State.AUTHENTICATED, now_ms

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from kohort.security.mechanism import Accepted, Challenge, Refused
+from kohort.security.mechanism import Challenge, LoginAccepted, LoginRefused
 
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
 _SALT_BYTES = 24
@@ -85,21 +85,21 @@ class ScramExchange:
         self._so_far = ""
         self._whole_nonce = ""
 
-    def step(self, said: bytes, now_ms: int) -> Challenge | Accepted | Refused:
+    def step(self, said: bytes, now_ms: int) -> Challenge | LoginAccepted | LoginRefused:
         """Takes what the client said."""
         try:
             text = said.decode()
         except UnicodeDecodeError:
-            return Refused()
+            return LoginRefused()
         return self._first(text) if self._user is None else self._final(text)
 
-    def _first(self, text: str) -> Challenge | Refused:
+    def _first(self, text: str) -> Challenge | LoginRefused:
         found = _CLIENT_FIRST.fullmatch(text)
         if found is None or found["bare"].startswith("m="):
-            return Refused()
+            return LoginRefused()
         user = _unescaped(found["name"])
         if user is None or found["authzid"] not in (None, "", found["name"]):
-            return Refused()
+            return LoginRefused()
         self._user, self._credential = user, self._look_up(user)
         self._whole_nonce = found["nonce"] + self._nonce
         if self._credential is None:
@@ -111,25 +111,25 @@ class ScramExchange:
         self._so_far = f"{found['bare']},{answer}"
         return Challenge(answer.encode())
 
-    def _final(self, text: str) -> Accepted | Refused:
+    def _final(self, text: str) -> LoginAccepted | LoginRefused:
         found = _CLIENT_FINAL.fullmatch(text)
         credential, digest = self._credential, self._mechanism.digest
         if found is None or found["nonce"] != self._whole_nonce or credential is None:
-            return Refused()
+            return LoginRefused()
         try:
             proof = base64.b64decode(found["proof"], validate=True)
         except (binascii.Error, ValueError):
-            return Refused()
+            return LoginRefused()
         signed = f"{self._so_far},{text[: text.rindex(',p=')]}".encode()
         signature = hmac.digest(credential.stored_key, signed, digest)
         if len(proof) != len(signature):
-            return Refused()
+            return LoginRefused()
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         if not hmac.compare_digest(hashlib.new(digest, client_key).digest(), credential.stored_key):
-            return Refused()
+            return LoginRefused()
         server_signature = hmac.digest(credential.server_key, signed, digest)
         assert self._user is not None
-        return Accepted(f"User:{self._user}", b"v=" + base64.b64encode(server_signature))
+        return LoginAccepted(f"User:{self._user}", b"v=" + base64.b64encode(server_signature))
 
 
 def _unescaped(name: str) -> str | None:

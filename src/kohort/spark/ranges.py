@@ -16,6 +16,11 @@ LOSS = (
 class DataLoss(RuntimeError):
     """Records that should have been read are not there any more."""
 
+    what_to_do = (
+        "Keep records longer than a query may stand still (retention.ms, retention.bytes). To go on with what is left, "
+        "set failOnDataLoss=false."
+    )
+
     def __init__(self, reason: str) -> None:
         super().__init__(LOSS + reason)
         self.reason = reason

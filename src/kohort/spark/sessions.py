@@ -38,6 +38,8 @@ _DEFAULTS = {UNIX_SOCKETS: "false"}
 class SessionError(KohortError, ValueError):
     """The arguments of `session` or `builder` cannot be used; the text says what to write."""
 
+    what_to_do = "Write the argument as the text says."
+
 
 def session(
     app_name: str | None = None, master: str | None = None, *, remote: str | None = None, **settings: object

@@ -176,6 +176,11 @@ class Written(WriterCommitMessage):
 class RowsNotWritten(KohortError):
     """Rows of a task were not written, or perhaps not; the text says which and why."""
 
+    what_to_do = (
+        "Spark tries the task again by itself, and may write some rows twice. If it stays, the text names"
+        " the broker's reason."
+    )
+
 
 class _RowWriter:
     """What the batch and the stream writer have in common. It is pickled for executors."""

@@ -17,6 +17,8 @@ _TESTED = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
 class UnsupportedPySpark(KohortError, ImportError):
     """The PySpark that is installed is not one that `format("kohort")` works with."""
 
+    what_to_do = 'Install a version that docs/spark-versions.md names: `pip install "kohort[spark]"`.'
+
 
 def objection(version: str) -> str | None:
     """What is wrong with a version of PySpark; None if it is supported, or a later one of the same major."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kohort.broker.apis.table import TABLE
@@ -20,6 +21,9 @@ class _LocalConnection:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
+
+    def failed(self, call: Call, errors: Sequence[int]) -> None:
+        """Counts nothing."""
 
 
 class _LocalCall(Call):

@@ -22,6 +22,8 @@ LONGEST_STRING = 0x7FFF
 class BadConsumerProtocol(BadFrame, ValueError):
     """Bytes that are not a subscription or assignment of Kafka's consumer protocol, or fields that do not fit it."""
 
+    what_to_do = "Look at the other members' clients: one of them does not follow Kafka's consumer protocol."
+
 
 def encode_subscription(message: ConsumerProtocolSubscription, version: int) -> bytes:
     """The bytes for JoinGroup."""

@@ -157,19 +157,36 @@ class ErrorCode(IntEnum):
 class BadFrame(KohortError):
     """Bytes that are not the message they claim to be."""
 
+    what_to_do = "Check that the address is one of a Kafka broker, and that both sides agree on TLS."
+
 
 class BadRecord(KohortError):
     """A record of `__consumer_offsets` that this version cannot read."""
 
+    what_to_do = "A newer version wrote it: use that version, or one that is newer still."
+
 
 class KafkaError(KohortError):
-    """An error code with the words that go with it."""
+    """A broker answered with an error code; `.code` is the ErrorCode."""
+
+    what_to_do = "Look up the code in the table of error codes; `.advice` says the same."
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code
         self.message = message
 
+    @property
+    def advice(self) -> str:
+        """What to do about this error: what the class says, else what the table says of the code."""
+        if type(self).what_to_do is not KafkaError.what_to_do:
+            return type(self).what_to_do
+        from kohort.wire.error_help import HELP
+
+        return HELP[self.code].advice
+
 
 class BadBatch(KafkaError):
     """A record batch that must not be appended; the producer is told the `code`."""
+
+    what_to_do = "Look at the producer that sent it: the code says what is wrong with its batches."

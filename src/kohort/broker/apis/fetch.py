@@ -48,6 +48,7 @@ class _Fetch:
         "_broker",
         "_call",
         "_denied",
+        "_errors",
         "_on_change",
         "_partitions",
         "_plan",
@@ -59,6 +60,7 @@ class _Fetch:
         self._broker, self._call, self._plan = broker, call, plan
         self._denied = _denied(broker, call, plan) if broker.guard is not None else frozenset()
         self._answers: list[PartitionAnswer] = []  # what each partition had when it was last read
+        self._errors: list[int] = []  # those among them
         self.is_enough = False  # to answer at once
         self._timer: asyncio.TimerHandle | None = None
         self._partitions: list[Partition] = []  # those it waits for
@@ -75,6 +77,8 @@ class _Fetch:
         request: FetchRequest = self._call.request
         answers: list[PartitionAnswer] = []
         self._answers = answers
+        if self._errors:
+            self._errors = []
         total, failed = 0, False
         most_bytes = min(request.max_bytes, self._broker.config.fetch_max_bytes)
         incremental = not self._plan.is_full
@@ -102,6 +106,7 @@ class _Fetch:
                 answer = self._read_partition(wanted, partition, most_bytes - total, total == 0)
             except KafkaError as error:
                 answer = (wanted, error.code, -1, -1, NOTHING, None)
+                self._errors.append(error.code)
                 failed = failed or error.code not in NOT_HERE
             failed = failed or answer[5] is not None
             total += len(answer[4])
@@ -205,7 +210,8 @@ class _Fetch:
         answers = self._answers if plan.session is None else self._news()
         read_committed = call.request.isolation_level == READ_COMMITTED
         return Encoded(
-            layout(call.version).frame(call.correlation_id, plan.session_id, answers, read_committed)
+            layout(call.version).frame(call.correlation_id, plan.session_id, answers, read_committed),
+            self._errors,
         )
 
     def _news(self) -> list[PartitionAnswer]:

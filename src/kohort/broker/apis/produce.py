@@ -127,6 +127,7 @@ class _Durable:
     def __call__(self, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
             _fail(self.outcome, error, "the records could not be made durable; the broker's log says why")
+            self.waiting.call.connection.failed(self.waiting.call, (error,))
         self.waiting.done()
 
 
@@ -164,6 +165,7 @@ def _append(
         _append_batch(topic, part.index, batch, header, now_ms, outcome, waiting if acks == ALL else None)
     except KafkaError as error:
         _fail(outcome, error.code, error.message)
+        call.connection.failed(call, (error.code,))
         if isinstance(error, _RecordsRefused):
             outcome.record_errors = error.records
     return outcome

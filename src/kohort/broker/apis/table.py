@@ -28,24 +28,32 @@ from kohort.broker.call import Call
 from kohort.wire.compiler.compile import Codec
 
 
-def _on_first_use(key: int, name: str) -> Handler:
-    """Returns a handler that loads its module, one of the groups', with the first request that needs it."""
+class FirstUse:
+    """A handler that loads its module, one of the groups', with the first request that needs it."""
 
-    def handler(broker: Broker, call: Call) -> Any:
-        module, _, function = name.partition(".")
-        TABLE[key].handler = found = getattr(import_module(f"kohort.broker.apis.{module}"), function)
+    __slots__ = ("_key", "_name")
+
+    def __init__(self, key: int, name: str) -> None:
+        self._key, self._name = key, name
+
+    def load(self) -> Handler:
+        """Returns the handler itself."""
+        module, _, function = self._name.partition(".")
+        found: Handler = getattr(import_module(f"kohort.broker.apis.{module}"), function)
+        return found
+
+    def __call__(self, broker: Broker, call: Call) -> Any:
+        TABLE[self._key].handler = found = self.load()
         return found(broker, call)
 
-    return handler
 
-
-def _on_first_use_async(key: int, name: str) -> Handler:
+class FirstUseAsync(FirstUse):
     """Does the same for a handler that waits for the disk."""
 
-    async def handler(broker: Broker, call: Call) -> Any:
-        return await _on_first_use(key, name)(broker, call)
+    __slots__ = ()
 
-    return handler
+    async def __call__(self, broker: Broker, call: Call) -> Any:
+        return await super().__call__(broker, call)
 
 
 def _commit_codec(version: int) -> Codec:
@@ -64,50 +72,48 @@ TABLE: dict[int, Row] = {
         Row(2, "ListOffsets", 1, 11, offsets.list_offsets),
         # librdkafka writes "all topics" as four zero bytes where flexible versions have one (its list_topics).
         Row(3, "Metadata", 0, 13, metadata.metadata, slack=3),
-        Row(
-            8, "OffsetCommit", 2, 10, _on_first_use(8, "group_offsets.offset_commit"), own_codec=_commit_codec
-        ),
-        Row(9, "OffsetFetch", 1, 10, _on_first_use(9, "group_offsets.offset_fetch")),
+        Row(8, "OffsetCommit", 2, 10, FirstUse(8, "group_offsets.offset_commit"), own_codec=_commit_codec),
+        Row(9, "OffsetFetch", 1, 10, FirstUse(9, "group_offsets.offset_fetch")),
         Row(10, "FindCoordinator", 0, 6, find_coordinator.find_coordinator, note="groups only"),
-        Row(11, "JoinGroup", 0, 9, _on_first_use(11, "group_membership.join_group")),
-        Row(12, "Heartbeat", 0, 4, _on_first_use(12, "group_membership.heartbeat")),
-        Row(13, "LeaveGroup", 0, 5, _on_first_use(13, "group_membership.leave_group")),
-        Row(14, "SyncGroup", 0, 5, _on_first_use(14, "group_membership.sync_group")),
-        Row(15, "DescribeGroups", 0, 6, _on_first_use(15, "group_admin.describe_groups")),
-        Row(16, "ListGroups", 0, 5, _on_first_use(16, "group_admin.list_groups")),
-        Row(17, "SaslHandshake", 0, 1, _on_first_use(17, "sasl.sasl_handshake")),
+        Row(11, "JoinGroup", 0, 9, FirstUse(11, "group_membership.join_group")),
+        Row(12, "Heartbeat", 0, 4, FirstUse(12, "group_membership.heartbeat")),
+        Row(13, "LeaveGroup", 0, 5, FirstUse(13, "group_membership.leave_group")),
+        Row(14, "SyncGroup", 0, 5, FirstUse(14, "group_membership.sync_group")),
+        Row(15, "DescribeGroups", 0, 6, FirstUse(15, "group_admin.describe_groups")),
+        Row(16, "ListGroups", 0, 5, FirstUse(16, "group_admin.list_groups")),
+        Row(17, "SaslHandshake", 0, 1, FirstUse(17, "sasl.sasl_handshake")),
         Row(18, "ApiVersions", 0, 4, versions.api_versions),
         Row(19, "CreateTopics", 2, 7, topics.create_topics),
         Row(20, "DeleteTopics", 1, 6, topics.delete_topics),
         Row(21, "DeleteRecords", 0, 2, offsets.delete_records),
         Row(22, "InitProducerId", 0, 5, producers.init_producer_id, note="without a transactional id"),
         Row(23, "OffsetForLeaderEpoch", 2, 4, offsets.offset_for_leader_epoch),
-        Row(29, "DescribeAcls", 1, 3, _on_first_use(29, "acls.describe_acls")),
-        Row(30, "CreateAcls", 1, 3, _on_first_use_async(30, "acls.create_acls")),
-        Row(31, "DeleteAcls", 1, 3, _on_first_use_async(31, "acls.delete_acls")),
+        Row(29, "DescribeAcls", 1, 3, FirstUse(29, "acls.describe_acls")),
+        Row(30, "CreateAcls", 1, 3, FirstUseAsync(30, "acls.create_acls")),
+        Row(31, "DeleteAcls", 1, 3, FirstUseAsync(31, "acls.delete_acls")),
         Row(32, "DescribeConfigs", 1, 4, configs.describe_configs),
         Row(33, "AlterConfigs", 0, 2, configs.alter_configs),
         Row(35, "DescribeLogDirs", 1, 5, cluster.describe_log_dirs),
-        Row(36, "SaslAuthenticate", 0, 2, _on_first_use(36, "sasl.sasl_authenticate")),
+        Row(36, "SaslAuthenticate", 0, 2, FirstUse(36, "sasl.sasl_authenticate")),
         Row(37, "CreatePartitions", 0, 3, topics.create_partitions),
-        Row(42, "DeleteGroups", 0, 2, _on_first_use(42, "group_admin.delete_groups")),
+        Row(42, "DeleteGroups", 0, 2, FirstUse(42, "group_admin.delete_groups")),
         Row(43, "ElectLeaders", 0, 2, cluster.elect_leaders, note="one node: no election is needed"),
         Row(44, "IncrementalAlterConfigs", 0, 1, configs.incremental_alter_configs),
         Row(46, "ListPartitionReassignments", 0, 0, cluster.list_partition_reassignments, note="none move"),
-        Row(47, "OffsetDelete", 0, 0, _on_first_use(47, "group_offsets.offset_delete")),
+        Row(47, "OffsetDelete", 0, 0, FirstUse(47, "group_offsets.offset_delete")),
         Row(
             50,
             "DescribeUserScramCredentials",
             0,
             0,
-            _on_first_use(50, "scram_users.describe_user_scram_credentials"),
+            FirstUse(50, "scram_users.describe_user_scram_credentials"),
         ),
         Row(
             51,
             "AlterUserScramCredentials",
             0,
             0,
-            _on_first_use_async(51, "scram_users.alter_user_scram_credentials"),
+            FirstUseAsync(51, "scram_users.alter_user_scram_credentials"),
             slack=1,  # librdkafka sends a byte too many
         ),
         Row(60, "DescribeCluster", 0, 2, cluster.describe_cluster),

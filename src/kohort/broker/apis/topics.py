@@ -13,6 +13,7 @@ from kohort.broker import names
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.broker.names import Collisions
+from kohort.coordinator.history import HISTORY_TOPIC
 from kohort.log.config import TopicConfig
 from kohort.log.datadir import new_uuid
 from kohort.log.registry import PartitionsAdded, TopicCreated, TopicDeleted
@@ -110,7 +111,7 @@ def _how_many(broker: Broker, topic: CreatableTopic) -> int:
 
 def _plan_topic(broker: Broker, topic: CreatableTopic, collisions: Collisions) -> TopicCreated:
     """Returns the entry that creates a topic; KafkaError says why it cannot be created."""
-    if topic.name in (names.METADATA_TOPIC, names.HISTORY_TOPIC):
+    if topic.name in (names.METADATA_TOPIC, HISTORY_TOPIC):
         text = f"Creation of internal topic {topic.name} is prohibited."
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     _check_name(broker, topic.name, collisions)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from kohort.broker.groups import history
 from kohort.broker.groups.history import HistoryLog
-from kohort.broker.names import HISTORY_TOPIC, OFFSETS_TOPIC
+from kohort.broker.names import OFFSETS_TOPIC
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutRecords
-from kohort.coordinator.effects import Append, CommitResponse, LoadFailed, Response
+from kohort.coordinator.effects import Append, CommitResponse, HistoryChanged, LoadFailed, Response
 from kohort.coordinator.events import (
     BeginLoad,
     EndLoad,
@@ -30,6 +30,7 @@ from kohort.coordinator.events import (
     RestoreHistory,
     TopicsDeleted,
 )
+from kohort.coordinator.history import HISTORY_TOPIC
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.log.datadir import new_uuid
@@ -64,6 +65,7 @@ class Groups:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         settings = settings_of(broker.config)
+        self._meter = broker.meter
         self._history = HistoryLog(broker.store, settings.history_length, broker.now_ms)
         self._runtime = self._make_runtime(settings)
         self._timer: asyncio.TimerHandle | None = None
@@ -79,9 +81,22 @@ class Groups:
             settings,
             self,
             _on_reply,
-            on_history=self._history.on_history,
-            on_load_failed=_on_load_failed,
+            on_history=self._history.on_history if self._meter is None else self._on_history,
+            on_load_failed=self._on_load_failed,
         )
+
+    def _on_history(self, changed: HistoryChanged) -> None:
+        assert self._meter is not None
+        self._meter.on_history(changed)
+        self._history.on_history(changed)
+
+    def _on_load_failed(self, partition: int, failed: LoadFailed) -> None:
+        self._cannot_load(partition, failed.message)
+
+    def _cannot_load(self, partition: int, why: object) -> None:
+        if self._meter is not None:
+            self._meter.load_failures += 1
+        log.error("%s-%d cannot be loaded, its groups are not served: %s", OFFSETS_TOPIC, partition, why)
 
     @property
     def runtime(self) -> Runtime:
@@ -217,8 +232,7 @@ class Groups:
                 return not is_new
             if is_new:
                 self.begin_load()
-        if self._load_task is not None:
-            await asyncio.wait([self._load_task])
+        await self.wait_until_loaded()
         return not self._has_resigned
 
     def _missing_topics(self) -> list[TopicCreated]:
@@ -272,13 +286,19 @@ class Groups:
                 self._restore_history(index, epoch)
                 self._runtime.handle(index, EndLoad(epoch), self.now_ms())
             except KafkaError as error:
-                log.error(
-                    "%s-%d cannot be loaded, its groups are not served: %s", OFFSETS_TOPIC, index, error
-                )
+                self._cannot_load(index, error)
         self._arm()
         groups = sum(len(shard.groups) for shard in self._runtime.shards)
-        took_ms = (time.perf_counter() - began) * 1000
+        took_s = time.perf_counter() - began
+        if self._meter is not None:
+            self._meter.loads.add(took_s)
+        took_ms = took_s * 1000
         log.info("loaded %d groups from %d records of %s in %.0f ms", groups, records, OFFSETS_TOPIC, took_ms)
+
+    async def wait_until_loaded(self) -> None:
+        """Returns when no shard is being loaded any more."""
+        if self._load_task is not None:
+            await asyncio.wait([self._load_task])
 
     def _restore_history(self, index: int, epoch: int) -> None:
         topic = self._broker.store.topics.get(HISTORY_TOPIC)
@@ -327,12 +347,6 @@ def settings_of(config: BrokerConfig, partitions: int | None = None) -> Settings
 def _on_reply(waiter: object, response: Response) -> None:
     assert callable(waiter)
     waiter(response)
-
-
-def _on_load_failed(partition: int, failed: LoadFailed) -> None:
-    log.error(
-        "%s-%d cannot be loaded, its groups are not served: %s", OFFSETS_TOPIC, partition, failed.message
-    )
 
 
 def _records_of(partition: Partition) -> Iterator[list[LogRecord]]:

@@ -15,9 +15,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from kohort.broker.names import HISTORY_TOPIC
 from kohort.coordinator.effects import HistoryChanged
-from kohort.coordinator.history import Rebalance
+from kohort.coordinator.history import HISTORY_TOPIC, Rebalance, group_of, key_of
 from kohort.coordinator.settings import partition_for
 from kohort.log.partition import Partition
 from kohort.wire.errors import KafkaError
@@ -33,15 +32,6 @@ log = logging.getLogger("kohort.groups")
 SETTINGS = {"cleanup.policy": "compact,delete", "segment.bytes": str(16 << 20), "retention.ms": "604800000"}
 _READ_BYTES = 1 << 20
 _PAUSE_S = 0.05  # changes of one rebalance within this time become one record
-_SEPARATOR = b"\0"
-
-
-def key_of(group_id: str, slot: int) -> bytes:
-    return group_id.encode() + _SEPARATOR + b"%d" % slot
-
-
-def group_of(key: bytes) -> str:
-    return key.rpartition(_SEPARATOR)[0].decode("utf-8", "replace")
 
 
 class HistoryLog:

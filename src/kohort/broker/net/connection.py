@@ -15,6 +15,7 @@ import asyncio
 import logging
 import struct
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kohort.broker.api_row import unsupported_version
@@ -289,9 +290,15 @@ class Connection(asyncio.BufferedProtocol):
                 outbox.add(chunks)
             outbox.flush()
         except OSError as error:
-            log.debug("%s went away: %s", self.peer, error)
-            self._closing = True
-            self._transport.abort()
+            self._went_away(error)
+
+    def _went_away(self, error: OSError) -> None:
+        log.debug("%s went away: %s", self.peer, error)
+        self._closing = True
+        self._transport.abort()
+
+    def failed(self, call: Call, errors: Sequence[int]) -> None:
+        """Hears of error codes from handlers that tell of them; a metered connection counts them."""
 
     def _on_drained(self) -> None:
         self.last_active = self.loop.time()

@@ -69,15 +69,23 @@ class Server:
         self._every(max(pause_ms, 100), self.housekeeping)
 
     def _connections_of(self, listener: Listener) -> Callable[[], Connection]:
-        """Returns what serves a new client of a listener."""
-        guard = self.broker.guard
-        if not listener.uses_sasl:
-            return partial(Connection, self, listener.told)
-        # Loaded where it is needed, so that a broker without it starts no slower.
-        from kohort.broker.net.sasl_connection import SaslConnection
+        """Returns what serves a new client of a listener; classes are loaded where they are needed."""
+        is_metered, told = self.broker.meter is not None, listener.told
+        if listener.uses_sasl:
+            from kohort.broker.net import sasl_connection
 
-        assert guard is not None, "a listener with SASL has a guard"
-        return partial(SaslConnection, self, listener.told, guard.offer(listener.name))
+            guard = self.broker.guard
+            assert guard is not None, "a listener with SASL has a guard"
+            if not is_metered:
+                return partial(sasl_connection.SaslConnection, self, told, guard.offer(listener.name))
+            from kohort.broker.net.metered_sasl import MeteredSaslConnection
+
+            return partial(MeteredSaslConnection, self, told, guard.offer(listener.name))
+        if not is_metered:
+            return partial(Connection, self, told)
+        from kohort.broker.net.metered import MeteredConnection
+
+        return partial(MeteredConnection, self, told)
 
     # --- connections -------------------------------------------------------------------------------
 
@@ -100,6 +108,11 @@ class Server:
             log.warning("refused %s: max.connections.per.ip is %d", connection.peer, limit)
             return False
         return not self.is_stopping
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether all listeners take connections."""
+        return not self.is_stopping and all(accepting.is_serving() for accepting in self._accepting)
 
     @property
     def connection_count(self) -> int:

@@ -31,7 +31,7 @@ _AUTHORIZERS = {
 _NONCE_BYTES = 18
 
 
-class Guard:
+class BrokerGuard:
     """The security of one node: its offers of SASL, its users, its ACLs. Belongs to the event loop's thread."""
 
     def __init__(

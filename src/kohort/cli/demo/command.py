@@ -18,6 +18,7 @@ from pathlib import Path
 import click
 
 from kohort.broker import running
+from kohort.cli.demo.console import console_beside
 from kohort.cli.demo.processes import (
     GROUP,
     PARTITIONS,
@@ -30,10 +31,10 @@ from kohort.cli.demo.processes import (
 )
 from kohort.cli.demo.report import DemoWorker, Sample, draw, print_report
 from kohort.cli.demo.sums import read_orders, read_sums
-from kohort.cli.groups.history import rebalances_of
 from kohort.client.admin import Admin
 from kohort.client.consumer import Consumer
 from kohort.client.types import TopicPartition
+from kohort.insight.rebalances import rebalances_of
 
 SECONDS = 40.0
 PER_SECOND = 3000
@@ -101,7 +102,8 @@ def demo(seconds: float, out: Path) -> int:
                 f"broker on {broker.bootstrap_servers}, ready in {took_ms:.0f} ms, every record synced to disk"
             )
             try:
-                return _Demo(broker.bootstrap_servers, folder, out, seconds).run()
+                with console_beside(broker.bootstrap_servers):
+                    return _Demo(broker.bootstrap_servers, folder, out, seconds).run()
             except DemoFailed as failure:
                 print(f"\nkohort: the demo failed: {failure}", file=sys.stderr)
                 return 1
@@ -321,7 +323,7 @@ class _Demo:
         timeline = self._timeline
         if sys.stdout.isatty():
             print("\r\x1b[K", end="")
-        rebalances = rebalances_of(self._bootstrap, GROUP)
+        rebalances = rebalances_of(self._admin, {"bootstrap.servers": self._bootstrap}, GROUP).rebalances
         workers: dict[str, DemoWorker] = dict(timeline.members)
         if self._pipeline is None:
             good = print_report(timeline.samples, workers, self._orders.sent, rebalances)

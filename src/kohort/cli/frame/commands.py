@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import click
+
+from kohort.cli.frame.collector import collector_off
 
 
 class Place(NamedTuple):
@@ -41,13 +42,8 @@ class LazyGroup(click.Group):
 
 
 def _loaded(place: Place) -> click.Command:
-    collects = gc.isenabled()
-    gc.disable()  # the collector would take a tenth of a start, looking for garbage in modules
-    try:
+    with collector_off():
         command = import_module(place.module).command
-    finally:
-        if collects:
-            gc.enable()
     assert isinstance(command, click.Command), place
     _keep_examples_whole(command)
     return command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ def _names_of_cluster(
     from kohort.cli.frame.cluster import ClusterOptions
     from kohort.client.admin import Admin
 
+    logging.getLogger("kohort").setLevel(logging.CRITICAL)  # what a client warns of would stand in the prompt
     options = ClusterOptions(*(ctx.params.get(name) for name in ("bootstrap", "config", "profile")))
     try:
         with Admin(options.settings()) as admin:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from kohort.cli.frame import COMPLETION
+
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -19,9 +21,7 @@ def command(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from kohort.cli.main import COMPLETION
-    from kohort.cli.main import command as kohort
-
     script = get_completion_class(shell)
     assert script is not None, shell
+    kohort = click.get_current_context().find_root().command
     print(script(kohort, {}, "kohort", COMPLETION).source())

@@ -9,8 +9,12 @@ from kohort.cli.frame.commands import LazyGroup, Place
 PLACES = {
     "list": Place("kohort.cli.groups.list", "The groups of the cluster, their types and states."),
     "describe": Place(
-        "kohort.cli.groups.describe", "Members, and for each partition its owner, committed offset and lag."
+        "kohort.cli.groups.describe", "State, members, and for each partition owner, offset and lag."
     ),
+    "reset": Place("kohort.cli.groups.reset", "Set committed offsets; shows what would change first."),
+    "delete": Place("kohort.cli.groups.delete", "Delete groups with all their offsets."),
+    "delete-offsets": Place("kohort.cli.groups.delete_offsets", "Forget what is committed for topics."),
+    "remove-members": Place("kohort.cli.groups.remove_members", "Make members leave a group."),
     "why": Place("kohort.cli.groups.why", "The last rebalances: when, how long, who and why."),
     "watch": Place("kohort.cli.groups.watch", "Rebalances as they happen, until Ctrl-C."),
 }

@@ -162,6 +162,11 @@ class AdminCalls:
         wanted = arguments.partitions(partitions) if partitions else None
         return self._groups.group_offsets(group_id, wanted, deadline_ms, require_stable)
 
+    def offsets_of_groups(
+        self, groups: tuple[str, ...], require_stable: bool, deadline_ms: int
+    ) -> Steps[dict[str, dict[TopicPartition, OffsetAndMetadata]]]:
+        return self._groups.offsets_of_groups(_names(groups), deadline_ms, require_stable)
+
     def alter_group_offsets(
         self, group_id: str, offsets: ByPartition[int | OffsetAndMetadata], deadline_ms: int
     ) -> Steps[None]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from kohort.client.admin_types import GroupDescription, GroupListing
-from kohort.client.administer.asking import Asking, outcome, raise_partly
+from kohort.client.administer.asking import outcome, raise_partly
+from kohort.client.administer.coordinators import CoordinatorAsking, GroupQuestion
 from kohort.client.administer.group_descriptions import DEAD, classic_group, listing, newer_group
 from kohort.client.core import arguments
+from kohort.client.core.cluster import Node
 from kohort.client.core.operation import Operation
 from kohort.client.core.requests import RETRIABLE, GroupOf
 from kohort.client.core.steps import Steps, Until
-from kohort.client.errors import error_for
+from kohort.client.errors import TimedOut
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -39,7 +42,6 @@ from kohort.wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from kohort.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from kohort.wire.struct import Message
 
 LAST_WITH_NAMES = 9  # OffsetCommit and OffsetFetch name topics by id after this version
 GROUPS_SINCE = 8  # OffsetFetch asks for several groups from this version on
@@ -51,7 +53,10 @@ NO_SUCH_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 """There is no such group of this type, or the broker's settings allow no groups of this type at all."""
 
 
-class GroupCalls(Asking):
+CLASSIC = "classic"
+
+
+class GroupCalls(CoordinatorAsking):
     """The calls that concern groups."""
 
     # --- groups ---------------------------------------------------------------------------------------
@@ -90,56 +95,79 @@ class GroupCalls(Asking):
 
     def describe_groups(self, groups: Iterable[str], deadline_ms: int) -> Steps[dict[str, GroupDescription]]:
         """Describes groups; a group that does not exist is Dead, as in Kafka."""
+        wanted = list(dict.fromkeys(groups))
+        rows = yield from self.ask_coordinators(_CLASSIC, wanted, deadline_ms)
         found: dict[str, GroupDescription] = {}
         errors: dict[str, KafkaError] = {}
-        for group_id in groups:
-            row = yield from self._describe(DescribeGroupsRequest([group_id]), group_id, deadline_ms)
-            if row.error_code not in (0, ErrorCode.GROUP_ID_NOT_FOUND):
-                errors[group_id] = error_for(row.error_code, row.error_message or group_id)
-                continue
-            described = classic_group(row, self._requests.coordinator_of(group_id))
-            if described.state == DEAD:
-                try:
-                    described = yield from self._of_newer_types(described, deadline_ms)
-                except KafkaError as error:
-                    errors[group_id] = error
-                    continue
-            found[group_id] = described
+        for group_id, row in rows.items():
+            if isinstance(row, Exception):
+                errors[group_id] = cast(KafkaError, row)
+            else:
+                found[group_id] = classic_group(row, self._requests.coordinator_of(group_id))
+        dead = [group_id for group_id, group in found.items() if group.state == DEAD]
+        if dead:
+            newer = yield from self._of_newer_types(dead, deadline_ms)
+            for group_id, described in newer.items():
+                if isinstance(described, Exception):
+                    errors[group_id] = cast(KafkaError, described)
+                    del found[group_id]
+                else:
+                    found[group_id] = described
         if errors:
             raise_partly(errors, found)
+        return {group_id: found[group_id] for group_id in wanted}
+
+    def _of_newer_types(
+        self, groups: Sequence[str], deadline_ms: int
+    ) -> Steps[dict[str, GroupDescription | Exception]]:
+        """Describes groups that DescribeGroups calls Dead and that may be of a newer type, which it does not know."""
+        found: dict[str, GroupDescription | Exception] = {}
+        left = list(groups)
+        for group_type, question in (("consumer", _CONSUMER), ("share", _SHARE)):
+            rows = yield from self.ask_coordinators(question, left, deadline_ms)
+            for group_id, row in rows.items():
+                if isinstance(row, Exception):
+                    if getattr(row, "code", None) is not ErrorCode.UNSUPPORTED_VERSION:
+                        found[group_id] = row  # else a broker that has not heard of such groups
+                elif not row.error_code:
+                    coordinator = self._requests.coordinator_of(group_id)
+                    found[group_id] = newer_group(row, group_type, coordinator)
+            left = [group_id for group_id in left if group_id not in found]
+        if left:
+            listed = yield from self._listed(left, deadline_ms)
+            for group_id in left:
+                found[group_id] = listed.get(group_id) or _dead(
+                    group_id, self._requests.coordinator_of(group_id)
+                )
         return found
 
-    def _of_newer_types(self, dead: GroupDescription, deadline_ms: int) -> Steps[GroupDescription]:
-        """Describes a group that DescribeGroups calls Dead and that may be of a newer type, which it does not know."""
-        group_id = dead.group_id
-        for group_type, request in (
-            ("consumer", ConsumerGroupDescribeRequest([group_id])),
-            ("share", ShareGroupDescribeRequest([group_id])),
-        ):
+    def _listed(
+        self, groups: Sequence[str], deadline_ms: int
+    ) -> Steps[dict[str, GroupDescription | Exception]]:
+        """Finds groups of types that no request describes in the lists of their coordinators, one list for each."""
+        found: dict[str, GroupDescription | Exception] = {}
+        asked: set[int] = set()
+        for group_id in groups:
+            coordinator = self._requests.coordinator_of(group_id)
+            if coordinator is not None and coordinator.node_id in asked:
+                continue
             try:
-                row = yield from self._describe(request, group_id, deadline_ms)
-            except KafkaError as error:
-                if error.code is not ErrorCode.UNSUPPORTED_VERSION:
-                    raise
-                continue  # a broker that has not heard of such groups
-            if not row.error_code:
-                return newer_group(row, group_type, self._requests.coordinator_of(group_id))
-            if row.error_code not in NO_SUCH_GROUP:
-                raise error_for(row.error_code, row.error_message or group_id)
-        response = yield from self.ask(
-            ListGroupsRequest(), GroupOf(group_id), deadline_ms, verdict=lambda r: r.error_code
-        )
-        for listed in map(listing, response.groups):
-            if listed.group_id == group_id and listed.group_type != dead.group_type:
-                return replace(dead, state=listed.state, group_type=listed.group_type,
-                               protocol_type=listed.protocol_type)  # fmt: skip
-        return dead
-
-    def _describe(self, request: Message, group_id: str, deadline_ms: int) -> Steps[Any]:
-        response = yield from self.ask(
-            request, GroupOf(group_id), deadline_ms, verdict=lambda r: _retriable(r.groups[0].error_code)
-        )
-        return response.groups[0]
+                response = yield from self.ask(
+                    ListGroupsRequest(), GroupOf(group_id), deadline_ms, verdict=lambda r: r.error_code
+                )
+            except (KafkaError, TimedOut) as error:
+                found[group_id] = error
+                continue
+            coordinator = self._requests.coordinator_of(group_id)
+            if coordinator is not None:
+                asked.add(coordinator.node_id)
+            for row in map(listing, response.groups):
+                if row.group_type != CLASSIC:
+                    found[row.group_id] = replace(
+                        _dead(row.group_id, coordinator), state=row.state, group_type=row.group_type,
+                        protocol_type=row.protocol_type,
+                    )  # fmt: skip
+        return found
 
     def delete_groups(self, groups: Sequence[str], deadline_ms: int) -> Steps[None]:
         rows = []
@@ -191,35 +219,22 @@ class GroupCalls(Asking):
         group_id = arguments.group_id(group_id)
         require_stable = arguments.choice(require_stable, "require_stable")
         wanted = None if partitions is None else _by_topic(partitions)
+        question = _offsets_question(wanted, require_stable)
+        rows = yield from self.ask_coordinators(question, [group_id], deadline_ms)
+        return _offsets_of(rows[group_id])
 
-        def make(version: int) -> OffsetFetchRequest:
-            if version >= GROUPS_SINCE:
-                topics = (
-                    None
-                    if wanted is None
-                    else [OffsetFetchRequestTopics(t, partition_indexes=p) for t, p in wanted.items()]
-                )
-                return OffsetFetchRequest(
-                    groups=[OffsetFetchRequestGroup(group_id, topics=topics)], require_stable=require_stable
-                )
-            asked = None if wanted is None else [OffsetFetchRequestTopic(t, p) for t, p in wanted.items()]
-            return OffsetFetchRequest(group_id, asked, require_stable=require_stable and version >= 7)
-
-        response: OffsetFetchResponse = yield from self.ask(
-            make, GroupOf(group_id), deadline_ms, api_key=OffsetFetchRequest.API_KEY,
-            verdict=_fetch_verdict, max_version=LAST_WITH_NAMES,
-        )  # fmt: skip
-        rows = response.groups[0].topics if response.groups else response.topics
-        return {
-            TopicPartition(topic.name, row.partition_index): OffsetAndMetadata(
-                row.committed_offset,
-                row.metadata or "",
-                row.committed_leader_epoch if row.committed_leader_epoch >= 0 else None,
-            )
-            for topic in rows
-            for row in topic.partitions
-            if row.committed_offset >= 0
-        }
+    def offsets_of_groups(
+        self, groups: Iterable[str], deadline_ms: int, require_stable: bool = True
+    ) -> Steps[dict[str, dict[TopicPartition, OffsetAndMetadata]]]:
+        """Returns what each of these groups has committed, with few requests."""
+        wanted = list(dict.fromkeys(arguments.group_id(group_id) for group_id in groups))
+        question = _offsets_question(None, arguments.choice(require_stable, "require_stable"))
+        rows = yield from self.ask_coordinators(question, wanted, deadline_ms)
+        errors = {group_id: row for group_id, row in rows.items() if isinstance(row, Exception)}
+        found = {group_id: _offsets_of(row) for group_id, row in rows.items() if group_id not in errors}
+        if errors:
+            raise_partly(cast("dict[str, KafkaError]", errors), found)
+        return found
 
     def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int
@@ -284,12 +299,77 @@ def _partitions(response: Any) -> Iterator[tuple[TopicPartition, Any, None]]:
             yield TopicPartition(topic.name, row.partition_index), row, None
 
 
-def _fetch_verdict(response: OffsetFetchResponse) -> int:
-    """Returns the error of the whole answer, or else the first of a partition."""
-    whole = response.groups[0] if response.groups else response
-    return whole.error_code or next(
-        (row.error_code for topic in whole.topics for row in topic.partitions if row.error_code), 0
-    )
+def _dead(group_id: str, coordinator: Node | None) -> GroupDescription:
+    return GroupDescription(group_id, DEAD, "", "", coordinator, ())
+
+
+def _described_rows(response: Any, harmless: Collection[int]) -> Iterator[tuple[str, int, Any]]:
+    """Yields the rows of an answer; codes that only say that there is no such group are left to the caller."""
+    for row in response.groups:
+        yield row.group_id, 0 if row.error_code in harmless else row.error_code, row
+
+
+_CLASSIC = GroupQuestion(
+    DescribeGroupsRequest.API_KEY,
+    lambda groups, version: DescribeGroupsRequest(list(groups)),
+    partial(_described_rows, harmless=(ErrorCode.GROUP_ID_NOT_FOUND,)),
+)
+_CONSUMER = GroupQuestion(
+    ConsumerGroupDescribeRequest.API_KEY,
+    lambda groups, version: ConsumerGroupDescribeRequest(list(groups)),
+    partial(_described_rows, harmless=NO_SUCH_GROUP),
+)
+_SHARE = GroupQuestion(
+    ShareGroupDescribeRequest.API_KEY,
+    lambda groups, version: ShareGroupDescribeRequest(list(groups)),
+    partial(_described_rows, harmless=NO_SUCH_GROUP),
+)
+
+
+def _offsets_question(wanted: Mapping[str, list[int]] | None, require_stable: bool) -> GroupQuestion:
+    """Asks for the committed offsets of partitions by topic; None: for all that a group has."""
+
+    def make(groups: Sequence[str], version: int) -> OffsetFetchRequest:
+        if version < GROUPS_SINCE:
+            asked = None if wanted is None else [OffsetFetchRequestTopic(t, p) for t, p in wanted.items()]
+            return OffsetFetchRequest(groups[0], asked, require_stable=require_stable and version >= 7)
+        topics = (
+            None
+            if wanted is None
+            else [OffsetFetchRequestTopics(t, partition_indexes=p) for t, p in wanted.items()]
+        )
+        return OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id, topics=topics) for group_id in groups],
+            require_stable=require_stable,
+        )
+
+    return GroupQuestion(OffsetFetchRequest.API_KEY, make, _fetched_rows, LAST_WITH_NAMES)
+
+
+def _fetched_rows(response: OffsetFetchResponse) -> Iterator[tuple[str, int, Any]]:
+    """Yields the groups of an answer, each with its own error or else the first of its partitions."""
+    answers: Sequence[Any] = response.groups or [response]
+    for whole in answers:
+        code = whole.error_code or next(
+            (row.error_code for topic in whole.topics for row in topic.partitions if row.error_code), 0
+        )
+        yield getattr(whole, "group_id", ""), code, whole
+
+
+def _offsets_of(row: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Reads the committed offsets of a group; raises what stands in their place."""
+    if isinstance(row, Exception):
+        raise row
+    return {
+        TopicPartition(topic.name, each.partition_index): OffsetAndMetadata(
+            each.committed_offset,
+            each.metadata or "",
+            each.committed_leader_epoch if each.committed_leader_epoch >= 0 else None,
+        )
+        for topic in row.topics
+        for each in topic.partitions
+        if each.committed_offset >= 0
+    }
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

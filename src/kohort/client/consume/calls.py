@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kohort.client.consume.consumer_core import ConsumerCore
 from kohort.client.consume.interceptors import Interceptors
+from kohort.client.consume.poll_metrics import POLLS, PollMetrics
 from kohort.client.core import arguments
+from kohort.client.core.metrics import MetricSource
 from kohort.client.core.offset_reset import (
     EARLIEST,
     EARLIEST_TIMESTAMP,
@@ -64,6 +66,12 @@ class ConsumerCalls:
         self._interceptors = interceptors or Interceptors(())
         self.intercept, self.intercepts = self._interceptors.consumed, self._interceptors.see_records
         core.commits.call_on_commit(self._interceptors.committed)
+        self._metrics = PollMetrics(core.config.metric_window())
+
+    def metric_sources(self) -> Iterator[MetricSource]:
+        """Yields what the calls and the parts of this consumer count."""
+        yield MetricSource(POLLS, self._metrics)
+        yield from self.core.metric_sources()
 
     # --- what to read ---------------------------------------------------------------------------------
 
@@ -164,15 +172,19 @@ class ConsumerCalls:
             raise IllegalState(
                 "a rebalance callback runs within poll and cannot call it again: return, and that poll goes on"
             )
+        began_ms = self.clock()
+        self._metrics.poll_began(began_ms)
         try:
-            return (yield from self._poll(deadline_ms, take, empty))
+            return (yield from self._poll(began_ms, deadline_ms, take, empty))
         finally:
+            now_ms = self.clock()
+            self._metrics.poll_ended(now_ms)
             if self.core.membership is not None:
-                self.core.membership.poll_ended(self.clock())
+                self.core.membership.poll_ended(now_ms)
 
-    def _poll(self, deadline_ms: int, take: Callable[[int], T], empty: T) -> Steps[T]:
+    def _poll(self, now_ms: int, deadline_ms: int, take: Callable[[int], T], empty: T) -> Steps[T]:
         core = self.core
-        self._polled(self.clock())
+        self._polled(now_ms)
         yield LOOK  # also while records are buffered: the group, metadata and a wakeup do not wait for their end
         while True:
             if core.has_news:
@@ -223,13 +235,14 @@ class ConsumerCalls:
                 function = None  # the user leaves within the callback that tells them just this
             error: BaseException | None = None
             if function is not None:
-                self._telling = callback
+                self._telling, began_ms = callback, self.clock()
                 try:
                     yield CallUser(function, (list(callback.partitions),))
                 except BaseException as raised:
                     error = raised
                 finally:
-                    self._telling = outer
+                    self._telling, now_ms = outer, self.clock()
+                    membership.metrics.called_back(callback.kind, now_ms - began_ms, now_ms)
             is_current = membership.callback is callback  # else the user left within it
             if is_current:
                 membership.called_back(error, self.clock())
@@ -296,10 +309,12 @@ class ConsumerCalls:
     def commit(self, offsets: ByPartition[int | OffsetAndMetadata] | None, deadline_ms: int) -> Steps[None]:
         self._need_group("commit")
         chosen = self.offsets_to_commit(offsets)
-        operation = self.core.commits.commit(chosen, self.clock(), deadline_ms, retry=True)
+        began_ms = self.clock()
+        operation = self.core.commits.commit(chosen, began_ms, deadline_ms, retry=True)
         try:
             yield from self._finish(operation, deadline_ms, "the commit")
         finally:
+            self._metrics.waited_for_commit(self.clock() - began_ms)
             yield from self._tell_commits()
 
     def commit_async(
@@ -320,8 +335,12 @@ class ConsumerCalls:
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata | None]]:
         self._need_group("committed")
         wanted = arguments.partitions(partitions)
-        operation = self.core.commits.committed(wanted, self.clock(), deadline_ms)
-        return (yield from self._finish(operation, deadline_ms, "the committed offsets"))
+        began_ms = self.clock()
+        operation = self.core.commits.committed(wanted, began_ms, deadline_ms)
+        try:
+            return (yield from self._finish(operation, deadline_ms, "the committed offsets"))
+        finally:
+            self._metrics.waited_for_committed(self.clock() - began_ms)
 
     # --- looking things up ----------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ callback of the membership and in the operations that commands return.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +17,13 @@ from kohort.client.core.backoff import Jitter
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.effects import Outbox, Part
 from kohort.client.core.metadata import Metadata
+from kohort.client.core.metrics import MetricSource
 from kohort.client.errors import DeserializationFailed, error_for
 from kohort.client.group.assignors import Assignor, load_assignors
 from kohort.client.group.coordinator import GroupCoordinator
+from kohort.client.group.group_metrics import GROUP
 from kohort.client.group.membership import Membership
+from kohort.client.offsets.commit_metrics import COMMITS
 from kohort.client.offsets.commits import Commits
 from kohort.client.offsets.commits import log as commits_log
 from kohort.client.offsets.positions import Positions
@@ -115,6 +119,13 @@ class ConsumerCore:
 
     def background_deadline_ms(self) -> int | None:
         return self.membership.next_background_deadline_ms() if self.membership is not None else None
+
+    def metric_sources(self) -> Iterator[MetricSource]:
+        """Yields what the parts count."""
+        if self.membership is not None:
+            yield MetricSource(GROUP, self.membership.metrics)
+        yield MetricSource(COMMITS, self.commits.metrics)
+        yield from self.fetcher.metrics.sources()
 
     # --- what a caller of poll waits for ------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from kohort.client.consume.fetch_buffer import (
     end_of,
 )
 from kohort.client.consume.fetch_errors import FetchErrors, Question, name
+from kohort.client.consume.fetch_metrics import FetchMetrics
 from kohort.client.consume.fetch_session import (
     LOST_SESSION,
     AskedPartition,
@@ -58,6 +59,7 @@ class Fetch:
 
     plan: FetchRequestData
     questions: dict[TopicPartition, Question]
+    sent_ms: int
 
 
 @dataclass(slots=True)
@@ -97,6 +99,7 @@ class Fetcher:
         self._metadata = metadata
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._read_committed = config.isolation_level == "read_committed"
+        self.metrics = FetchMetrics(config.metric_window(), subscription, self._read_committed)
         self._nodes: dict[int, FetchNode] = {}
         self._buffer = FetchBuffer()
         self.buffered: Iterable[TopicPartition] = self._buffer
@@ -126,7 +129,7 @@ class Fetcher:
             self._consider(partition, state, now, now_ms)
         for node_id, wanted in now.wanted.items():
             if node_id not in now.closed:
-                self._send(node_id, wanted)
+                self._send(node_id, wanted, now_ms)
 
     def _consider(self, partition: TopicPartition, state: PartitionState, now: _Round, now_ms: int) -> None:
         info = self._metadata.cluster.partition(partition)
@@ -185,7 +188,7 @@ class Fetcher:
         topic = self._metadata.cluster.topics.get(partition.topic)
         return topic.topic_id if topic is not None else ZERO_UUID
 
-    def _send(self, node_id: int, wanted: dict[TopicPartition, AskedPartition]) -> None:
+    def _send(self, node_id: int, wanted: dict[TopicPartition, AskedPartition], now_ms: int) -> None:
         # The partition that was served last comes last: an answer is filled in this order.
         served = self._served
         order = sorted(wanted, key=lambda partition: served.get(partition, 0))
@@ -195,7 +198,7 @@ class Fetcher:
         questions = {
             p: Question(states[p], states[p].seeks, asked.fetch_offset) for p, asked in wanted.items()
         }
-        node.under_way = Fetch(plan, questions)
+        node.under_way = Fetch(plan, questions, now_ms)
         log.debug("node %d: %s", node_id, plan)
         self._out.append(
             Send(
@@ -238,13 +241,17 @@ class Fetcher:
             return
         response: FetchResponse = answer.response
         found = node.session.accept(fetch.plan, response, answer.version)
+        sizes: dict[str, int] = {}
         if found is None:
             self._refused(node, response, now_ms)
         else:
             node.failures = node.retry_at_ms = 0
             leaders = tuple(Node(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints)
             for partition, data in found.items():
+                if data.records:
+                    sizes[partition.topic] = sizes.get(partition.topic, 0) + len(data.records)
                 self._arrived(node_id, partition, data, fetch.questions[partition], leaders, now_ms)
+        self.metrics.fetched(now_ms - fetch.sent_ms, response.throttle_time_ms, sizes, now_ms)
         if response.throttle_time_ms > 0:
             node.retry_at_ms = max(node.retry_at_ms, now_ms + response.throttle_time_ms)
 
@@ -359,7 +366,7 @@ class Fetcher:
         self._size.polled(max_records)
         return {
             partition: Records(partition.topic, partition.partition, columns, next_offset)
-            for partition, columns, next_offset in self._take(max_records)
+            for partition, columns, next_offset in self._take(max_records, now_ms)
         }
 
     def take_arrow(
@@ -381,10 +388,10 @@ class Fetcher:
         rows = ArrowRows(columns, binary_view=binary_view, early=early, expected=self._arrow_bytes)
         most = MAX_ROWS if max_records is None else max_records
         self._size.polled(most)
-        before = -1
+        before, decoded = -1, ARROW_DECODED if early else MAX_DECODED
         while before < rows.count and rows.size < MAX_ARROW_BYTES:
             before = rows.count
-            for partition, part, _ in self._take(most - before, ARROW_DECODED if early else MAX_DECODED):
+            for partition, part, _ in self._take(most - before, now_ms, decoded):
                 rows.add(partition.topic, partition.partition, part)
                 del part  # the next part is unpacked into its memory
                 if rows.size >= MAX_ARROW_BYTES:
@@ -393,7 +400,7 @@ class Fetcher:
         return rows.finish()
 
     def _take(
-        self, max_records: int, max_decoded: int = MAX_DECODED
+        self, max_records: int, now_ms: int, max_decoded: int = MAX_DECODED
     ) -> Iterator[tuple[TopicPartition, Columns, int]]:
         """Yields, for each partition in turn, what is decoded at once, and the position after it."""
         self._drop_late()
@@ -403,7 +410,7 @@ class Fetcher:
                 chain = self._buffer.chain(partition)
                 if chain is None:
                     break
-                columns = self._cut(partition, state, chain[0], max_records, max_decoded)
+                columns = self._cut(partition, state, chain[0], max_records, max_decoded, now_ms)
                 if columns is not None:
                     assert state.position is not None
                     max_records -= len(columns)
@@ -412,17 +419,26 @@ class Fetcher:
                     break
 
     def _cut(
-        self, partition: TopicPartition, state: PartitionState, piece: Piece, max_records: int, decoded: int
+        self,
+        partition: TopicPartition,
+        state: PartitionState,
+        piece: Piece,
+        max_records: int,
+        decoded: int,
+        now_ms: int,
     ) -> Columns | None:
         """Returns records of one answer and advances the position; None if it had no more, and then drops it."""
         assert state.position is not None
         columns = piece.cut(max_records, self._config.check_crcs, decoded)
         state.advance(piece.position_after(state.position, columns))
+        if columns is not None:
+            self.metrics.handed_out(partition, state, len(columns), now_ms)
         error = piece.error
         if error is not None:
             self._errors.stop(partition, state, piece.next_offset, error.message)
         elif piece.is_used_up:
             self._buffer.used_up(partition)
+            self.metrics.used_up(partition, state, piece.size, now_ms)
             if partition not in self._buffer:
                 self._errors.reached_position(partition)
         return columns

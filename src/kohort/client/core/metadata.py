@@ -35,7 +35,7 @@ _log = logging.getLogger("kohort.client.metadata")
 Topics = frozenset[str] | None  # None: all there are
 
 # The topic may be there in a moment: it is being created, or its leader elected.
-_ASK_AGAIN = (
+ASK_AGAIN = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -96,6 +96,10 @@ class Metadata:
     def is_due(self) -> bool:
         """Whether an update is wanted or under way: what is known may be out of date."""
         return self._due or self._asked is not None
+
+    def age_ms(self, now_ms: int) -> int:
+        """How long ago the cluster described itself."""
+        return now_ms - self._refreshed_ms
 
     def node(self, node_id: int) -> Node | None:
         return self.cluster.nodes.get(node_id) or self._learned.get(node_id)
@@ -319,7 +323,7 @@ class Metadata:
                 continue
             if topic.error_code:
                 errors[name] = code = _error_code(topic.error_code)
-                missing = f"{name}: {code.name}" if code in _ASK_AGAIN else missing
+                missing = f"{name}: {code.name}" if code in ASK_AGAIN else missing
                 continue
             topics[name] = info = self._topic_info(topic)
             if any(p.leader_id == NO_NODE for p in info.partitions.values()):

@@ -85,9 +85,7 @@ NO_EFFECT: dict[str, str] = {
     "auto.include.jmx.reporter": _JMX,
     "enable.metrics.push": "metrics are not pushed to the broker",
     "metric.reporters": _JMX,
-    "metrics.num.samples": _JMX,
-    "metrics.recording.level": _JMX,
-    "metrics.sample.window.ms": _JMX,
+    "metrics.recording.level": "all metrics are recorded",
     "partitioner.adaptive.partitioning.enable": "records without a key are not spread by the load of brokers",
     "partitioner.availability.timeout.ms": "records without a key are not spread by the load of brokers",
     **{
@@ -104,13 +102,46 @@ NO_EFFECT: dict[str, str] = {
 }  # fmt: skip
 _NO_EFFECT_PREFIX = "metrics.context."
 
-# names of librdkafka's -> what to use instead
+_TAKE = "Kafka's name for it is "
+# names of librdkafka's, aiokafka's and kafka-python's -> what to use instead
 OTHER_NAMES = {
     "enable.partition.eof": "compare position() with end_offsets(), or use lag()",
     "queue.buffering.max.ms": "Kafka's name for it is linger.ms",
     "queue.buffering.max.kbytes": "Kafka's name for it is buffer.memory",
     "message.timeout.ms": "Kafka's name for it is delivery.timeout.ms",
     "broker.address.family": "all addresses of a name are tried",
+    "metadata.broker.list": _TAKE + "bootstrap.servers",
+    "sasl.mechanisms": _TAKE + "sasl.mechanism",
+    "enable.ssl.certificate.verification": "give an ssl.context of your own to switch it off",
+    "socket.timeout.ms": _TAKE + "request.timeout.ms",
+    "topic.metadata.refresh.interval.ms": _TAKE + "metadata.max.age.ms",
+    "fetch.wait.max.ms": _TAKE + "fetch.max.wait.ms",
+    "fetch.message.max.bytes": _TAKE + "max.partition.fetch.bytes",
+    "queued.max.messages.kbytes": "fetch.max.bytes limits what one answer brings",
+    "queued.min.messages": "fetch.max.bytes limits what one answer brings",
+    "enable.auto.offset.store": "automatic commits cover what earlier polls returned; else commit the offsets yourself",
+    "statistics.interval.ms": "there is no stats_cb",
+    "stats_cb": "it has no statistics in the form of librdkafka",
+    "error_cb": "errors are raised by the call that notices them; the logger kohort.client has the rest",
+    "batch.num.messages": "batch.size limits a batch, in bytes",
+    "queue.buffering.max.messages": "buffer.memory limits what waits, in bytes",
+    "message.max.bytes": _TAKE + "max.request.size",
+    "message.send.max.retries": _TAKE + "retries",
+    "max.in.flight": _TAKE + "max.in.flight.requests.per.connection",
+    "request.required.acks": _TAKE + "acks",
+    "compression.codec": _TAKE + "compression.type",
+    "rebalance.timeout.ms": _TAKE + "max.poll.interval.ms",
+    "consumer.timeout.ms": "give poll a timeout, in seconds",
+    "api.version": "versions are agreed upon with each broker",
+    "max.batch.size": _TAKE + "batch.size",
+    "sasl.plain.username": "use sasl.username",
+    "sasl.plain.password": "use sasl.password",
+    "sasl.oauth.token.provider": "use sasl.oauthbearer.token, a function that gives a token",
+    "ssl.cafile": "use ssl.ca.location",
+    "ssl.certfile": "use ssl.certificate.location",
+    "ssl.keyfile": "use ssl.key.location",
+    "ssl.password": "use ssl.key.password",
+    "ssl.check.hostname": "use ssl.endpoint.identification.algorithm; none switches the check off",
 }
 
 

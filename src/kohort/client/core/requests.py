@@ -121,6 +121,11 @@ class Requests:
         node_id = self._coordinators.get(group_id)
         return None if node_id is None else self._metadata.node(node_id)
 
+    def learn_coordinator(self, group_id: str, node: Node) -> None:
+        """Takes note of a coordinator that somebody has found in another way."""
+        self._metadata.learn(node)
+        self._coordinators[group_id] = node.node_id
+
     # --- the part -------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
@@ -213,9 +218,8 @@ class Requests:
             message = found.error_message or "no coordinator"
             self._again(question, found.error_code, f"FindCoordinator: {message}", now_ms)
             return
-        self._metadata.learn(Node(found.node_id, found.host, found.port))
         assert isinstance(question.target, GroupOf)
-        self._coordinators[question.target.group_id] = found.node_id
+        self.learn_coordinator(question.target.group_id, Node(found.node_id, found.host, found.port))
         self._try(question, now_ms)
 
     def _failed(self, question: _Question, answer: Answer, now_ms: int) -> None:

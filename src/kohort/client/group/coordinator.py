@@ -30,7 +30,7 @@ GROUP_KEY = 0
 COORDINATOR_GONE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 """Answers after which the coordinator is looked up again."""
 
-_ASK_AGAIN = (
+ASK_AGAIN = (
     *COORDINATOR_GONE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.REQUEST_TIMED_OUT,
@@ -117,7 +117,7 @@ class GroupCoordinator:
         code = ErrorCode(found.error_code) if found.error_code in ErrorCode._value2member_map_ else None
         if code is ErrorCode.NONE:
             self._found(Node(found.node_id, found.host, found.port))
-        elif code in _ASK_AGAIN:
+        elif code in ASK_AGAIN:
             self._failed(f"{code.name} {found.error_message or ''}".strip(), now_ms)
         else:
             self._refused(self._words(code, found), now_ms)

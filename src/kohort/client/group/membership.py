@@ -30,6 +30,7 @@ from kohort.client.group.assignors import Assignor, RebalanceProtocol, common_pr
 from kohort.client.group.callbacks import Callback, CallbackKind, Callbacks, names
 from kohort.client.group.consumer_protocol import Assignment, decode_assignment
 from kohort.client.group.coordinator import COORDINATOR_GONE, GroupCoordinator
+from kohort.client.group.group_metrics import GroupMetrics
 from kohort.client.group.heartbeats import Heartbeats
 from kohort.client.group.leadership import (
     Election,
@@ -104,6 +105,7 @@ class Membership:
             config.max_poll_interval_ms,
             self._backoff,
         )
+        self.metrics = GroupMetrics(config.metric_window())
         self._callbacks = Callbacks()
         self._now_ms = 0
         self._compared_version = -1  # the cluster's, when the leader last compared it with its assignment
@@ -449,6 +451,7 @@ class Membership:
             self._fail(raised_by("subscription_user_data of an assignor", error), now_ms)
             return
         self._heartbeats.joins(self._coordinator.changes)
+        self.metrics.asked(now_ms)
         reason = status.rejoin_reason or ""
         _log.info(
             "group %s: joins as %s, wants %s%s",
@@ -493,11 +496,12 @@ class Membership:
         response: JoinGroupResponse = answer.response
         match response.error_code:
             case ErrorCode.NONE:
+                self.metrics.joined(now_ms)
                 self._in_generation(response, now_ms)
             case ErrorCode.MEMBER_ID_REQUIRED:
                 self.become(replace(self.status, member_id=response.member_id))
                 why = f"the coordinator gave this member its id, {response.member_id}"
-                self._again(why, now_ms, at_once=True)
+                self._again(why, now_ms, at_once=True, failed=False)
             case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.ILLEGAL_GENERATION as code:
                 self._reset(code, "JoinGroup", now_ms)
             case code:
@@ -630,6 +634,7 @@ class Membership:
         if node_id is None:
             self._again("the coordinator is unknown", now_ms, at_once=True)
             return
+        self.metrics.asked(now_ms)
         self._out.append(
             Send(
                 node_id,
@@ -678,6 +683,7 @@ class Membership:
                 now_ms,
             )
             return
+        self.metrics.synced(now_ms)
         # Nothing speaks for a rejoin until something happens.
         self.become(
             replace(self.status, rejoin_reason=None, prepared=False, failures=0, retry_at_ms=0, ended=None)
@@ -755,6 +761,7 @@ class Membership:
 
     def _reset(self, code: int, request: str, now_ms: int) -> None:
         """The id stays valid where only the generation is an old one."""
+        self.metrics.failed(now_ms)
         self.reset_generation(
             f"the coordinator answered {code_name(code)} to {request}",
             keep_member_id=code == ErrorCode.ILLEGAL_GENERATION,
@@ -773,8 +780,10 @@ class Membership:
         else:
             self._fail(refusal(code, request, self._config, [a.name for a in self.assignors]), now_ms)
 
-    def _again(self, why: str, now_ms: int, *, at_once: bool = False) -> None:
+    def _again(self, why: str, now_ms: int, *, at_once: bool = False, failed: bool = True) -> None:
         """The join failed and is tried again, with the identity that is left."""
+        if failed:
+            self.metrics.failed(now_ms)
         failures = 0 if at_once else self.status.failures + 1
         retry_at_ms = now_ms if at_once else now_ms + self._backoff.after(failures)
         _log.info(
@@ -799,6 +808,7 @@ class Membership:
     def _fail(self, error: Exception, now_ms: int) -> None:
         """The caller of poll is told; a later poll tries again."""
         _log.error("group %s: %s", self._config.group_id, error)
+        self.metrics.failed(now_ms)
         status = self.status
         failures = status.failures + 1
         is_calling_back = status.state is MemberState.CALLING_BACK
@@ -866,6 +876,7 @@ class Membership:
             coordinator.ensure(now_ms, lane)
         elif clocks.is_due(now_ms):
             sent_as = self.group_metadata()
+            self.metrics.heartbeat_sent(now_ms)
             self._out.append(
                 Send(
                     node_id,
@@ -900,6 +911,7 @@ class Membership:
             if number == clocks.in_flight:
                 self._heartbeat_not_answered(answer.failure, now_ms)
             return
+        self.metrics.heartbeat_answered(now_ms)
         response: HeartbeatResponse = answer.response
         match response.error_code:
             case ErrorCode.NONE:
@@ -1021,6 +1033,7 @@ class Membership:
     def _go(self, reason: str, operation: Operation[None], was_joining: bool) -> None:
         """The callbacks before leaving have run."""
         sent = self._send_leave(reason, operation, was_joining)
+        self.metrics.left()
         self._end_generation(reason)
         self.become(
             replace(

@@ -149,6 +149,7 @@ class AsyncEngine(Pump):
         if self.is_closed:
             return
         self.is_closed = True
+        self._call_closing()
         if self._timer is not None:
             self._timer.cancel()
         if os.getpid() != self._pid:

@@ -15,7 +15,7 @@ import os
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
@@ -24,6 +24,7 @@ from kohort.client.core.arguments import shown
 from kohort.client.core.backoff import Jitter
 from kohort.client.core.effects import Answer, Lane, Outbox, Part
 from kohort.client.core.metadata import Metadata
+from kohort.client.core.metrics import Metrics, MetricSource, read_metrics
 from kohort.client.core.signals import HeldSignals
 from kohort.client.errors import ClosedClient, Wakeup
 from kohort.client.io.network import Network
@@ -71,6 +72,8 @@ class Pump:
         self._parts: list[Part] = []
         self._background_parts: list[BackgroundPart] = []
         self._answers: deque[Answer] = deque()
+        self._measured: list[Callable[[], Iterator[MetricSource]]] = [self.network.metric_sources]
+        self._closing: list[Callable[[], object]] = []
         self.add(self.metadata)
         if kernel := os.environ.get("KOHORT_KERNEL"):
             columns.prefer(kernel)  # python or numba: how record batches are read and written
@@ -80,6 +83,32 @@ class Pump:
         self._parts.append(part)
         if isinstance(part, BackgroundPart):
             self._background_parts.append(part)
+
+    # --- metrics ---------------------------------------------------------------------------------
+
+    def measure(self, sources: Callable[[], Iterator[MetricSource]]) -> None:
+        """From now on `metrics` also reads these."""
+        self._measured.append(sources)
+
+    def metrics(self) -> Metrics:
+        """Reads what the client has counted so far. From any thread, also when it is closed."""
+        sources = (source for each in self._measured for source in each())
+        return read_metrics(self.config.METRIC_PREFIX, self.config.client_id, sources, self.now_ms())
+
+    def on_close(self, call: Callable[[], object]) -> None:
+        """Has `call()` called when the client is closed; at once if it is closed already."""
+        if self.is_closed:
+            call()
+        else:
+            self._closing.append(call)
+
+    def _call_closing(self) -> None:
+        calls, self._closing = self._closing, []
+        for call in calls:
+            try:
+                call()
+            except Exception:
+                _log.exception("a function that was to be called on close has failed")
 
     def check_usable(self) -> None:
         """Raises ClosedClient after `close`, and in a forked child."""
@@ -285,6 +314,7 @@ class Engine(Pump):
         if self.is_closed:
             return
         self.is_closed = True
+        self._call_closing()
         if os.getpid() != self._pid:
             self.network.abandon()
             self.reactor.close()

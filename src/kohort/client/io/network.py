@@ -18,7 +18,9 @@ from kohort.client.config import ClientConfig
 from kohort.client.core.backoff import Backoff, Jitter
 from kohort.client.core.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Send
 from kohort.client.core.metadata import Metadata
+from kohort.client.core.metrics import MetricSource
 from kohort.client.core.warning_limits import AWAY_EVERY_MS, LastingCondition
+from kohort.client.io.network_metrics import NETWORK, NetworkMetrics
 from kohort.client.io.node_connection import (
     ConnectionState,
     Hooks,
@@ -104,7 +106,8 @@ class Network:
         self._bootstrap = [parse_address(text) for text in config.bootstrap_servers]
         self._peers: dict[AddressKey, Peer] = {}
         self._retiring: list[NodeConnection] = []
-        self._hooks = Hooks(self._on_ready, self._on_closed, self._on_answered)
+        self._metrics = NetworkMetrics(config.metric_window())
+        self._hooks = Hooks(self._on_ready, self._on_closed, self._on_answered, self._metrics)
         self._closed = False
 
     # --- in --------------------------------------------------------------------------------------
@@ -190,6 +193,8 @@ class Network:
 
     def _on_ready(self, connection: NodeConnection) -> None:
         self.changes += 1
+        if self._config.security_protocol.startswith("SASL_"):
+            self._metrics.authenticated.record(1, self._reactor.now_ms())
         peer = self._peer((connection.host, connection.port))
         peer.failures, peer.retry_ms, peer.error, peer.untold = 0, 0, "", 0
         peer.away.is_over()
@@ -216,6 +221,8 @@ class Network:
         self, connection: NodeConnection, failure: Failure, requests: list[InFlightRequest]
     ) -> None:
         self.changes += 1
+        if failure.kind is FailureKind.AUTHENTICATION:
+            self._metrics.refused.record(1, self._reactor.now_ms())
         if connection in self._retiring:
             self._retiring.remove(connection)
             _fail_all(requests, failure)
@@ -344,6 +351,9 @@ class Network:
                 yield connection.deadline_ms
 
     # --- what others ask -------------------------------------------------------------------------
+
+    def metric_sources(self) -> Iterator[MetricSource]:
+        yield MetricSource(NETWORK, self._metrics)
 
     def is_ready(self, node_id: int, lane: Lane = Lane.DATA) -> bool:
         """Whether there is a connection on which a request would leave at once."""

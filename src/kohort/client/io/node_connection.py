@@ -20,6 +20,7 @@ from kohort import __version__
 from kohort.client.config import ClientConfig
 from kohort.client.core.effects import Answer, Failure, FailureKind, Lane, Send
 from kohort.client.io.framing import ChunkWriter, FrameReader, request_chunks
+from kohort.client.io.network_metrics import NetworkMetrics
 from kohort.client.io.reactor import Reactor, SocketAddress
 from kohort.client.io.transport import Rejected, Security, Transport
 from kohort.loopback import send_at_once
@@ -35,6 +36,7 @@ _log = logging.getLogger("kohort.client.network")
 HANDSHAKE_LIMIT = 4 << 20
 """The longest response of a peer that is not known to be a broker yet: HTTP and TLS look like lengths of gigabytes."""
 FRAME_LIMIT = 2**31 - 1
+FRAME_HEAD = 4  # bytes before a frame, which say how long it is
 
 VersionRanges = dict[int, tuple[int, int]]
 Handshake = Generator[tuple[int, int, Message], Any, None]
@@ -81,6 +83,7 @@ class Hooks:
     on_closed: Callable[[NodeConnection, Failure, list[InFlightRequest]], None]
     """It gets the requests that were under way and fails them."""
     on_answered: Callable[[NodeConnection, InFlightRequest, Any], None]
+    metrics: NetworkMetrics
 
 
 @dataclass(slots=True, eq=False)
@@ -114,6 +117,7 @@ class NodeConnection:
     _handshake: Handshake | None = None
     _correlation_id: int = 0
     _client_id: bytes = b""
+    _is_counted: bool = False  # as connected
 
     # --- connecting ------------------------------------------------------------------------------
 
@@ -166,6 +170,8 @@ class NodeConnection:
             self._connect_next(OSError(code, os.strerror(code)))
             return
         send_at_once(self._sock)
+        self._is_counted = True
+        self.hooks.metrics.connected(self.reactor.now_ms())
         self.reactor.want_write(self._sock, None)
         self.setup_deadline_ms = self.reactor.now_ms() + self._handshake_timeout_ms
         self.state = ConnectionState.SECURING
@@ -279,6 +285,7 @@ class NodeConnection:
 
     def _put(self, request: InFlightRequest, with_codec: Codec, chunks: list[Any]) -> None:
         request.codec, request.correlation_id = with_codec, self._correlation_id
+        self.hooks.metrics.sent.record(sum(map(len, chunks)), self.reactor.now_ms())
         self._writer.add(chunks)
         if request.send is None or request.send.answered:
             self.in_flight.append(request)
@@ -348,10 +355,12 @@ class NodeConnection:
             raise BadFrame(f"the answer to request {correlation_id}, {request.correlation_id} was expected")
         response = _layout(request.codec, frame, pos).decode_response(frame, pos)
         self.in_flight.popleft()
+        now_ms = self.reactor.now_ms()
+        self.hooks.metrics.received.record(len(frame) + FRAME_HEAD, now_ms)
         if request.send is None:
             self._go_on_with_handshake(response)
         else:
-            self.used_ms = self.reactor.now_ms()
+            self.used_ms = now_ms
             self.hooks.on_answered(self, request, response)
 
     # --- time ------------------------------------------------------------------------------------
@@ -416,6 +425,9 @@ class NodeConnection:
 
     def _drop_socket(self) -> None:
         sock, self._sock, self._transport = self._sock, None, None
+        if self._is_counted:
+            self._is_counted = False
+            self.hooks.metrics.disconnected(self.reactor.now_ms())
         if sock is not None:
             self.reactor.unregister(sock)
             sock.close()

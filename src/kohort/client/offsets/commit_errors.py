@@ -12,7 +12,7 @@ from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
 
 _FORGETS = (*COORDINATOR_GONE, ErrorCode.REQUEST_TIMED_OUT)
-_RETRIED = (*_FORGETS, *TOPIC_UNKNOWN, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+RETRIED_COMMITS = (*_FORGETS, *TOPIC_UNKNOWN, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 _MEMBERSHIP = (
     ErrorCode.FENCED_INSTANCE_ID,
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -48,11 +48,11 @@ def judge(codes: Mapping[TopicPartition, ErrorCode], group_id: str | None) -> Co
     code = next((c for c in _MEMBERSHIP if c in found), None)
     if code is not None:
         return CommitVerdict(_membership_error(code, codes, group_id), membership_ended=True)
-    code = next((c for c in codes.values() if c not in _RETRIED), next(iter(codes.values())))
+    code = next((c for c in codes.values() if c not in RETRIED_COMMITS), next(iter(codes.values())))
     concerned = [p for p, c in codes.items() if c is code]
     return CommitVerdict(
         error_for(code, _words(code, concerned, group_id)),
-        retriable=code in _RETRIED,
+        retriable=code in RETRIED_COMMITS,
         forget_coordinator=code in _FORGETS,
         unknown_topics=code in TOPIC_UNKNOWN,
     )

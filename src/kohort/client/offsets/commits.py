@@ -32,6 +32,7 @@ from kohort.client.offsets.commit_errors import (
     not_alone,
     rebalance_in_progress,
 )
+from kohort.client.offsets.commit_metrics import CommitMetrics
 from kohort.client.offsets.committed import (
     ClusterSource,
     Committed,
@@ -95,6 +96,7 @@ class QueuedCommit:
     sent_as: GroupMetadata | None = None
     """The identity it was sent with. It is not sent again with another one: in a later generation its partitions may
     belong to another member, who has read further."""
+    sent_ms: int = 0
     failures: int = 0
     retry_at_ms: int = 0
     obstacle: str = ""
@@ -126,6 +128,7 @@ class Commits:
         """Set for good when an asynchronous commit found another consumer with this group.instance.id."""
         self._on_commit: Callable[[Offsets], None] | None = None
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
+        self.metrics = CommitMetrics(config.metric_window(), subscription)
         self._queue: deque[QueuedCommit] = deque()
         self._committed = CommittedOffsets(out, config, coordinator, metadata, jitter, self.lane_of_look_ups)
         self._callbacks: deque[Callable[[], None]] = deque()
@@ -394,7 +397,7 @@ class Commits:
             commit.operation.fail(member)
             return True
         ids = ids_of(self._metadata.cluster, commit.offsets)
-        commit.in_flight, commit.sent_as = True, member
+        commit.in_flight, commit.sent_as, commit.sent_ms = True, member, now_ms
         self._out.append(
             Send(
                 node_id,
@@ -462,6 +465,7 @@ class Commits:
                 forget(self._coordinator, answer, str(error), now_ms)
                 self._again(commit, error, now_ms)
         else:
+            self.metrics.commits.record(now_ms - commit.sent_ms, now_ms)
             codes = commit_errors(answer.response, answer.version, commit.offsets, topics)
             if codes:
                 self._refused(answer, commit, member, judge(codes, self._config.group_id), now_ms)

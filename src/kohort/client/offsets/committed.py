@@ -36,7 +36,7 @@ Committed = dict[TopicPartition, OffsetAndMetadata | None]
 
 COORDINATOR_GONE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 TOPIC_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_RETRIED = (
+RETRIED = (
     *COORDINATOR_GONE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.REQUEST_TIMED_OUT,
@@ -186,10 +186,8 @@ class CommittedOffsets:
         codes: dict[TopicPartition, ErrorCode],
         now_ms: int,
     ) -> None:
-        code = code or next(
-            (c for c in codes.values() if c not in _RETRIED), next(iter(codes.values()), code)
-        )
-        if code not in _RETRIED:
+        code = code or next((c for c in codes.values() if c not in RETRIED), next(iter(codes.values()), code))
+        if code not in RETRIED:
             look_up.operation.fail(self._error(look_up, code, codes))
             return
         reason = f"the coordinator answered {code.name}"

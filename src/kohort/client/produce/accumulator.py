@@ -186,7 +186,7 @@ class Accumulator(Generic[H]):
         self._jitter = jitter
         self._waker = waker
         self._batch_size, self._merge_limit = max(1, batch_size), merge_limit
-        self._buffer_memory = buffer_memory
+        self.buffer_memory = buffer_memory
         self._lingering: deque[Batch] = deque()
 
     # --- records ----------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ class Accumulator(Generic[H]):
 
     def _charge(self, batch: Batch, wanted: int, most: int) -> bool:
         """Takes memory for a batch of `wanted` bytes, and for the next records up to `most`, if there is enough."""
-        free = self._buffer_memory - self.used_bytes
+        free = self.buffer_memory - self.used_bytes
         if wanted - batch.charge > free:
             return False
         step = min(max(GROWTH, 3 * batch.charge), MOST_GROWTH)
@@ -411,7 +411,7 @@ class Accumulator(Generic[H]):
             self.fresh = True
 
     def has_room(self, size: int) -> bool:
-        return self.closed or self.used_bytes + size <= self._buffer_memory
+        return self.closed or self.used_bytes + size <= self.buffer_memory
 
     def oldest(self) -> Batch | None:
         """Returns the oldest batch that is not done."""

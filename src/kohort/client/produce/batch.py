@@ -328,3 +328,7 @@ def _hand_over(batch: Batch, parts: list[Batch]) -> None:
 
 class BatchMemberFailed(KohortError):
     """The record was good, but another record of its batch was not, so that none of them was written."""
+
+    what_to_do = (
+        "Send the record again: another record of its batch was refused, and its own delivery says why."
+    )

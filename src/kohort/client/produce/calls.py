@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic
 
 from kohort.client.core import arguments
 from kohort.client.core.backoff import Jitter
 from kohort.client.core.effects import Outbox
 from kohort.client.core.metadata import Metadata
+from kohort.client.core.metrics import MetricSource
 from kohort.client.core.steps import Steps, Until
 from kohort.client.errors import AuthenticationFailed, ClosedClient, TimedOut, error_for
 from kohort.client.produce.accumulator import Accumulator, NoRoom, TopicQueues, record_size
@@ -17,6 +18,7 @@ from kohort.client.produce.batch import Batch, H, OnDelivery
 from kohort.client.produce.outgoing import Outgoing, ProducerRecord
 from kohort.client.produce.producer_part import ProducerPart, log_failed_callback
 from kohort.client.produce.sender import Sender
+from kohort.client.produce.sender_metrics import PRODUCER_CALLS, ProducerCallMetrics
 from kohort.wire.errors import ErrorCode
 from kohort.wire.records.batch import HEADER_SIZE
 
@@ -46,7 +48,13 @@ class ProducerCalls(Generic[H]):
         self.sender = Sender(out, outgoing.config, metadata, accumulator, jitter)
         self.part: ProducerPart
         self._metadata = metadata
+        self._metrics = ProducerCallMetrics(self.config.metric_window(), accumulator)
         self.now_ms, self._wall_ms, self._obstacle = now_ms, wall_ms, obstacle
+
+    def metric_sources(self) -> Iterator[MetricSource]:
+        """Yields what the calls and the parts of this producer count."""
+        yield from self.sender.metrics.sources()
+        yield MetricSource(PRODUCER_CALLS, self._metrics)
 
     def add_part(
         self,
@@ -121,10 +129,13 @@ class ProducerCalls(Generic[H]):
         if refusal is NoRoom.MEMORY:
             self.accumulator.wait_for_memory(1)
             self.part.wake()
+            began_ms, in_time = self.now_ms(), False
             try:
                 in_time = yield Until(lambda: self.accumulator.has_room(size), deadline_ms)
             finally:
                 self.accumulator.wait_for_memory(-1)
+                now_ms = self.now_ms()
+                self._metrics.waited_for_memory(now_ms - began_ms, bool(in_time), now_ms)
             self._check_fatal()
             if not in_time:
                 raise TimedOut(
@@ -158,7 +169,9 @@ class ProducerCalls(Generic[H]):
 
         self.part.topics.append(name)
         self.part.wake()
+        began_ms = self.now_ms()
         yield Until(settled, deadline_ms)
+        self._metrics.waited_for_metadata(self.now_ms() - began_ms)
         known = topics.get(name)
         if known is not None:
             return known
@@ -190,9 +203,11 @@ class ProducerCalls(Generic[H]):
     # --- the end ----------------------------------------------------------------------------------
 
     def flush(self, deadline_ms: int) -> Steps[None]:
-        left = self.accumulator.flush()
+        left, began_ms = self.accumulator.flush(), self.now_ms()
         self.part.wake()
-        if not (yield Until(lambda: self.part.is_quiet and all_settled(left), deadline_ms)):
+        in_time = yield Until(lambda: self.part.is_quiet and all_settled(left), deadline_ms)
+        self._metrics.flushed(self.now_ms() - began_ms)
+        if not in_time:
             raise TimedOut(
                 f"{sum(batch.count for batch in left)} records are not written yet; they stay on their way. Flush "
                 f"again, with more time{self._last_obstacle()}"

@@ -39,6 +39,7 @@ from kohort.client.produce.produce_errors import (
     words_for_retry,
 )
 from kohort.client.produce.producer_id import ProducerId
+from kohort.client.produce.sender_metrics import SenderMetrics
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import (
     PartitionProduceData,
@@ -62,6 +63,7 @@ class InFlight:
 
     node_id: int
     batches: list[Batch]
+    sent_ms: int
 
 
 class Sender:
@@ -91,6 +93,7 @@ class Sender:
             if self._idempotence is not None
             else None
         )
+        self.metrics = SenderMetrics(config.metric_window(), accumulator, metadata)
         self._in_flight: dict[int, int] = {}
         self._wanted: dict[str, int] = {}
         self._cluster: Cluster | None = None
@@ -218,6 +221,7 @@ class Sender:
         if not batches:
             return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
+        self.metrics.sent(batches, self._compression is not Compression.NONE, now_ms)
         self._out.append(
             Send(
                 node_id,
@@ -227,7 +231,7 @@ class Sender:
                 self._config.request_timeout_ms,
                 max_version=None if _all_have_ids(batches) else LAST_VERSION_WITH_NAMES,
                 answered=self._acks != 0,
-                on_answer=partial(self._produced, InFlight(node_id, batches)),
+                on_answer=partial(self._produced, InFlight(node_id, batches, now_ms)),
             )
         )
 
@@ -286,6 +290,10 @@ class Sender:
             self._in_flight[flight.node_id] = left
         else:
             self._in_flight.pop(flight.node_id, None)
+        self.metrics.ended()
+        if answer.response is not None:
+            throttle_ms = answer.response.throttle_time_ms
+            self.metrics.answered(now_ms - flight.sent_ms, throttle_ms, now_ms)
         outcomes, leaders = outcomes_of(answer, flight.batches)
         for partition, leader_id, leader_epoch, nodes in leaders:
             self._metadata.update_leader(partition, leader_id, leader_epoch, nodes)
@@ -310,6 +318,7 @@ class Sender:
             return  # it has expired, or the producer was closed
         elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
             self._split(batch, outcome)
+            self.metrics.split(now_ms)
         elif self._may_retry(batch, outcome, now_ms):
             self._put_back(batch, outcome, node_id, now_ms)
         else:
@@ -325,6 +334,7 @@ class Sender:
         return outcome.code in RETRIABLE
 
     def _put_back(self, batch: Batch, outcome: Outcome, node_id: int, now_ms: int) -> None:
+        self.metrics.retried(batch, now_ms)
         batch.attempts += 1
         batch.retry_at_ms = now_ms + self._backoff.after(batch.attempts)
         self._accumulator.put_back(batch)
@@ -374,6 +384,7 @@ class Sender:
             # After the last attempt it is unknown whether one of them was written.
             self._idempotence.failed(batch, code, numbers_unused=batch.attempts < self._config.retries)
         self._metadata.warnings.warn(_log, self._metadata.name_of(node_id), now_ms, str(error))
+        self.metrics.failed(batch, now_ms)
         batch.fail(error, record_errors(outcome))
         self._end(batch)
 
@@ -412,6 +423,7 @@ class Sender:
             )
             leader = self._metadata.name_of(batch.queue.leader_id)
             self._metadata.warnings.warn(_log, leader, now_ms, str(error))
+            self.metrics.failed(batch, now_ms)
             batch.fail(error)
             if self._idempotence is not None and was_sent:
                 self._idempotence.expired(batch)

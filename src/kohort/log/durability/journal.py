@@ -22,6 +22,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 
 from kohort.log.durability.journal_files import JournalFile, Loop, Owner, RoundWrite, RoundWriter, create
 from kohort.log.durability.rounds import HEAD, KEY, MAGIC, PATTERN, blocks
@@ -73,6 +74,8 @@ class Journal:
         self._failed = False
         self._starting = False
         self._written: RoundWrite | None = None
+        self._began = 0.0
+        self.on_round: Callable[[float], None] | None = None  # hears how many seconds each round took
         self._take_files()
 
     def _take_files(self) -> None:
@@ -149,6 +152,8 @@ class Journal:
         for owner, end in ends.items():
             file.owed[owner] = end.end_offset
         self._written = RoundWrite(self._buffer, length, file, ends)
+        if self.on_round is not None:
+            self._began = monotonic()
         self._writer.begin(self._written)
         file.position += blocks(length)
         self._sequence = sequence + 1
@@ -172,6 +177,8 @@ class Journal:
 
     def _finish(self, written: RoundWrite) -> None:
         self._written = None
+        if self.on_round is not None:
+            self.on_round(monotonic() - self._began)
         if written.error is not None:
             self._fail(written.error, [*written.ends, *self._owners])
             return

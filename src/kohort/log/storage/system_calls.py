@@ -26,6 +26,8 @@ _NEEDED_CALLS = ("pread", "pwrite", "writev")
 class SystemNotSupported(KohortError):
     """The operating system lacks what a broker needs; the text says what it is, and what to do."""
 
+    what_to_do = "Run the broker on Linux or macOS, or in WSL or a container."
+
 
 def check_system() -> None:
     """Raises SystemNotSupported unless a broker can run on this system."""

@@ -24,6 +24,11 @@ RETRY_S = 0.05
 class GroupTaken(RuntimeError):
     """Another query, or other consumers, are in the group; the text says what to do."""
 
+    what_to_do = (
+        "Stop the other query or the other consumers, use another kafka.group.id, or share the partitions with them: "
+        "groupMode=shared."
+    )
+
 
 class _AllPartitions:
     """Reads all partitions of its topics. New ones begin at their first record."""

@@ -14,6 +14,8 @@ from kohort.wire.errors import KohortError
 class LagUnknown(KohortError):
     """The installed PySpark does not report the ends of the topics; the text says whom to ask instead."""
 
+    what_to_do = "Use PySpark 4.2 or later, or ask the group: `kohort groups describe GROUP`."
+
 
 def lag(query: Any) -> dict[TopicPartition, int]:
     """For each partition, how many offsets were not yet read at the query's last progress; empty before the first.

@@ -33,6 +33,10 @@ WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 class UnknownStart(KohortError):
     """Spark asked for the end of a query before it said where the query stands, and they do not fit together."""
 
+    what_to_do = (
+        "Start the query again; if it repeats, start it with a new checkpoint: the group has its offsets."
+    )
+
 
 @dataclass(slots=True)
 class QueryPosition:

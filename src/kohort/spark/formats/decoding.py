@@ -21,9 +21,16 @@ if TYPE_CHECKING:
 class RecordDoesNotFit(KohortError):
     """A record cannot be decoded as the options say; the text names it and says why."""
 
+    what_to_do = (
+        "Correct the schema, or choose mode=PERMISSIVE (keeps such records in `_corrupt`) or "
+        "mode=DROPMALFORMED."
+    )
+
 
 class UndecidedRecord(KohortError):
     """A record of which it is not known whether it fits, because the registry did not answer; `row` says which."""
+
+    what_to_do = "Bring the schema registry back and start the query again; nothing is skipped meanwhile."
 
     def __init__(self, message: str, row: int) -> None:
         super().__init__(message)

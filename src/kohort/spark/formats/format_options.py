@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kohort.settings import SettingError, nearest
 
@@ -17,14 +17,74 @@ KEY, VALUE = "key", "value"
 CORRUPT = "_corrupt"
 """The column of what could not be decoded, with mode=PERMISSIVE."""
 
-_OF_BOTH = ("mode", "emit.default.values")
-_OF_SINK = ("auto.register.schemas", "use.latest.version", "normalize.schemas")
-_OF_COLUMN = ("Format", "Schema", "Subject", "SchemaId", "MessageName")
-READ_OPTIONS = (
-    *(f"{column}{what}" for column in (VALUE, KEY) for what in _OF_COLUMN),
-    "schema", "messageName", "mode", "emit.default.values", "key.subject.name.strategy", "value.subject.name.strategy",
-)  # fmt: skip
-WRITE_OPTIONS = (*(name for name in READ_OPTIONS if name not in _OF_BOTH), *_OF_SINK)
+
+class SparkOption(NamedTuple):
+    """One option of the source or the sink, as docs/settings.md shows it; an empty default is none."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+_OF_COLUMN = {
+    "Format": ("binary", "How {column}s are encoded: `binary` (as they are), `string`, `json`, `avro`, `protobuf`."),
+    "Schema": ("", "The schema of the {column}s: DDL, the JSON of a Spark type or a JSON Schema; an Avro schema; the "
+               "text or path of a `.proto` file, or the path of a FileDescriptorSet."),
+    "Subject": ("", "The subject of the registry whose latest schema is used; `TOPIC-{column}` if it is not given."),
+    "SchemaId": ("", "The id of the schema in the registry, instead of the subject's latest."),
+    "MessageName": ("", "Which message of a Protobuf schema; not needed if there is only one."),
+}  # fmt: skip
+_SHARED = (
+    *(
+        SparkOption(f"{column}{what}", default, meaning.format(column=column))
+        for column in (VALUE, KEY)
+        for what, (default, meaning) in _OF_COLUMN.items()
+    ),
+    SparkOption("schema", "", "Another name of valueSchema."),
+    SparkOption("messageName", "", "Another name of valueMessageName."),
+    SparkOption(
+        "key.subject.name.strategy",
+        "TopicNameStrategy",
+        "How the subject of keys is named, as in Confluent's clients.",
+    ),
+    SparkOption(
+        "value.subject.name.strategy",
+        "TopicNameStrategy",
+        "How the subject of values is named, as in Confluent's clients.",
+    ),
+)
+_OF_SOURCE = (
+    SparkOption(
+        "mode",
+        "FAILFAST",
+        "What becomes of a record that cannot be decoded: `FAILFAST` ends the query, `PERMISSIVE` puts it"
+        " into the column `_corrupt`, `DROPMALFORMED` leaves it out.",
+    ),
+    SparkOption(
+        "emit.default.values",
+        "false",
+        "Protobuf: a field without presence that is not set has its default instead of null.",
+    ),
+)
+_OF_SINK_TABLE = (
+    SparkOption(
+        "auto.register.schemas",
+        "true",
+        "`false` takes the id that the schema has in the registry already, or fails.",
+    ),
+    SparkOption(
+        "use.latest.version",
+        "false",
+        "Writes with the subject's latest schema, instead of one that is given or made of the rows.",
+    ),
+    SparkOption("normalize.schemas", "false", "Lets the registry normalize the schema."),
+)
+READ_TABLE = (*_SHARED, *_OF_SOURCE)
+WRITE_TABLE = (*_SHARED, *_OF_SINK_TABLE)
+READ_OPTIONS = tuple(each.name for each in READ_TABLE)
+WRITE_OPTIONS = tuple(each.name for each in WRITE_TABLE)
+_OF_SINK = tuple(each.name for each in _OF_SINK_TABLE)
+_WITH_SCHEMA = tuple(what for what in _OF_COLUMN if what != "Format")
 _WITHOUT_COLUMN = {"schema": "valueSchema", "messagename": "valueMessageName"}
 
 
@@ -151,7 +211,7 @@ def _check_together(formats: RecordFormats, given: Mapping[str, str]) -> None:
     """Refuses options that mean nothing, so that none is ignored in silence."""
     for each in (formats.key, formats.value):
         if each.format in ("binary", "string"):
-            _refuse(given, each, _OF_COLUMN[1:], f"means nothing with {each.option('Format')}={each.format}")
+            _refuse(given, each, _WITH_SCHEMA, f"means nothing with {each.option('Format')}={each.format}")
             if f"{each.column}.subject.name.strategy" in given:
                 raise SettingError(
                     f"{each.column}.subject.name.strategy means nothing with {each.option('Format')}={each.format}"

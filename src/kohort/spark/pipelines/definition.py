@@ -31,12 +31,24 @@ from kohort.wire.errors import KohortError
 FUNCTION = "pipeline"
 STREAM = "stream"
 MODULE_PREFIX = "kohort_pipeline_"
-# What a module may say besides its function.
-_SETTINGS = ("topics", "group", "options", "parameters", "bootstrap", "spark_settings")
+# What a module may say besides its function, and what it means; docs/settings.md is written from it.
+MODULE_SETTINGS = {
+    "topics": "The topics of the stream, as a list; of several streams a dict of lists, by the function's parameters.",
+    "group": "The consumer group; without it the name of the file. Each of several streams has its own: GROUP-STREAM.",
+    "options": "Options of the source, by the names of Spark's Kafka connector.",
+    "parameters": "What `--set NAME=VALUE` may change, with defaults; the function reads the values from this dict.",
+    "bootstrap": "Where the brokers are, if `--bootstrap` does not say it.",
+    "spark_settings": "Settings of Spark that the pipeline needs; `--set` wins over them.",
+}
 
 
 class PipelineError(KohortError):
     """A pipeline that cannot be run as it is written or called; the text says what to change."""
+
+    what_to_do = (
+        "Change the pipeline or its call as the text says; `kohort pipeline test FILE` tries it without a"
+        " cluster."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +174,9 @@ def _check_spelling(origin: str, module: ModuleType) -> None:
     """Refuses names that look like a setting: `topic = "orders"` would be ignored otherwise."""
     for name in ("topic", "option", "parameter", "groups", "bootstrap_servers"):
         if name in vars(module):
-            raise PipelineError(f"{origin}: {name} is no setting of a pipeline{nearest(name, _SETTINGS)}")
+            raise PipelineError(
+                f"{origin}: {name} is no setting of a pipeline{nearest(name, MODULE_SETTINGS)}"
+            )
 
 
 def _streams(
@@ -225,8 +239,21 @@ def line_in(error: BaseException, path: str) -> str:
 
 # --- SQL ----------------------------------------------------------------------------------------------
 
-_SAID_ONCE = ("topics", "group", "bootstrap", "sink", "mode", "trigger")
-_SAID_BY_NAME = ("option", "parameter", "sink option", "spark")
+# The words of the header and what they mean; docs/settings.md is written from them.
+HEADER_WORDS = {
+    "topics": "The topics to read, with commas in between.",
+    "group": "The consumer group; the name of the file if it is not given.",
+    "bootstrap": "Where the brokers are, if `--bootstrap` does not say it.",
+    "sink": "Where the rows go: a name of a sink and its target, as in `parquet ./orders`.",
+    "mode": "Spark's output mode: `append` (default), `update` or `complete`.",
+    "trigger": "How often a micro-batch starts, as in `10 seconds`.",
+}
+HEADER_WORDS_WITH_NAME = {
+    "option": "An option of the source, by the names of Spark's Kafka connector.",
+    "parameter": "A name and a default of what `--set NAME=VALUE` may change; `${NAME}` in the query stands for it.",
+    "sink option": "An option of the sink.",
+    "spark": "A setting of Spark that the pipeline needs; `--set` wins over it.",
+}
 
 
 def from_sql(name: str, origin: str, text: str) -> Pipeline:
@@ -261,7 +288,7 @@ def from_sql(name: str, origin: str, text: str) -> Pipeline:
 def _read_header(origin: str, text: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Reads the header above the query: `-- topics: orders` and `-- option NAME: VALUE`. Other comments are ignored."""
     said: dict[str, str] = {}
-    by_name: dict[str, dict[str, str]] = {what: {} for what in _SAID_BY_NAME}
+    by_name: dict[str, dict[str, str]] = {what: {} for what in HEADER_WORDS_WITH_NAME}
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("--"):
             break
@@ -269,7 +296,7 @@ def _read_header(origin: str, text: str) -> tuple[dict[str, str], dict[str, dict
         *first, last = head.split() or [""]
         if not colon:
             continue
-        if not first and last in _SAID_ONCE:
+        if not first and last in HEADER_WORDS:
             said[last] = value.strip()
         elif " ".join(first) in by_name:
             by_name[" ".join(first)][last] = value.strip()
@@ -277,8 +304,8 @@ def _read_header(origin: str, text: str) -> tuple[dict[str, str], dict[str, dict
             raise PipelineError(
                 f"{origin} line {number}: {last} needs a name: `-- {head.strip()} NAME: VALUE`"
             )
-        elif not first and nearest(last, _SAID_ONCE):
-            raise PipelineError(f"{origin} line {number}: unknown word {last}{nearest(last, _SAID_ONCE)}")
+        elif not first and nearest(last, HEADER_WORDS):
+            raise PipelineError(f"{origin} line {number}: unknown word {last}{nearest(last, HEADER_WORDS)}")
     return said, by_name
 
 

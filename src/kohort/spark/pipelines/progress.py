@@ -1,4 +1,4 @@
-"""Reads Spark's progress reports, and shows them as lines on the terminal and as metrics for Prometheus."""
+"""Reads Spark's progress reports, and shows them as lines on the terminal."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from kohort.exposition import Family, exposition
 from kohort.spark.driver.query_lag import lag_in
-from kohort.spark.pipelines.state import RUNNING, PipelineStatus
+from kohort.spark.pipelines.state import PipelineStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,43 +107,3 @@ class Terminal:
         if self._shown:
             self._stream.write("\r\x1b[K")
             self._shown = ""
-
-
-# --- metrics ------------------------------------------------------------------------------------------
-
-
-def metrics_text(status: PipelineStatus, now_ms: int) -> str:
-    """The metrics for Prometheus. Those of groups have the names that dashboards already know."""
-    of = {"pipeline": status.name}
-    gauges = [
-        ("up", "1 while the query runs.", float(status.state == RUNNING)),
-        ("batch_rows", "Rows of the last batch.", status.batch_rows),
-        ("batch_duration_seconds", "How long the last batch took.", status.batch_duration_ms / 1000),
-        ("rows_per_second", "Of the last batch.", round(status.rows_per_second, 3)),
-        ("uptime_seconds", "Since the start.", max(0, now_ms - status.started_ms) / 1000),
-    ]
-    counters = [
-        ("rows_total", "Rows read since the start.", status.rows),
-        ("batches_total", "Batches with rows since the start.", status.batches),
-    ]
-    families = [Family(f"kohort_pipeline_{n}", "gauge", text, [(of, value)]) for n, text, value in gauges]
-    families += [
-        Family(f"kohort_pipeline_{n}", "counter", text, [(of, value)]) for n, text, value in counters
-    ]
-    lag = Family("kohort_pipeline_lag", "gauge", "Offsets not read at the last progress.")
-    members = Family(
-        "kafka_consumergroup_members", "gauge", "Members of the groups that the pipeline reads as."
-    )
-    of_group = Family("kafka_consumergroup_lag", "gauge", "Of each partition.")
-    total = Family("kafka_consumergroup_lag_sum", "gauge", "Of all partitions.")
-    for name, behind in status.lag.items():
-        topic, _, partition = name.rpartition("-")
-        lag.add(behind, **of, topic=topic, partition=partition)
-        if len(status.groups) == 1:
-            of_group.add(behind, consumergroup=next(iter(status.groups)), topic=topic, partition=partition)
-    for group, seen in status.groups.items():
-        if seen.get("members") is not None:
-            members.add(seen["members"], consumergroup=group)
-        if len(status.groups) == 1:
-            total.add(status.total_lag or 0, consumergroup=group)
-    return exposition([*families, lag, members, of_group, total])

@@ -16,19 +16,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kohort.client.admin import Admin
 from kohort.client.admin_types import MemberDescription
-from kohort.exposition import MetricsServer, metrics_address
 from kohort.spark.driver.commit_only import STOP_TIMEOUT_S
 from kohort.spark.driver.process_identity import is_below, process_of
 from kohort.spark.options import read_source_options
 from kohort.spark.pipelines.definition import Pipeline, PipelineError, Sink, line_in
-from kohort.spark.pipelines.progress import Terminal, batch_line, idle_line, metrics_text, note, read_progress
+from kohort.spark.pipelines.progress import Terminal, batch_line, idle_line, note, read_progress
 from kohort.spark.pipelines.sinks import TOPICS
 from kohort.spark.pipelines.state import FAILED, RUNNING, STOPPED, STOPPING, PipelineState, PipelineStatus
 from kohort.wire.errors import KohortError
+
+if TYPE_CHECKING:
+    from kohort.exposition import MetricsServer
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _LOOK_S = 0.25  # between two looks at the query
@@ -127,6 +129,15 @@ def run_pipeline(pipeline: Pipeline, run: Run, terminal: Terminal) -> int:
         run.state.release()
 
 
+def _serve_metrics(where: str, status: PipelineStatus) -> MetricsServer:
+    # Imported here, so that a start without metrics does not wait for it.
+    from kohort.exposition import MetricsServer, metrics_address, registry_of
+    from kohort.spark.pipelines.metrics import pipeline_health, pipeline_samples
+
+    registry = registry_of(lambda: pipeline_samples(status, _now_ms()))
+    return MetricsServer(metrics_address(where), registry, readyz=lambda: pipeline_health(status))
+
+
 class _Runner:
     """One run. Use it in a `with`, which frees what it has opened."""
 
@@ -153,9 +164,7 @@ class _Runner:
 
     def run(self, options: Mapping[str, Mapping[str, str]]) -> int:
         if self._run.metrics is not None:
-            self._metrics = MetricsServer(
-                metrics_address(self._run.metrics), lambda: metrics_text(self._status, _now_ms())
-            )
+            self._metrics = _serve_metrics(self._run.metrics, self._status)
             self._status.metrics = self._metrics.address
             self._terminal.line(f"metrics: {self._metrics.address}")
         self._terminal.line(

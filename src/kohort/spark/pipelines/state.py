@@ -27,6 +27,8 @@ _GOING = (STARTING, RUNNING, STOPPING)
 class AlreadyRunning(PipelineError):
     """The pipeline runs in another process: two would use the same checkpoint."""
 
+    what_to_do = "Stop the other one first: `kohort pipeline stop NAME`; or give this one another `--name`."
+
 
 def state_directory(given: str | None = None) -> Path:
     """Where pipelines keep their state: as given, or in the user's directory for state (~/.local/state on Linux)."""

@@ -66,6 +66,7 @@ class Codec:
         setattr(self, name, function)
         return function
 
+    kept: Any = None  # what the one who uses it keeps with it
     decode_request: Decode
     decode_response: Decode
     encode_request: Encode

@@ -1,0 +1,1 @@
+"""`kohort console`, and the console of `kohort serve`."""

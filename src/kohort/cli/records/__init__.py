@@ -1,0 +1,1 @@
+"""`kohort produce` and `kohort consume`: records from files and pipes to topics, and back."""

@@ -1,0 +1,1 @@
+"""`kohort top`: a live view of groups, lag and rates."""

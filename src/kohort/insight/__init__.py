@@ -1,0 +1,1 @@
+"""What a cluster tells about its groups: samples, trends, health, rebalances; for the command line and the console."""
