@@ -30,6 +30,7 @@ from kohort.log.storage.segment import (
     file_name,
     walk,
 )
+from kohort.settings import LONG_MAX
 from kohort.wire.errors import BadBatch, ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class CleanState:
     log_start_offset: int = 0
     log_end_offset: int = 0
     size: int = 0
+    first_unstable_offset: int = LONG_MAX
 
 
 class StateFile(NamedTuple):
