@@ -27,7 +27,9 @@ NO_SEQUENCE = -1
 MAX_SEQUENCE = 2**31 - 1
 
 _COUNT = struct.Struct(">i")
-_WITH_TRANSACTIONS = -2  # instead of the count, which follows it; files of older versions have the count alone
+_WITH_TRANSACTIONS = (
+    -2
+)  # instead of the count, which follows it; files of older versions have the count alone
 _PRODUCER = struct.Struct(">qhqiqb")
 _OLD_PRODUCER = struct.Struct(">qhqb")
 _BATCH = struct.Struct(">iqiq")
@@ -100,7 +102,9 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
-        self._open: dict[int, int] = {}  # producer id -> first offset of its open transaction, in ascending order
+        self._open: dict[
+            int, int
+        ] = {}  # producer id -> first offset of its open transaction, in ascending order
         # (first offset, marker's offset) of transactions whose markers are not known to be durable
         self._ended: list[tuple[int, int]] = []
         self._verifications: dict[int, Verification] = {}

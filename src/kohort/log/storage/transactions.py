@@ -63,11 +63,12 @@ class AbortedTxn(NamedTuple):
 class TransactionIndex:
     """The aborted transactions whose markers are in one segment, in the order of the markers."""
 
-    __slots__ = ("entries", "flushed")
+    __slots__ = ("entries", "flushed", "synced")
 
     def __init__(self) -> None:
         self.entries: list[AbortedTxn] = []
         self.flushed = 0  # how many entries the file has
+        self.synced = 0  # how many of those a power cut cannot take
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -78,6 +79,7 @@ class TransactionIndex:
     def truncate(self, count: int) -> None:
         del self.entries[count:]
         self.flushed = min(self.flushed, count)
+        self.synced = min(self.synced, count)
 
     def encode(self, first: int = 0) -> bytes:
         return b"".join([_ENTRY.pack(_VERSION, *entry) for entry in self.entries[first:]])
@@ -96,7 +98,7 @@ class TransactionIndex:
                 raise DamagedIndex("entries are out of order")
             last = entry.last_offset
             index.entries.append(entry)
-        index.flushed = len(index)
+        index.flushed = index.synced = len(index)
         return index
 
     def collect(self, start: int, end: int, found: list[AbortedTxn]) -> bool:
@@ -113,8 +115,8 @@ class Verification:
     """The guard of the first batch of a transaction while the transaction's coordinator is asked about it.
 
     `Partition.begin_verification` makes it, and the append of the batch takes it. It dies with the first append of the
-    producer and with a marker, because the coordinator's answer may be about a transaction that is over by then. Batches
-    of one producer that are verified at the same time share one guard.
+    producer and with a marker, because the coordinator's answer may be about a transaction that is over by then.
+    Batches of one producer that are verified at the same time share one guard.
     """
 
     __slots__ = ("adds", "began_ms", "is_alive", "lowest_sequence", "producer_epoch", "producer_id")
@@ -126,7 +128,9 @@ class Verification:
         self.producer_epoch = producer_epoch
         # A batch behind the first one that failed must not be written before it.
         self.lowest_sequence = base_sequence
-        self.adds = adds  # the coordinator is asked to add the partition (transaction version 2), not only to verify
+        self.adds = (
+            adds  # the coordinator is asked to add the partition (transaction version 2), not only to verify
+        )
         self.began_ms = now_ms
         self.is_alive = True
 
