@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kohort.broker.groups.coordinator import Groups
     from kohort.broker.meter import BrokerMeter
     from kohort.broker.security.guard import BrokerGuard
+    from kohort.broker.verification import PartitionsOfTransactions
     from kohort.security.authorizer import Authorizer
 
 T = TypeVar("T")
@@ -42,6 +43,7 @@ class Broker:
     missing: Missing = field(default_factory=Missing)
     guard: BrokerGuard | None = None  # None: everybody may come in and do everything
     meter: BrokerMeter | None = None  # only if metrics are served
+    transactions: PartitionsOfTransactions | None = None  # the transaction coordinator
     # Changes of the registry are made one after the other: plan, persist (off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     _groups: Groups | None = field(default=None, init=False)
