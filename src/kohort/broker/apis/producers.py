@@ -91,8 +91,8 @@ def _active(partition: Partition) -> list[ProducerState]:
             producer_epoch=entry.producer_epoch,
             last_sequence=entry.last_sequence,
             last_timestamp=entry.last_timestamp,
-            coordinator_epoch=-1,
-            current_txn_start_offset=-1,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=entry.current_txn_first_offset,
         )
         for entry in partition.producers.entries()
     ]
