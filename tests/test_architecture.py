@@ -111,6 +111,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     },
     "broker/apis": {
         "broker/groups",
+        "broker/transactions",
         "broker/security",
         "broker.api_row",
         "broker.broker",
@@ -122,6 +123,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "broker.names",
     },
     "broker/groups": {"broker.broker", "broker.config", "broker.names"},
+    "broker/transactions": {"broker/groups", "broker.broker", "broker.config", "broker.names"},
     "client/core": _WORDS,
     "client/io": _WORDS | {"client/core"},
     "client/offsets": _WORDS | {"client/core"},

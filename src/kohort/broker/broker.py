@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kohort.broker.groups.coordinator import Groups
     from kohort.broker.meter import BrokerMeter
     from kohort.broker.security.guard import BrokerGuard
+    from kohort.broker.transactions.coordinator import Transactions
     from kohort.security.authorizer import Authorizer
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class Broker:
     # Changes of the registry are made one after the other: plan, persist (off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     _groups: Groups | None = field(default=None, init=False)
+    _transactions: Transactions | None = field(default=None, init=False)
 
     @property
     def groups(self) -> Groups:
@@ -58,6 +60,19 @@ class Broker:
     @property
     def has_groups(self) -> bool:
         return self._groups is not None
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transaction coordinator; made when it is first needed, like the groups."""
+        if self._transactions is None:
+            from kohort.broker.transactions.coordinator import Transactions
+
+            self._transactions = Transactions(self)
+        return self._transactions
+
+    @property
+    def has_transactions(self) -> bool:
+        return self._transactions is not None
 
     @property
     def node_id(self) -> int:
