@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kohort.broker.groups.coordinator import Groups
     from kohort.broker.meter import BrokerMeter
     from kohort.broker.security.guard import BrokerGuard
-    from kohort.broker.transactions.coordinator import Transactions
+    from kohort.broker.transactions.coordinator import BrokerTransactions
     from kohort.security.authorizer import Authorizer
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Broker:
     # Changes of the registry are made one after the other: plan, persist (off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     _groups: Groups | None = field(default=None, init=False)
-    _transactions: Transactions | None = field(default=None, init=False)
+    _transactions: BrokerTransactions | None = field(default=None, init=False)
 
     @property
     def groups(self) -> Groups:
@@ -62,12 +62,12 @@ class Broker:
         return self._groups is not None
 
     @property
-    def transactions(self) -> Transactions:
+    def transactions(self) -> BrokerTransactions:
         """The transaction coordinator; made when it is first needed, like the groups."""
         if self._transactions is None:
-            from kohort.broker.transactions.coordinator import Transactions
+            from kohort.broker.transactions.coordinator import BrokerTransactions
 
-            self._transactions = Transactions(self)
+            self._transactions = BrokerTransactions(self)
         return self._transactions
 
     @property

@@ -58,7 +58,7 @@ _SLICE_S = 0.005  # how long loading may keep the event loop from others
 OnTransactionReply = Callable[[TransactionResponse], None]
 
 
-class Transactions:
+class BrokerTransactions:
     """All transactional ids of this node. Used on the event loop's thread only."""
 
     def __init__(self, broker: Broker) -> None:
