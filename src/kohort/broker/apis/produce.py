@@ -1,12 +1,7 @@
-"""Handles Produce: record batches are checked, given their offsets and appended as they came.
-
-The first batch of a transaction in a partition is appended when the transaction's coordinator has agreed
-(`transactional_produce`); all others at once.
-"""
+"""Handles Produce: record batches are checked, given their offsets and appended as they came."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kohort.broker.call import Call
@@ -22,10 +17,6 @@ from kohort.wire.messages.produce import (
     TopicProduceResponse,
 )
 from kohort.wire.records.batch import (
-    FLAGS_AT,
-    MAGIC,
-    MAGIC_AT,
-    TRANSACTIONAL,
     BatchHeader,
     check_batch,
     check_keys,
@@ -38,7 +29,6 @@ from kohort.wire.records.compression import Compression
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
     from kohort.log.config import TopicConfig
-    from kohort.log.storage.transactions import Verification
     from kohort.log.topic import Topic
 
 ALL = -1
@@ -53,34 +43,7 @@ _CODECS = {
 _ADMIN_CLIENT = "__admin_client"  # Kafka's own tool for repairs may write to internal topics
 
 
-# What the coordinator has said about a partition of the request: the guard of its batch, or why it is refused.
-Verdicts = Mapping[tuple[str, int], "Verification | ErrorCode"]
-_NO_VERDICTS: Verdicts = {}
-
-
 def produce(broker: Broker, call: Call) -> ProduceResponse | None:
-    request: ProduceRequest = call.request
-    for data in request.topic_data:
-        for part in data.partition_data:
-            if is_transactional(part):
-                from kohort.broker.apis.transactional_produce import produce_in_transaction
-
-                return produce_in_transaction(broker, call)
-    return append_all(broker, call, _NO_VERDICTS)
-
-
-def is_transactional(part: PartitionProduceData) -> bool:
-    records = part.records
-    return (
-        records is not None
-        and len(records) > FLAGS_AT
-        and bool(records[FLAGS_AT] & TRANSACTIONAL)  # type: ignore[index]
-        and records[MAGIC_AT] == MAGIC  # type: ignore[index]
-    )
-
-
-def append_all(broker: Broker, call: Call, verdicts: Verdicts) -> ProduceResponse | None:
-    """Appends the batches of a request; None if the answer comes later."""
     request: ProduceRequest = call.request
     by_id = call.version >= 13
     now_ms = broker.now_ms()
@@ -91,12 +54,11 @@ def append_all(broker: Broker, call: Call, verdicts: Verdicts) -> ProduceRespons
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         result = TopicProduceResponse(data.name, data.topic_id)
         answer.responses.append(result)
-        if broker.guard is not None and (refused := refusal(broker, call, topic, data.name)):
+        if broker.guard is not None and (refused := _refused(broker, call, topic, data.name)):
             result.partition_responses = [_failed(part, refused) for part in data.partition_data]
             continue
         for part in data.partition_data:
-            verdict = verdicts.get((topic.name, part.index)) if verdicts and topic is not None else None
-            outcome = _append(broker, call, topic, unknown, part, now_ms, waiting, verdict)
+            outcome = _append(broker, call, topic, unknown, part, now_ms, waiting)
             result.partition_responses.append(outcome)
     if request.acks == 0:
         _answer_nothing(call, answer)
@@ -104,21 +66,7 @@ def append_all(broker: Broker, call: Call, verdicts: Verdicts) -> ProduceRespons
     return waiting.answer_or_wait()
 
 
-def refuse_all(call: Call, code: ErrorCode) -> ProduceResponse | None:
-    """Refuses a whole request."""
-    request: ProduceRequest = call.request
-    answer = ProduceResponse()
-    for data in request.topic_data:
-        parts = [_failed(part, code) for part in data.partition_data]
-        answer.responses.append(TopicProduceResponse(data.name, data.topic_id, parts))
-    call.connection.failed(call, (code,))
-    if request.acks == 0:
-        _answer_nothing(call, answer)
-        return None
-    return answer
-
-
-def refusal(broker: Broker, call: Call, topic: Topic | None, name: str) -> ErrorCode:
+def _refused(broker: Broker, call: Call, topic: Topic | None, name: str) -> ErrorCode:
     """Returns why the caller may not write to a topic; NONE if it may. An id that nobody knows is told before."""
     transactional_id = call.request.transactional_id
     if transactional_id is not None and not broker.may(
@@ -191,7 +139,6 @@ def _append(
     part: PartitionProduceData,
     now_ms: int,
     waiting: _Waiting,
-    verdict: Verification | ErrorCode | None,
 ) -> PartitionProduceResponse:
     outcome = PartitionProduceResponse(part.index)
     acks = call.request.acks
@@ -215,11 +162,7 @@ def _append(
         header = check_batch(batch)
         if call.version < 7 and header.compression == Compression.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
-        if isinstance(verdict, ErrorCode):
-            raise KafkaError(verdict, "the transaction's coordinator has refused the batch")
-        _append_batch(
-            topic, part.index, batch, header, now_ms, outcome, waiting if acks == ALL else None, verdict
-        )
+        _append_batch(topic, part.index, batch, header, now_ms, outcome, waiting if acks == ALL else None)
     except KafkaError as error:
         _fail(outcome, error.code, error.message)
         call.connection.failed(call, (error.code,))
@@ -236,7 +179,6 @@ def _append_batch(
     now_ms: int,
     outcome: PartitionProduceResponse,
     waiting: _Waiting | None,
-    verification: Verification | None,
 ) -> None:
     config, partition = topic.config, topic.partitions[index]
     if header.size > config.max_message_bytes:
@@ -245,11 +187,13 @@ def _append_batch(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the batch of {header.size} bytes for {topic.name}-{index} is larger than max.message.bytes {limit}",
         )
+    if header.is_transactional:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker")
     if config.compact and (keyless := check_keys(batch)):
         why = f"{topic.name} is compacted: every record needs a key"
         records = [(i, "a compacted topic takes no record without a key") for i in keyless]
         raise _RecordsRefused(ErrorCode.INVALID_RECORD, why, records)
-    duplicate = partition.check(header, verification)
+    duplicate = partition.producers.check(header) if header.producer_id >= 0 else None
     if duplicate is not None:
         # A retry of what was appended already gets the first answer again, once the records are durable.
         outcome.base_offset, end_offset = duplicate.base_offset, duplicate.last_offset + 1
