@@ -84,7 +84,7 @@ def test_records_that_are_few_leave_with_the_head_and_pin_no_file(file):
 
 def test_what_is_copied_into_one_answer_has_a_limit(file):
     each = COPIED_BYTES // 4
-    answers = answers_in(file, 11, [(("t", bytes(16)), i, 0, 1, 0, each, None) for i in range(20)])
+    answers = answers_in(file, 11, [(("t", bytes(16)), i, 0, 1, 1, 0, each, None) for i in range(20)])
     frame = layout(11).frame(1, 0, answers, False)
     assert sum(isinstance(chunk, Slice) for chunk in frame) == 16
     release(frame)
@@ -98,7 +98,7 @@ def test_no_more_files_are_pinned_than_the_pool_may_have_open(tmp_path, parted):
     for index in range(10):
         file = directory.open(f"{index}.log")
         file.append(CONTENT)
-        answers += answers_in(file, 12, [(("t", bytes(16)), index, 0, 1, 0, COPIED_BYTES + 1, parted)])
+        answers += answers_in(file, 12, [(("t", bytes(16)), index, 0, 1, 1, 0, COPIED_BYTES + 1, parted)])
     frame = layout(12).frame(1, 0, answers, False)
     assert sum(isinstance(chunk, Slice) for chunk in frame) == pool.pinned == 4
     codec, message = TABLE[1].codec(12), response_of(0, answers, False)
@@ -111,7 +111,7 @@ def test_no_more_files_are_pinned_than_the_pool_may_have_open(tmp_path, parted):
 def test_a_file_that_ends_too_early_fails_and_leaves_nothing_pinned(tmp_path):
     file = DiskDirectory(tmp_path).open("a.log")
     file.append(CONTENT)
-    drawn = [(("t", bytes(16)), 0, 0, 1, 0, size, None) for size in (COPIED_BYTES + 1, 100)]
+    drawn = [(("t", bytes(16)), 0, 0, 1, 1, 0, size, None) for size in (COPIED_BYTES + 1, 100)]
     answers = answers_in(file, 11, drawn)
     os.truncate(file.path, 50)
     with pytest.raises(OSError, match="ends before the bytes"):

@@ -387,6 +387,10 @@ class Partition:
         """Returns the aborted transactions that a reader of `records`, which `read` returned, must know of."""
         return self._loaded().aborted_transactions(start, records, self.last_stable_offset)
 
+    def aborted_before(self, end: int) -> list[AbortedTxn]:
+        """Returns all aborted transactions with records before `end`."""
+        return self._loaded().aborted_before(end)
+
     # High watermark
 
     def when_durable(self, end_offset: int, done: Callable[[ErrorCode], None]) -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from kohort.broker.apis.transactions import may_write, offsets_partition
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
+from kohort.broker.verification import PartitionsQuestion, TopicIndex, commit_error
 from kohort.coordinator.effects import CommitResponse
 from kohort.coordinator.events import OffsetToCommit, TxnOffsetCommit
 from kohort.security.acls import AclOperation, AclResource
-from kohort.transactions.effects import AddPartitionsAnswer
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import txn_offset_commit as commit
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from kohort.log.storage.transactions import Verification
 
 _ADDS_SINCE = 5
-_KNOWS_ABORTABLE = 4
 _KNOWS_LOADING = 2
 
 
@@ -51,22 +50,23 @@ def txn_offset_commit(broker: Broker, call: Call) -> commit.TxnOffsetCommitRespo
         _submit(broker, call, offsets, None)
         return None
 
-    def answered(answer: AddPartitionsAnswer) -> None:
-        error = answer.error or (ErrorCode.TRANSACTION_ABORTABLE if answer.missing else ErrorCode.NONE)
+    def answered(error: ErrorCode, missing: frozenset[TopicIndex]) -> None:
+        error = error or (ErrorCode.TRANSACTION_ABORTABLE if missing else ErrorCode.NONE)
         if error:
-            told = _as_commit_tells(error, call.version)
+            told = commit_error(error, call.version)
             call.reply(_committed(call, CommitResponse(tuple(o.refused or told for o in offsets))))
         else:
             _submit(broker, call, offsets, guard)
 
-    broker.transactions.ask_about_partitions(
+    PartitionsQuestion(
+        broker.transactions,
+        call.connection.loop,
+        broker.config,
         request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        frozenset({place}),
+        (request.producer_id, request.producer_epoch),
         adds=adds,
-        on_answer=answered,
-    )
+        done=answered,
+    ).ask(frozenset({place}))
     return None
 
 
@@ -114,14 +114,6 @@ def _submit(
             guard,
         )
     )
-
-
-def _as_commit_tells(error: ErrorCode, version: int) -> ErrorCode:
-    if error is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is ErrorCode.TRANSACTION_ABORTABLE and version < _KNOWS_ABORTABLE:
-        return ErrorCode.INVALID_TXN_STATE
-    return error
 
 
 def _committed(call: Call, response: CommitResponse) -> commit.TxnOffsetCommitResponse:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from kohort.broker.groups.history import batches_of
 from kohort.broker.names import TRANSACTIONS_TOPIC
 from kohort.broker.transactions.markers import MarkerWriter
+from kohort.broker.verification import OnAnswer
 from kohort.log.datadir import new_uuid
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated
@@ -87,39 +88,25 @@ class BrokerTransactions:
     def ask_shard(self, partition: int, request: ListTransactions) -> None:
         self._runtime.handle(partition, request, self.now_ms())
 
-    def ask_about_partitions(
+    def ask_partitions(
         self,
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
         partitions: frozenset[TopicPartition],
-        *,
-        adds: bool,
-        on_answer: Callable[[AddPartitionsAnswer], None],
+        verify_only: bool,
+        done: OnAnswer,
     ) -> None:
-        """Adds partitions to a transaction, or verifies that they are in it, before a first batch is appended.
-
-        What is to be added waits for the end of the transaction before, for a short time (KIP-890).
-        """
-        config = self._broker.config
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
-
-        def ask() -> None:
-            self.submit(
-                AddPartitionsToTxn(
-                    answered, transactional_id, producer_id, producer_epoch, partitions, not adds
-                )
-            )
+        """Adds partitions to a transaction, or verifies that they are in it, before a first batch is appended."""
 
         def answered(answer: AddPartitionsAnswer) -> None:
-            is_busy = answer.error is ErrorCode.CONCURRENT_TRANSACTIONS and adds
-            if is_busy and loop.time() < give_up and not self._has_resigned:
-                loop.call_later(config.add_partitions_to_txn_retry_backoff_ms / 1000, ask)
-            else:
-                on_answer(answer)
+            done(answer.error, answer.missing)
 
-        ask()
+        self.submit(
+            AddPartitionsToTxn(
+                answered, transactional_id, producer_id, producer_epoch, partitions, verify_only
+            )
+        )
 
     def _arm(self) -> None:
         """Sets the one timer of the loop to the earliest deadline of all shards."""

@@ -104,6 +104,11 @@ class Segments:
                 break
         return found
 
+    def aborted_before(self, end: int) -> list[AbortedTxn]:
+        return [
+            entry for segment in self.items for entry in segment.txn_index.entries if entry.first_offset < end
+        ]
+
     def wholly_below(self, offset: int) -> int:
         """Returns how many of the oldest segments have only offsets below that one; the active one never counts."""
         return max(bisect_right(self.items, offset, key=_base_offset) - 1, 0)
