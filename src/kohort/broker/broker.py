@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kohort.broker.groups.coordinator import Groups
     from kohort.broker.meter import BrokerMeter
     from kohort.broker.security.guard import BrokerGuard
-    from kohort.broker.verification import PartitionsOfTransactions
+    from kohort.broker.transactions.coordinator import BrokerTransactions
     from kohort.security.authorizer import Authorizer
 
 T = TypeVar("T")
@@ -43,10 +43,10 @@ class Broker:
     missing: Missing = field(default_factory=Missing)
     guard: BrokerGuard | None = None  # None: everybody may come in and do everything
     meter: BrokerMeter | None = None  # only if metrics are served
-    transactions: PartitionsOfTransactions | None = None  # the transaction coordinator
     # Changes of the registry are made one after the other: plan, persist (off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     _groups: Groups | None = field(default=None, init=False)
+    _transactions: BrokerTransactions | None = field(default=None, init=False)
 
     @property
     def groups(self) -> Groups:
@@ -60,6 +60,19 @@ class Broker:
     @property
     def has_groups(self) -> bool:
         return self._groups is not None
+
+    @property
+    def transactions(self) -> BrokerTransactions:
+        """The transaction coordinator; made when it is first needed, like the groups."""
+        if self._transactions is None:
+            from kohort.broker.transactions.coordinator import BrokerTransactions
+
+            self._transactions = BrokerTransactions(self)
+        return self._transactions
+
+    @property
+    def has_transactions(self) -> bool:
+        return self._transactions is not None
 
     @property
     def node_id(self) -> int:

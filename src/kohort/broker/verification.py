@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kohort.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kohort.broker.config import BrokerConfig
 
 TopicIndex = tuple[str, int]
 """The name of a topic, and a partition of it."""
 
 OnAnswer = Callable[[ErrorCode, frozenset[TopicIndex]], None]
 """Gets the error for all partitions, and those that do not belong to the transaction."""
-
-RETRY_S = 0.02
-TRIES = 5  # add.partitions.to.txn.retry.backoff.max.ms 100 / add.partitions.to.txn.retry.backoff.ms 20
 
 # Clients of old versions would not retry these, and NOT_ENOUGH_REPLICAS lets all of them retry, as in Kafka.
 _NOT_THERE = frozenset(
@@ -55,6 +55,7 @@ class PartitionsQuestion:
         self,
         coordinator: PartitionsOfTransactions,
         loop: asyncio.AbstractEventLoop,
+        config: BrokerConfig,
         transactional_id: str,
         producer: tuple[int, int],
         *,
@@ -64,11 +65,12 @@ class PartitionsQuestion:
         """`producer` is the producer's id and epoch; `adds` as for `Partition.begin_verification`."""
         self._coordinator = coordinator
         self._loop = loop
+        self._pause_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
+        self._give_up = loop.time() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
         self._transactional_id = transactional_id
         self._producer = producer
         self._adds = adds
         self._done = done
-        self._tries = 0
         self._partitions: frozenset[TopicIndex] = frozenset()
 
     def ask(self, partitions: frozenset[TopicIndex]) -> None:
@@ -76,16 +78,24 @@ class PartitionsQuestion:
         self._ask()
 
     def _ask(self) -> None:
-        self._tries += 1
         self._coordinator.ask_partitions(
             self._transactional_id, *self._producer, self._partitions, not self._adds, self._answered
         )
 
     def _answered(self, error: ErrorCode, missing: frozenset[TopicIndex]) -> None:
-        if error is ErrorCode.CONCURRENT_TRANSACTIONS and self._adds and self._tries < TRIES:
-            self._loop.call_later(RETRY_S, self._ask)
+        if error is ErrorCode.CONCURRENT_TRANSACTIONS and self._adds and self._loop.time() < self._give_up:
+            self._loop.call_later(self._pause_s, self._ask)
         else:
             self._done(error, missing)
+
+
+def commit_error(error: ErrorCode, version: int) -> ErrorCode:
+    """Returns what a TxnOffsetCommit request of that version is answered if the coordinator said `error`."""
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version <= 3:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error is ErrorCode.NETWORK_EXCEPTION else error
 
 
 def produce_error(error: ErrorCode, version: int) -> ErrorCode:

@@ -186,12 +186,12 @@ class _Waiting:
 
     def ask_coordinator(self) -> None:
         """Asks for all first batches at once. They are of one producer."""
-        call, coordinator = self.call, self.broker.transactions
-        assert coordinator is not None
+        call, broker = self.call, self.broker
         header = self.first_batches[0].header
         question = PartitionsQuestion(
-            coordinator,
+            broker.transactions,
             call.connection.loop,
+            broker.config,
             call.request.transactional_id,
             (header.producer_id, header.producer_epoch),
             adds=call.version >= ADDS_SINCE,
@@ -281,7 +281,7 @@ def _append(
         if call.version < 7 and header.compression == Compression.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
         if header.attributes & TRANSACTIONAL:
-            first = _first_batch(broker, call.version, topic, batch, header, outcome, now_ms)
+            first = _first_batch(call.version, topic, batch, header, outcome, now_ms)
             if first is not None:
                 waiting.first_batches.append(first)
                 return outcome
@@ -299,7 +299,6 @@ def _refuse(call: Call, outcome: PartitionProduceResponse, error: KafkaError) ->
 
 
 def _first_batch(
-    broker: Broker,
     version: int,
     topic: Topic,
     batch: memoryview,
@@ -320,8 +319,6 @@ def _first_batch(
     )
     if verification is None:
         return None
-    if broker.transactions is None:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker coordinates no transactions")
     return _FirstBatch(topic, index, batch, header, outcome, verification)
 
 
