@@ -14,7 +14,7 @@ _ENTITY_TYPES = (USER, CLIENT_ID, IP)
 _OF_CLIENTS = frozenset({QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST, QuotaKind.MUTATION})
 _OF_ADDRESSES = frozenset({QuotaKind.CONNECTION})
 _MOST_WHOLE = {QuotaKind.PRODUCE: 2**63, QuotaKind.FETCH: 2**63, QuotaKind.CONNECTION: 2**31 - 1}
-"""The kinds that take whole numbers only, and the largest of each; 2^63 is what a double makes of Java's largest long."""
+"""The kinds that take whole numbers only, and the largest of each; 2^63 is Java's largest long as a double."""
 _FRACTION = 1e-6
 
 
