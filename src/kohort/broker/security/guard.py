@@ -22,6 +22,7 @@ from kohort.settings import SettingError
 
 if TYPE_CHECKING:
     from kohort.broker.call import Call
+    from kohort.broker.security.tls import ListenerTls
 
 _AUTHORIZERS = {
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -39,6 +40,7 @@ class BrokerGuard:
     ) -> None:
         self._store, self._of_listeners = store, of_listeners
         self._secret = secrets.token_bytes(32)
+        self.tls = _tls_of_listeners(of_listeners)
         self.authorizer = authorizer_of(config)
         if self.authorizer is not None:
             for entry in store.acls():
@@ -119,6 +121,16 @@ def settings_of_listeners(
     """Returns the security settings of each listener by its name."""
     names = [listener.name for listener in listeners]
     return {listener.name: read_listener_settings(listener, settings, names) for listener in listeners}
+
+
+def _tls_of_listeners(of_listeners: Mapping[str, ListenerSettings]) -> dict[str, ListenerTls]:
+    """Loads the keys and certificates of the listeners with TLS; SettingError says what is wrong with them."""
+    with_tls = [settings for settings in of_listeners.values() if settings.listener.uses_tls]
+    if not with_tls:
+        return {}
+    from kohort.broker.security.tls import ListenerTls
+
+    return {settings.listener.name: ListenerTls(settings.listener, settings.values) for settings in with_tls}
 
 
 # --- the registry's entries ----------------------------------------------------------------------------

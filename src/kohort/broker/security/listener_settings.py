@@ -50,6 +50,7 @@ def is_security_setting(name: str) -> bool:
 class ListenerSettings:
     """The security settings of one listener; those of SASL by mechanism."""
 
+    listener: Listener
     mechanisms: tuple[str, ...]
     jaas: Mapping[str, JaasEntry]
     max_reauth_ms: Mapping[str, int]
@@ -58,7 +59,7 @@ class ListenerSettings:
     """All others that are in force for it."""
 
     def __repr__(self) -> str:
-        return f"ListenerSettings({self.mechanisms})"
+        return f"ListenerSettings({self.listener.name}, {self.mechanisms})"
 
 
 def read_listener_settings(
@@ -77,8 +78,12 @@ def read_listener_settings(
     values |= {name: value for name, value in own.items() if name in OF_A_LISTENER}
     if client_auth is not None:  # listeners with SASL obey only the prefixed form
         values["ssl.client.auth"] = own.get("ssl.client.auth", "none")
+    if listener.uses_tls:
+        from kohort.broker.security.tls import check_tls
+
+        check_tls(listener, values)
     if not listener.uses_sasl:
-        return ListenerSettings((), {}, {}, {}, values)
+        return ListenerSettings(listener, (), {}, {}, {}, values)
     mechanisms = _mechanisms(listener, values.get("sasl.enabled.mechanisms", "GSSAPI"))
     jaas, reauth, handlers = {}, {}, {}
     for mechanism in mechanisms:
@@ -96,7 +101,7 @@ def read_listener_settings(
             f"listener {listener.name} offers PLAIN but has no users: say {own_prefix}plain.sasl.jaas.config="
             'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="…";'
         )
-    return ListenerSettings(mechanisms, jaas, reauth, handlers, values)
+    return ListenerSettings(listener, mechanisms, jaas, reauth, handlers, values)
 
 
 def _mechanisms(listener: Listener, text: str) -> tuple[str, ...]:
