@@ -1,7 +1,7 @@
 """Accepts connections with TLS and reads from them: OpenSSL works on the socket itself, and the event loop waits.
 
-A `TlsTransport` is to its connection what a transport of the event loop is: it reads into the buffer of the protocol,
-pauses, and closes. The loops' own TLS transports were measured too and cost as much CPU, but they copy what is sent
+A `TlsServerTransport` is to its connection what a transport of the event loop is: it reads into the connection's
+buffer, pauses, and closes. The loops' own TLS transports were measured too and cost as much CPU, but they copy what is sent
 into buffers of their own, so that nobody knows how much is waiting.
 
 Nothing is allocated for TLS before the first byte of a client is there. That byte tells whether it speaks TLS: one
@@ -91,14 +91,14 @@ class TlsAcceptor:
             sock.setblocking(False)
             with contextlib.suppress(OSError):  # the client is gone already
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            TlsTransport(self._loop, sock, self._tls, self._connection())
+            TlsServerTransport(self._loop, sock, self._tls, self._connection())
 
     def _go_on(self) -> None:
         if self.is_serving():
             self._loop.add_reader(self._sock.fileno(), self._accept)
 
 
-class TlsTransport(asyncio.Transport):
+class TlsServerTransport(asyncio.Transport):
     """The transport of one connection with TLS. Answers are written by its `TlsOutbox`."""
 
     def __init__(

@@ -38,7 +38,23 @@ OF_A_LISTENER = (
     _TLS | _OAUTH | frozenset(_BY_MECHANISM) | {"sasl.enabled.mechanisms", "sasl.server.max.receive.size"}
 )
 """The settings that may have the prefix of a listener."""
-SECRET = ("password", "jaas.config", "keystore.key", "secret")
+RENEWABLE = frozenset(
+    f"ssl.{name}"
+    for name in (
+        "keystore.type", "keystore.location", "keystore.password", "keystore.key", "keystore.certificate.chain",
+        "key.password", "truststore.type", "truststore.location", "truststore.password", "truststore.certificates",
+    )
+)  # fmt: skip
+"""The settings of a listener that IncrementalAlterConfigs changes while the broker runs."""
+_ENDINGS = tuple(f".{name}" for name in RENEWABLE)
+SECRET = (
+    "password",
+    "jaas.config",
+    "keystore.key",
+    "keystore.certificate.chain",
+    "truststore.certificates",
+    "secret",
+)
 
 
 def is_security_setting(name: str) -> bool:
@@ -59,6 +75,34 @@ def without_effect(listeners: Sequence[Listener], settings: Mapping[str, str]) -
         elif not name.startswith("ssl.") and not uses_sasl:
             warnings.append(f"{name} has no effect here: no listener is SASL_PLAINTEXT or SASL_SSL")
     return warnings
+
+
+def is_secret(name: str) -> bool:
+    """Whether nobody is shown its value; those that Kafka calls passwords."""
+    return name.endswith(SECRET)
+
+
+def is_dynamic(name: str) -> bool:
+    """Whether it can be changed while the broker runs: a store of one listener."""
+    return name.startswith(_PREFIX) and name.endswith(_ENDINGS)
+
+
+def check_dynamic(names: Sequence[str], *, for_all_brokers: bool) -> None:
+    """Raises SettingError for settings of listeners that cannot be changed while the broker runs, in Kafka's words."""
+    unprefixed = sorted(name for name in names if name in RENEWABLE)
+    if unprefixed:
+        raise SettingError(
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"{', '.join(unprefixed)}; say listener.name.LISTENER.{unprefixed[0]}"
+        )
+    fixed = sorted(name for name in names if not is_dynamic(name))
+    if fixed:
+        raise SettingError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+    if for_all_brokers:
+        raise SettingError(
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            f"{', '.join(sorted(names))}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

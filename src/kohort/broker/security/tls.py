@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kohort.broker.listeners import Listener
+from kohort.broker.security.listener_settings import RENEWABLE
 from kohort.broker.security.pem import PemBlock, as_file, pem_blocks
 from kohort.security.acls import ANONYMOUS
 from kohort.security.principals import (
@@ -24,15 +25,6 @@ from kohort.security.principals import (
     subject_name,
 )
 from kohort.settings import SettingError
-
-RENEWABLE = frozenset(
-    f"ssl.{name}"
-    for name in (
-        "keystore.type", "keystore.location", "keystore.password", "keystore.key", "keystore.certificate.chain",
-        "key.password", "truststore.type", "truststore.location", "truststore.password", "truststore.certificates",
-    )
-)  # fmt: skip
-"""The settings of a listener that IncrementalAlterConfigs changes while the broker runs."""
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
