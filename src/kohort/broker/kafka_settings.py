@@ -79,11 +79,6 @@ _REFUSED = (
     _Refusal(
         ("config.providers", "config.providers."), "values are taken as they stand. Write them out instead"
     ),
-    _Refusal(("max.connection.creation.rate",), "it is not limited here yet. Take it out", (str(2**31 - 1),)),
-    _Refusal(
-        ("max.connections.per.ip.overrides",),
-        "addresses have no limits of their own here. Take it out; max.connections.per.ip is for all of them",
-    ),
     _Refusal(("quota.producer.default", "quota.consumer.default"), "there are no quotas yet. Take it out"),
     _Refusal(("remote.log.storage.system.enable",), "there is no tiered storage. Take it out", ("false",)),
     _Refusal(("cordoned.log.dirs",), "there is one data directory. Take it out"),

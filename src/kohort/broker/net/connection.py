@@ -48,6 +48,10 @@ class _NotThere(Exception):
     """Raised for an API that Kafka has and Kohort has not: its name, the feature, the client's id."""
 
 
+class WrongFrameSize(BadFrame):
+    """Raised for a frame that is too long, or whose length is negative."""
+
+
 class Connection(asyncio.BufferedProtocol):
     """The connection of one client."""
 
@@ -74,14 +78,14 @@ class Connection(asyncio.BufferedProtocol):
         self.lookups: dict[
             str, tuple[int, int]
         ] = {}  # the last group whose coordinator was looked for: how often, since when
-        self.last_active = 0.0
+        self.last_active = self.begun_s = 0.0
 
     # --- what the event loop calls -----------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self._transport: asyncio.Transport = transport
         self.loop = self._server.loop
-        self.last_active = self.loop.time()
+        self.last_active = self.begun_s = self.loop.time()
         peer = transport.get_extra_info("peername")
         # A socket for all interfaces shows IPv4 addresses as IPv6 ones.
         host = peer[0].removeprefix("::ffff:") if peer else ""
@@ -189,7 +193,9 @@ class Connection(asyncio.BufferedProtocol):
             while end - position >= 4 and not self._is_blocked() and not self._closing:
                 (size,) = _LENGTH(data, position)
                 if not 0 <= size <= self._max_bytes:
-                    raise BadFrame(f"a frame of {size} bytes; socket.request.max.bytes is {self._max_bytes}")
+                    raise WrongFrameSize(
+                        f"a frame of {size} bytes; socket.request.max.bytes is {self._max_bytes}"
+                    )
                 stop = position + 4 + size
                 if stop > end:
                     break
@@ -203,8 +209,7 @@ class Connection(asyncio.BufferedProtocol):
             self._broker.missing.tell(feature, api, client_id, self.peer, now_ms)
             self._close_after_answers()
         except BadFrame as error:
-            log.warning("closing the connection of %s: %s", self.peer, error)
-            self._close_after_answers()
+            self._refuse_frame(error)
         except Exception:
             log.exception("closing the connection of %s: a request could not be handled", self.peer)
             self._close_after_answers()
@@ -214,6 +219,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closing and self._is_blocked() and (position < end or self._parked is None):
             self._pause()
         return position
+
+    def _refuse_frame(self, error: BadFrame) -> None:
+        """Closes after a frame that is not taken."""
+        self.close_because(str(error))
 
     def _handle(self, frame: memoryview) -> None:
         api_key, version, correlation_id, client_id, body = read_request_header(frame)
@@ -337,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def close_because(self, reason: str) -> None:
-        log.warning("closing the connection of %s: %s", self.peer, reason)
+        self._server.complain(self, reason)
         self._close_after_answers()
 
     @property
