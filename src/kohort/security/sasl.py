@@ -132,7 +132,10 @@ class SaslSession:
             case _State.VERSIONS_TOLD:
                 return Gate.SERVED if api_key == SASL_HANDSHAKE else Gate.CLOSED
             case _State.TOKENS:
-                return Gate.SERVED if api_key == SASL_AUTHENTICATE else Gate.ILLEGAL
+                if api_key == SASL_AUTHENTICATE:
+                    return Gate.SERVED
+                self._state = _State.FAILED
+                return Gate.ILLEGAL
             case _State.OTHER_MECHANISM:
                 self._state = _State.FAILED
                 return Gate.FAILED
