@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from kohort.broker.security.jwks import JwksFile, key_source
 from kohort.security.oauthbearer import (
+    BadToken,
     TokenAccepted,
     TokenPending,
-    TokenRefused,
     UnsecuredTokens,
 )
 from kohort.security.signed_tokens import ClaimRules, SignedTokens, parse_jwks
@@ -69,7 +69,7 @@ def signed(key: Any = RSA, algorithm: str = "RS256", kid: str | None = "one", **
 )
 def test_an_unsecured_token_is_refused(claims, why):
     found = UnsecuredTokens()(unsecured_jwt(**claims), BEGIN_MS)
-    assert isinstance(found, TokenRefused)
+    assert isinstance(found, BadToken)
     assert why in found.why
     assert found.as_json() == '{"status":"invalid_token"}'
 
@@ -85,9 +85,9 @@ def test_the_options_of_the_unsecured_validator():
     late = BEGIN_MS + 62_999
     token = unsecured_jwt(user="alice", exp="+60", roles=["b", "a", "c"])
     assert validate(token, late) == TokenAccepted("alice", BEGIN_MS + 60_000)
-    assert isinstance(validate(token, late + 1), TokenRefused)
+    assert isinstance(validate(token, late + 1), BadToken)
     poor = validate(unsecured_jwt(user="alice", exp="+60", roles="a b"), BEGIN_MS)
-    assert isinstance(poor, TokenRefused)
+    assert isinstance(poor, BadToken)
     assert poor.as_json() == '{"status":"insufficient_scope", "scope":"[a, b]"}'
     with pytest.raises(SettingError, match="AllowableClockSkewMs"):
         UnsecuredTokens.of({"unsecuredValidatorAllowableClockSkewMs": "-1"}, "jaas")
@@ -95,9 +95,9 @@ def test_the_options_of_the_unsecured_validator():
 
 @given(st.text(st.characters(codec="ascii")))
 def test_nonsense_is_refused_and_never_raises(token):
-    assert isinstance(UnsecuredTokens()(token, BEGIN_MS), TokenRefused)
+    assert isinstance(UnsecuredTokens()(token, BEGIN_MS), BadToken)
     keys = SignedTokens(ClaimRules(), FixedKeys(jwks(one=RSA)))
-    assert isinstance(keys(token, BEGIN_MS), TokenRefused)
+    assert isinstance(keys(token, BEGIN_MS), BadToken)
 
 
 def test_deep_json_is_refused():
@@ -106,7 +106,7 @@ def test_deep_json_is_refused():
         ".".join(jwt.utils.base64url_encode(part.encode()).decode() for part in ('{"alg":"none"}', deep))
         + "."
     )
-    assert isinstance(UnsecuredTokens()(token, BEGIN_MS), TokenRefused)
+    assert isinstance(UnsecuredTokens()(token, BEGIN_MS), BadToken)
 
 
 # --- signed ------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class FixedKeys:
 def check(token: str, now_ms: int = BEGIN_MS, **rules: Any) -> TokenAccepted | str:
     found = SignedTokens(ClaimRules(**rules), FixedKeys(jwks(one=RSA, two=EC)))(token, now_ms)
     assert not isinstance(found, TokenPending)
-    return found.why if isinstance(found, TokenRefused) else found
+    return found.why if isinstance(found, BadToken) else found
 
 
 GOOD = TokenAccepted("alice", BEGIN_MS + 60_000)
@@ -209,7 +209,7 @@ def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path):
     beside = tmp_path / "new"
     beside.write_text(jwks(two=EC))
     os.replace(beside, path)
-    assert isinstance(validate(signed(), BEGIN_MS), TokenRefused)
+    assert isinstance(validate(signed(), BEGIN_MS), BadToken)
     assert validate(signed(EC, "ES256", "two"), BEGIN_MS) == GOOD
     path.write_text("nonsense")
     assert validate(signed(EC, "ES256", "two"), BEGIN_MS) == GOOD
@@ -261,7 +261,7 @@ def keys_online(monkeypatch: pytest.MonkeyPatch) -> Iterator[JwksServer]:
     server.close()
 
 
-def login(validate: SignedTokens, token: str, now_ms: int) -> TokenAccepted | TokenRefused:
+def login(validate: SignedTokens, token: str, now_ms: int) -> TokenAccepted | BadToken:
     found = validate(token, now_ms)
     if isinstance(found, TokenPending):
         found.fetch()
@@ -276,7 +276,7 @@ def test_an_unknown_kid_is_fetched_once_in_ten_seconds(keys_online: JwksServer):
     keys_online.text = jwks(one=RSA, two=EC)
     new = signed(EC, "ES256", "two")
     for later_ms in (1, 9_999):
-        assert isinstance(login(validate, new, BEGIN_MS + later_ms), TokenRefused)
+        assert isinstance(login(validate, new, BEGIN_MS + later_ms), BadToken)
     assert keys_online.asked == 1
     assert login(validate, new, BEGIN_MS + 10_000) == GOOD
     assert keys_online.asked == 2

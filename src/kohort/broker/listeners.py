@@ -207,8 +207,16 @@ def ip_overrides(text: str) -> dict[str, int]:
             found = socket.getaddrinfo(address.host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             raise SettingError(f"max.connections.per.ip.overrides: there is no host {address.host}") from None
-        limits |= {str(where[0]): address.port for *_, where in found}
+        limits |= {one_spelling(str(where[0])): address.port for *_, where in found}
     return limits
+
+
+def one_spelling(address: str) -> str:
+    """Returns an address as Python writes it, whoever wrote it."""
+    try:
+        return str(ip_address(address))
+    except ValueError:
+        return address
 
 
 def check_ip_overrides(text: object) -> str | None:

@@ -36,7 +36,7 @@ class TokenAccepted:
 
 
 @dataclass(eq=False)
-class TokenRefused(Exception):
+class BadToken(Exception):
     """A token is not good: why, for the log, and the scope that it should have had."""
 
     why: str
@@ -54,12 +54,12 @@ class TokenPending:
     """The keys for a token have to be fetched: `fetch` does it, on another thread, and `then` validates."""
 
     fetch: Callable[[], None]
-    then: Callable[[int], TokenAccepted | TokenRefused]
+    then: Callable[[int], TokenAccepted | BadToken]
     """Takes the time in milliseconds."""
     where: str
 
 
-Validate = Callable[[str, int], TokenAccepted | TokenRefused | TokenPending]
+Validate = Callable[[str, int], TokenAccepted | BadToken | TokenPending]
 """Takes a token and the time in milliseconds."""
 
 
@@ -68,7 +68,7 @@ class OAuthBearerExchange:
 
     def __init__(self, validate: Validate) -> None:
         self._validate = validate
-        self._error: TokenRefused | None = None
+        self._error: BadToken | None = None
 
     def step(self, said: bytes, now_ms: int) -> Outcome | SlowStep:
         """Takes what the client said."""
@@ -89,8 +89,8 @@ class OAuthBearerExchange:
             return SlowStep(pending.fetch, then, pending.where.encode(), waits_for_network=True)
         return self._outcome(found, name)
 
-    def _outcome(self, found: TokenAccepted | TokenRefused, name: str | None) -> Outcome:
-        if isinstance(found, TokenRefused):
+    def _outcome(self, found: TokenAccepted | BadToken, name: str | None) -> Outcome:
+        if isinstance(found, BadToken):
             self._error = found
             return Challenge(found.as_json().encode())
         if name not in (None, found.name):
@@ -120,16 +120,16 @@ def _parse(said: bytes) -> tuple[str | None, str]:
 
 
 def seconds_of(claims: Mapping[str, Any], name: str, *, needed: bool) -> float | None:
-    """Returns a claim that is a time; TokenRefused if it is not one, or is needed and missing."""
+    """Returns a claim that is a time; BadToken if it is not one, or is needed and missing."""
     value = claims.get(name)
     if value is None:
         if needed:
-            raise TokenRefused(f"the token has no {name}")
+            raise BadToken(f"the token has no {name}")
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TokenRefused(f"{name} of the token is not a number")
+        raise BadToken(f"{name} of the token is not a number")
     if not math.isfinite(value) or not 0 <= value <= _MOST_SECONDS:
-        raise TokenRefused(f"{name} of the token is no time")
+        raise BadToken(f"{name} of the token is no time")
     return float(value)
 
 
@@ -168,36 +168,34 @@ class UnsecuredTokens:
             int(skew),
         )
 
-    def __call__(self, token: str, now_ms: int) -> TokenAccepted | TokenRefused:
+    def __call__(self, token: str, now_ms: int) -> TokenAccepted | BadToken:
         try:
             return self._validate(token, now_ms)
-        except TokenRefused as refused:
+        except BadToken as refused:
             return refused
 
     def _validate(self, token: str, now_ms: int) -> TokenAccepted:
         parts = token.split(".")
         if len(parts) != 3 or parts[2]:
-            raise TokenRefused(
-                "the token is no unsecured JWS, which has three parts of which the last is empty"
-            )
+            raise BadToken("the token is no unsecured JWS, which has three parts of which the last is empty")
         header, claims = (_json_of(part) for part in parts[:2])
         if header.get("alg") != "none":
-            raise TokenRefused("the token has an alg other than none")
+            raise BadToken("the token has an alg other than none")
         name = claims.get(self.principal_claim)
         if not isinstance(name, str) or not name.strip():
-            raise TokenRefused(f"the token has no {self.principal_claim}")
+            raise BadToken(f"the token has no {self.principal_claim}")
         expires_s = seconds_of(claims, "exp", needed=True)
         issued_s = seconds_of(claims, "iat", needed=False)
         assert expires_s is not None
         if issued_s is not None and 1000 * issued_s > now_ms + self.clock_skew_ms:
-            raise TokenRefused("the token was issued in the future")
+            raise BadToken("the token was issued in the future")
         if now_ms - self.clock_skew_ms >= 1000 * expires_s:
-            raise TokenRefused("the token has expired")
+            raise BadToken("the token has expired")
         if issued_s is not None and expires_s <= issued_s:
-            raise TokenRefused("the token expires before it was issued")
+            raise BadToken("the token expires before it was issued")
         scopes = scopes_of(claims, self.scope_claim)
         if any(scope not in scopes for scope in self.required_scope):
-            raise TokenRefused("the token lacks a required scope", f"[{', '.join(self.required_scope)}]")
+            raise BadToken("the token lacks a required scope", f"[{', '.join(self.required_scope)}]")
         return TokenAccepted(name, round(1000 * expires_s))
 
 
@@ -207,5 +205,5 @@ def _json_of(part: str) -> dict[str, Any]:
     except (binascii.Error, ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise TokenRefused("the token is not JSON in base64")
+        raise BadToken("the token is not JSON in base64")
     return found

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import jwt
 
-from kohort.security.oauthbearer import TokenAccepted, TokenPending, TokenRefused, scopes_of, seconds_of
+from kohort.security.oauthbearer import BadToken, TokenAccepted, TokenPending, scopes_of, seconds_of
 
 _ALGORITHMS = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -82,17 +82,17 @@ class SignedTokens:
     def __init__(self, rules: ClaimRules, source: KeySource) -> None:
         self._rules, self._source = rules, source
 
-    def __call__(self, token: str, now_ms: int) -> TokenAccepted | TokenRefused | TokenPending:
+    def __call__(self, token: str, now_ms: int) -> TokenAccepted | BadToken | TokenPending:
         try:
             key_id, algorithm = _head_of(token)
-        except TokenRefused as refused:
+        except BadToken as refused:
             return refused
         fitting = self._fitting(key_id, algorithm)
         fetch = self._source.fetch_if_due(now_ms, is_missing=not fitting)
         if fetch is None:
             return self._check(token, fitting, now_ms)
 
-        def then(later_ms: int) -> TokenAccepted | TokenRefused:
+        def then(later_ms: int) -> TokenAccepted | BadToken:
             return self._check(token, self._fitting(key_id, algorithm), later_ms)
 
         return TokenPending(fetch, then, self._source.where)
@@ -104,12 +104,10 @@ class SignedTokens:
             if algorithm in each.algorithms and (key_id is None or each.key_id == key_id)
         ]
 
-    def _check(
-        self, token: str, keys: Sequence[VerificationKey], now_ms: int
-    ) -> TokenAccepted | TokenRefused:
+    def _check(self, token: str, keys: Sequence[VerificationKey], now_ms: int) -> TokenAccepted | BadToken:
         try:
             return self._accepted(self._claims(token, keys), now_ms)
-        except TokenRefused as refused:
+        except BadToken as refused:
             return refused
 
     def _claims(self, token: str, keys: Sequence[VerificationKey]) -> Mapping[str, Any]:
@@ -129,8 +127,8 @@ class SignedTokens:
             except jwt.InvalidSignatureError:
                 why = "the token's signature is wrong"
             except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
-                raise TokenRefused(f"the token is not valid ({type(error).__name__})") from None
-        raise TokenRefused(why)
+                raise BadToken(f"the token is not valid ({type(error).__name__})") from None
+        raise BadToken(why)
 
     def _accepted(self, claims: Mapping[str, Any], now_ms: int) -> TokenAccepted:
         rules = self._rules
@@ -140,17 +138,17 @@ class SignedTokens:
         assert expires_s is not None
         assert issued_s is not None
         if now_ms - rules.clock_skew_ms >= 1000 * expires_s:
-            raise TokenRefused("the token has expired")
+            raise BadToken("the token has expired")
         if expires_s < issued_s or (starts_s is not None and expires_s < starts_s):
-            raise TokenRefused("the token expires before it begins")
+            raise BadToken("the token expires before it begins")
         if starts_s is not None and now_ms + rules.clock_skew_ms < 1000 * starts_s:
-            raise TokenRefused("the token is not valid yet")
+            raise BadToken("the token is not valid yet")
         scopes = scopes_of(claims, rules.scope_claim)
         if "" in scopes or len(set(scopes)) < len(scopes):
-            raise TokenRefused(f"{rules.scope_claim} of the token has an empty scope, or one twice")
+            raise BadToken(f"{rules.scope_claim} of the token has an empty scope, or one twice")
         name = claims.get(rules.subject_claim)
         if not isinstance(name, str) or not name.strip():
-            raise TokenRefused(f"the token has no {rules.subject_claim}")
+            raise BadToken(f"the token has no {rules.subject_claim}")
         return TokenAccepted(name.strip(), round(1000 * expires_s))
 
 
@@ -159,8 +157,8 @@ def _head_of(token: str) -> tuple[str | None, str]:
     try:
         header = jwt.get_unverified_header(token)
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-        raise TokenRefused("the token is no signed JWS") from None
+        raise BadToken("the token is no signed JWS") from None
     key_id, algorithm = header.get("kid"), header.get("alg")
     if not isinstance(algorithm, str) or algorithm.lower() == "none":
-        raise TokenRefused("the token is not signed")
+        raise BadToken("the token is not signed")
     return (key_id if isinstance(key_id, str) else None), algorithm

@@ -42,20 +42,24 @@ class SaslConnection(Connection):
 
     def __init__(self, server: Server, told: Address, offer: SaslOffer) -> None:
         super().__init__(server, told)
+        self.is_authenticated = False
         self.sasl = SaslSession(offer)
         self._all_bytes = self._max_bytes
         self._is_refused = False
         self._set_limit()
 
     def connection_made(self, transport: object) -> None:
+        self._too_late = self._server.loop.call_later(AUTHENTICATE_WITHIN_S, self._close_if_unknown)
         super().connection_made(transport)
-        self._too_late = self.loop.call_later(AUTHENTICATE_WITHIN_S, self._close_if_unknown)
         if not self._closing:
-            self._server.is_unknown(self)
+            self._server.admission.is_unknown(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._too_late.cancel()
         super().connection_lost(exc)
+
+    def secured(self, principal: str) -> None:
+        """Takes no notice of a certificate: who the client is says SASL alone."""
 
     def _close_if_unknown(self) -> None:
         if self.sasl.principal is None and not self._closing:
@@ -132,8 +136,9 @@ class SaslConnection(Connection):
         if self.sasl.is_authenticated and answer.error is ErrorCode.NONE:
             assert self.sasl.principal is not None
             self.principal = self.sasl.principal
+            self.is_authenticated = True
             self._too_late.cancel()
-            self._server.is_known(self)
+            self._server.admission.is_known(self)
             self._set_limit()
         then(answer)
 
@@ -153,7 +158,7 @@ class SaslConnection(Connection):
         self._pause()
         first_ms = self._broker.config.connection_failed_authentication_delay_ms
         now_ms = self._broker.clock.steady_ms()
-        pause_ms = self._server.refusals.pause_ms(self.address, first_ms, now_ms)
+        pause_ms = self._server.admission.refusals.pause_ms(self.address, first_ms, now_ms)
 
         def end() -> None:
             if not self._closing:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 import sys
-from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
@@ -15,9 +14,8 @@ from kohort.broker.api_row import Row
 from kohort.broker.broker import Broker
 from kohort.broker.listeners import Listener
 from kohort.broker.names import OFFSETS_TOPIC
-from kohort.broker.net.acceptor import Acceptor, CreationRate
+from kohort.broker.net.admission import Admission, Begin
 from kohort.broker.net.connection import MOST_SPARES, SPARE_BYTES, Connection
-from kohort.broker.net.refusals import Refusals, network_of
 from kohort.log.storage.files import files_that_fit
 from kohort.log.storage.system_calls import open_files_limit
 
@@ -27,11 +25,6 @@ _SCRATCH_BYTES = 1024 * 1024
 _OTHER_FILES = 64  # besides the pool of segment files and connections
 _LONGEST_GOODBYE_S = 5.0
 """How long a stop waits for clients that do not read: a container is killed after 10 s, and files must be closed."""
-_UNKNOWN_SHARE = 4  # a quarter of all connections is for clients that have not said who they are
-_LEAST_UNKNOWN = 64
-_TIME_TO_SPEAK_S = 1.0
-"""How long such a client is left alone when all connections are taken."""
-_SOON_S = 0.01
 
 
 class Server:
@@ -47,20 +40,11 @@ class Server:
         # was not used yet is not resident.
         self.spares = [bytearray(SPARE_BYTES) for _ in range(MOST_SPARES)]
         self.is_stopping = False
-        self._connections: set[Connection] = set()
-        self._addresses: Counter[str] = Counter()
         self._to_flush: list[Connection] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
         self.listeners: list[Listener] = []
-        self._acceptors: list[Acceptor] = []
-        self._most_connections = _connections_that_fit()
-        self._beginning = 0  # connections that were accepted and are being set up
-        self._creation_rate = CreationRate()
-        self._of_listeners: dict[str, set[Connection]] = {}
-        self._unknown: dict[Connection, None] = {}  # that have not said who they are, the oldest first
-        self._unknown_of: dict[str, dict[Connection, None]] = {}  # the same by network
-        self.refusals = Refusals()
+        self.admission = Admission(broker, self.loop, _connections_that_fit())
 
     async def start(self, bound: Sequence[tuple[Listener, socket.socket]]) -> None:
         """Accepts connections on these sockets, loads the groups, and starts the timers."""
@@ -68,7 +52,7 @@ class Server:
         for listener, sock in bound:
             self.listeners.append(listener)
             sock.listen(max(config.socket_listen_backlog_size, 1024))
-            self._acceptors.append(self._acceptor(listener, sock))
+            self.admission.accept(listener, sock, self._connections_of(listener), self._begins_on(listener))
         if config.connections_max_idle_ms > 0:
             self._every(min(config.connections_max_idle_ms / 2, 30_000), self._close_idle)
         if OFFSETS_TOPIC in self.broker.store.topics:
@@ -76,6 +60,24 @@ class Server:
         # A partition that did not change since the last round costs nothing; retention has its own interval.
         pause_ms = min(config.log_retention_check_interval_ms, config.log_cleaner_backoff_ms)
         self._every(max(pause_ms, 100), self.housekeeping)
+
+    def _begins_on(self, listener: Listener) -> Begin:
+        """Returns what serves an accepted socket by a connection; TLS is loaded where it is needed."""
+        if listener.uses_tls:
+            from kohort.broker.net.tls_transport import begin_with_tls
+
+            guard = self.broker.guard
+            assert guard is not None, "a listener with TLS has a guard"
+            return partial(begin_with_tls, self.loop, guard.tls[listener.name])
+        return lambda connection, sock: self.run(self._begin(connection, sock))
+
+    async def _begin(self, connection: Connection, sock: socket.socket) -> None:
+        try:
+            await self.loop.connect_accepted_socket(lambda: connection, sock)
+        except OSError as error:  # the client is gone already
+            log.debug("a connection ended before it began: %s", error)
+            sock.close()
+            self.admission.forget(connection)
 
     def _connections_of(self, listener: Listener) -> Callable[[], Connection]:
         """Returns what serves a new client of a listener; classes are loaded where they are needed."""
@@ -98,122 +100,21 @@ class Server:
 
     # --- connections -------------------------------------------------------------------------------
 
-    def _acceptor(self, listener: Listener, sock: socket.socket) -> Acceptor:
-        make, rate = self._connections_of(listener), CreationRate()
-        own = self._of_listeners.setdefault(listener.name, set())
-        guard = self.broker.guard
-        most, most_a_second = (sys.maxsize, sys.maxsize) if guard is None else guard.limits(listener.name)
-
-        def new_connection() -> Connection:
-            connection = make()
-            own.add(connection)
-            return connection
-
-        def wait_s() -> float | None:
-            now_s = self.loop.time()
-            if len(own) >= most or self.connection_count + self._beginning >= self.most_connections:
-                return None if not self._unknown else self._make_way(now_s)
-            wide = self.broker.config.max_connection_creation_rate
-            pause_s = max(rate.wait_s(most_a_second, now_s), self._creation_rate.wait_s(wide, now_s))
-            if not pause_s:
-                rate.count()
-                self._creation_rate.count()
-            return pause_s
-
-        def begin(sock: socket.socket) -> None:
-            self._beginning += 1
-            self.run(self._begin(new_connection, sock))
-
-        return Acceptor(self.loop, sock, wait_s, begin)
-
-    async def _begin(self, new_connection: Callable[[], Connection], sock: socket.socket) -> None:
-        try:
-            await self.loop.connect_accepted_socket(new_connection, sock)
-        except OSError as error:  # the client is gone already
-            log.debug("a connection ended before it began: %s", error)
-            sock.close()
-        finally:
-            self._beginning -= 1
-            self._accept_on()
-
-    def _accept_on(self) -> None:
-        for acceptor in self._acceptors:
-            acceptor.go_on()
-
-    @property
-    def most_connections(self) -> int:
-        """How many connections the broker takes: those of the setting, or fewer if the system allows fewer."""
-        return min(self.broker.config.max_connections, self._most_connections)
-
     def admit(self, connection: Connection, address: str) -> bool:
-        """Counts a new connection; False if its address has too many."""
-        self._connections.add(connection)
-        self._addresses[address] += 1
-        connection.address = address
-        most = self.broker.config.max_connections_of(address)
-        if self._addresses[address] > most:
-            self.complain(connection, f"max.connections.per.ip is {most}")
-            return False
-        return not self.is_stopping
-
-    def complain(self, connection: Connection, reason: str) -> None:
-        """Writes why a connection is closed: one line a minute for each address and reason."""
-        now_ms = self.broker.clock.steady_ms()
-        self.refusals.tell(connection.peer, connection.address, reason, now_ms)
-
-    # Clients that have not said who they are have a share of the connections. Over it, the oldest gives way: a client
-    # with a password needs milliseconds, and whoever says nothing keeps nobody out.
-
-    def is_unknown(self, connection: Connection) -> None:
-        """Counts a connection that has yet to say who it is."""
-        self._unknown[connection] = None
-        own = self._unknown_of.setdefault(network_of(connection.address), {})
-        own[connection] = None
-        share = max(self.most_connections // _UNKNOWN_SHARE, min(_LEAST_UNKNOWN, self.most_connections))
-        if len(self._unknown) > share:
-            # Whoever has most of the share gives way to himself.
-            oldest = next(iter(own if 2 * len(own) > share else self._unknown))
-            self.is_known(oldest)
-            oldest.close_because("too many clients have not authenticated; the oldest gives way")
-
-    def is_known(self, connection: Connection) -> None:
-        """Says that it has, or that it is gone."""
-        if connection in self._unknown:
-            del self._unknown[connection]
-            network = network_of(connection.address)
-            own = self._unknown_of[network]
-            del own[connection]
-            if not own:
-                del self._unknown_of[network]
-
-    def _make_way(self, now_s: float) -> float:
-        """Closes the oldest client that has not said who it is, if it had its time; returns when to look again."""
-        oldest = next(iter(self._unknown))
-        left_s = oldest.begun_s + _TIME_TO_SPEAK_S - now_s
-        if left_s > 0:
-            return left_s
-        self.is_known(oldest)
-        oldest.close_because("max.connections is reached, and it has not authenticated")
-        return _SOON_S
+        """Counts a new connection; False if it is not wanted."""
+        return self.admission.admit(connection, address) and not self.is_stopping
 
     @property
     def is_accepting(self) -> bool:
         """Whether all listeners take connections."""
-        return not self.is_stopping and all(acceptor.is_serving() for acceptor in self._acceptors)
+        return not self.is_stopping and self.admission.is_accepting
 
     @property
     def connection_count(self) -> int:
-        return len(self._connections)
+        return len(self.admission.connections)
 
     def forget(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        self._addresses[connection.address] -= 1
-        if not self._addresses[connection.address]:
-            del self._addresses[connection.address]
-        self.is_known(connection)
-        for own in self._of_listeners.values():
-            own.discard(connection)
-        self._accept_on()
+        self.admission.forget(connection)
 
     def flush_soon(self, connection: Connection) -> None:
         """Sends its answers at the end of this iteration of the loop, with those of all others, by one callback."""
@@ -252,13 +153,15 @@ class Server:
 
     def _close_idle(self) -> None:
         oldest = self.loop.time() - self.broker.config.connections_max_idle_ms / 1000
-        for connection in list(self._connections):
+        for connection in list(self.admission.connections):
             if connection.last_active < oldest and connection.is_idle:
                 log.info("closing the connection of %s: idle", connection.peer)
                 connection.close()
 
     def housekeeping(self) -> None:
         """Begins a round of retention and compaction with the settings of now."""
+        if self.broker.quotas is not None:
+            self.broker.quotas.forget_unused()
         config, store = self.broker.config, self.broker.store
         store.set_upkeep(
             compacts=config.log_cleaner_enable,
@@ -275,18 +178,17 @@ class Server:
         self.is_stopping = True
         for timer in self._timers:
             timer.cancel()
-        for acceptor in self._acceptors:
-            acceptor.close()
-        for connection in list(self._connections):
+        self.admission.close()
+        for connection in list(self.admission.connections):
             connection.stop_reading()
         deadline = self.loop.time() + patience_s
         if self.broker.has_groups:
             # Members that wait in a rebalance would wait for members that are not read any more.
             await self.broker.groups.resign(deadline)
         await asyncio.sleep(0)  # what is answered now is sent, even with no patience at all
-        while self.loop.time() < deadline and not all(c.is_idle for c in self._connections):
+        while self.loop.time() < deadline and not all(c.is_idle for c in self.admission.connections):
             await asyncio.sleep(0.005)
-        for connection in list(self._connections):
+        for connection in list(self.admission.connections):
             connection.close()
         await asyncio.sleep(0)  # lets connection_lost run before the files are closed
         if self._tasks:
