@@ -193,7 +193,8 @@ def _own_context(name: str, values: Mapping[str, str]) -> ssl.SSLContext:
     # As Java: each certificate of the truststore is trusted, also one that is not self-signed.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     # A client that ends its half of the connection still gets its answers; frames have lengths, so nothing can be cut.
-    context.options |= ssl.OP_IGNORE_UNEXPECTED_EOF | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)  # OpenSSL 1 does so by itself
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     context.num_tickets = 0  # connections live long, and a session must not outlive a renewed truststore
     return context
 
