@@ -93,6 +93,20 @@ class BrokerConfig:
         "allow.everyone.if.no.acl.found", Kind.BOOLEAN, False, None,
         "Whether a resource that no ACL is about is open to everybody.",
     )  # fmt: skip
+    # quotas: their values are set by AlterClientQuotas
+    quota_window_num: int = _fixed(
+        "quota.window.num", Kind.INT, 11, at_least(1), "Samples that a quota's rate is measured over."
+    )
+    quota_window_size_seconds: int = _fixed(
+        "quota.window.size.seconds", Kind.INT, 1, at_least(1), "How long one of these samples is."
+    )
+    controller_quota_window_num: int = _fixed(
+        "controller.quota.window.num", Kind.INT, 11, at_least(1),
+        "Samples of the controller mutation quota: so many at once may be used up.",
+    )  # fmt: skip
+    controller_quota_window_size_seconds: int = _fixed(
+        "controller.quota.window.size.seconds", Kind.INT, 1, at_least(1), "How long one of these samples is."
+    )
     log_dir: str | None = _fixed(
         "log.dir", Kind.STRING, None, None, "The data directory, if log.dirs does not say."
     )

@@ -75,6 +75,7 @@ async def start(
         told = bound[0][0].told
         broker = Broker(config, store, told.host, told.port, _sessions(config), clock)
         broker.guard = _guard(config, store, wanted, settings)
+        broker.load_quotas()
         server = Server(broker, _metered(broker, table or TABLE) if is_metered else table or TABLE)
         await server.start(bound)
     except BaseException:
@@ -93,6 +94,7 @@ async def start_again(stopped: Server) -> Server:
         broker = Broker(was.config, was.store, was.host, was.port, _sessions(was.config), was.clock)
         broker.guard = was.guard
         broker.meter = was.meter
+        broker.load_quotas()
         server = Server(broker, stopped.table)
         await server.start(bound)
     except BaseException:

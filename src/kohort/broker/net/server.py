@@ -182,6 +182,8 @@ class Server:
 
     def housekeeping(self) -> None:
         """Begins a round of retention and compaction with the settings of now."""
+        if self.broker.quotas is not None:
+            self.broker.quotas.forget_unused()
         config, store = self.broker.config, self.broker.store
         store.set_upkeep(
             compacts=config.log_cleaner_enable,
