@@ -117,8 +117,8 @@ class TlsServerTransport(asyncio.Transport):
         self._timer: asyncio.TimerHandle | None = None
         if not tls.is_before_sasl:  # a connection with SASL has one for both
             self._timer = loop.call_later(AUTHENTICATE_WITHIN_S, self._give_up)
-        connection.connection_made(self)
         self.resume_reading()
+        connection.connection_made(self)  # it may pause or close at once
 
     # --- what a connection uses of a transport ----------------------------------------------------
 
