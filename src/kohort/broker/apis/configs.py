@@ -223,6 +223,7 @@ class _Change:
 class _Planned:
     entry: TopicConfigSet | BrokerConfigSet
     config: BrokerConfig | None = None  # what the broker's settings will be
+    without_effect: tuple[str, ...] = ()  # names among the changed ones
 
 
 _Resource: TypeAlias = legacy.AlterConfigsResource | incremental.AlterConfigsResource
@@ -282,6 +283,8 @@ async def _alter(
                 outcomes.append(error)
                 continue
             config = plan.config or config
+            for name in plan.without_effect:
+                log.warning("%s", why_inert(name))
             outcomes.append(None)
             planned.append(plan)
             at.append(number)
@@ -354,10 +357,9 @@ def _plan_broker(broker: Broker, config: BrokerConfig, change: _Change) -> _Plan
             TopicConfig.parse(topic.overrides, new.topic_defaults)
     except SettingError as error:
         raise _invalid(str(error)) from error
-    for name in filter(is_inert, changed):
-        log.warning("%s", why_inert(name))
     values = new.dynamic_values if this_node else new.dynamic_defaults
-    return _Planned(BrokerConfigSet(broker.node_id if this_node else None, dict(values)), new)
+    entry = BrokerConfigSet(broker.node_id if this_node else None, dict(values))
+    return _Planned(entry, new, tuple(filter(is_inert, changed)))
 
 
 def _replacing(resource: legacy.AlterConfigsResource) -> Callable[..., dict[str, str]]:

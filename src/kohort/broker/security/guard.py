@@ -123,6 +123,9 @@ def authorizer_of(config: BrokerConfig) -> Authorizer | None:
         raise SettingError(
             f"super.users: {wrong[0]} is not a principal; write User:{wrong[0]}, separated by ;"
         )
+    joined = next((user for user in users if ",User:" in user.replace(" ", "")), None)
+    if joined is not None:
+        raise SettingError(f"super.users: {joined} is one principal to Kafka; separate principals by ;")
     return Authorizer(users, allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found)
 
 
