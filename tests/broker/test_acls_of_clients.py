@@ -96,9 +96,9 @@ def test_the_administrator_of_confluent_kafka(broker):
     (deleted,) = client.delete_acls([everything]).values()
     assert sorted(deleted.result(PATIENCE_S)) == sorted(acls)
     assert client.describe_acls(everything).result(PATIENCE_S) == []
-    refused = AdminClient(confluent(broker, "alice")).describe_acls(everything)
+    nobody = AdminClient(confluent(broker, "nobody"))
     with pytest.raises(ck.KafkaException, match="Cluster authorization failed") as told:
-        refused.result(PATIENCE_S)
+        nobody.describe_acls(everything).result(PATIENCE_S)
     assert told.value.args[0].code() == ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED
 
 
