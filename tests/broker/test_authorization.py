@@ -294,6 +294,9 @@ def test_wrong_settings_of_a_broker_are_told_before_rights(alice, caplog):
     assert alter(2, "t", ("retention.ms", None)) == wrong
     assert alter(4, "1", ("message.max.bytes", "1000000")) == C31
     assert alter(4, "1", ("log.cleaner.threads", "2")) == C31
+    assert alter(4, "1", ("listener.name.lan.ssl.keystore.location", "/no/such/file")) == C31, (
+        "no file is read"
+    )
     assert "log.cleaner.threads" not in caplog.text, "no advice for those who may not change it"
     assert alter(2, "t", ("retention.ms", "many")) == T29
 
