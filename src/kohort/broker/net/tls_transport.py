@@ -1,8 +1,8 @@
 """Accepts connections with TLS and reads from them: OpenSSL works on the socket itself, and the event loop waits.
 
 A `TlsServerTransport` is to its connection what a transport of the event loop is: it reads into the connection's
-buffer, pauses, and closes. The loops' own TLS transports were measured too and cost as much CPU, but they copy what is sent
-into buffers of their own, so that nobody knows how much is waiting.
+buffer, pauses, and closes. The loops' own TLS transports were measured too and cost as much CPU, but they copy what is
+sent into buffers of their own, so that nobody knows how much is waiting.
 
 Nothing is allocated for TLS before the first byte of a client is there. That byte tells whether it speaks TLS: one
 that does not gets an alert, because Kafka's clients explain what they read then.
