@@ -17,7 +17,7 @@ from kohort.broker.security.listener_settings import ListenerSettings, read_list
 from kohort.log.registry import AclCreated, AclDeleted, RegistryEntry, ScramUserSet
 from kohort.log.store import Store
 from kohort.security.acls import Acl, AclOperation, AclResource, PatternType, Permission, all_operations
-from kohort.security.authorizer import Authorizer
+from kohort.security.authorizer import Authorizer, Question
 from kohort.security.mechanism import ServerExchange
 from kohort.security.plain import PlainExchange, passwords_of
 from kohort.security.sasl import SaslOffer
@@ -48,9 +48,12 @@ class BrokerGuard:
         self._static = {**config.static_values, **config.listener_values}
         self._secret = secrets.token_bytes(32)
         self._audit = AuditLog(Clock())
+        self.allowed: Mapping[Question, bool] = {}
+        """The authorizer's answers that count until an ACL changes; empty where there is no authorizer."""
         self.tls = _tls_of_listeners(of_listeners)
         self.authorizer = authorizer_of(config)
         if self.authorizer is not None:
+            self.allowed = self.authorizer.decided
             for entry in store.acls():
                 self.authorizer.add(acl_of(entry))
 
@@ -131,6 +134,7 @@ class BrokerGuard:
                 self._audit.denied(authorizer, question, call)
         elif audit_log.isEnabledFor(DEBUG):
             self._audit.allowed(authorizer, question, call)
+            authorizer.decided.pop(question, None)  # so that the next one is written too
         return allowed
 
     def operations(self, call: Call, resource_type: AclResource, name: str) -> int:
