@@ -310,4 +310,5 @@ def address_of(host: str) -> str | None:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return None
-    return canonical(str(found[0][4][0])) if found else None
+    of_v4 = [each for each in found if each[0] == socket.AF_INET]  # as Java prefers them
+    return canonical(str((of_v4 or found)[0][4][0])) if found else None
