@@ -119,7 +119,7 @@ class BrokerQuotas:
         size: int,
         began_ns: int,
     ) -> QuotaCall:
-        """Makes the call of a request, with the bytes of its body and when its decoding began."""
+        """Makes the call of a request, with the bytes of its frame, and when its decoding began."""
         limits = _NO_LIMITS
         if connection.is_authenticated:
             user = connection.principal.partition(":")[2]
