@@ -37,7 +37,7 @@ MAY_IMPORT = {
         "loopback",
         "portable",
     },
-    "client": {"kohort", "wire", "settings", "loopback", "portable"},
+    "client": {"kohort", "wire", "security", "settings", "loopback", "portable"},
     "prometheus": {"errors", "client"},
     "otel": {"errors", "client"},
     "serde": {"kohort", "errors", "client", "settings"},

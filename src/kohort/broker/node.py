@@ -137,8 +137,9 @@ def _guard(
     """Returns the security of the node; None where there is none, and nothing of it is loaded."""
     if not _uses_security(config, wanted, settings):
         return None
-    from kohort.broker.security.guard import BrokerGuard, settings_of_listeners
+    from kohort.broker.security.guard import BrokerGuard, settings_of_listeners, with_dynamic_settings
 
+    settings = with_dynamic_settings(settings, config, [listener.name for listener in wanted])
     return BrokerGuard(config, store, settings_of_listeners(wanted, settings))
 
 

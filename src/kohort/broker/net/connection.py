@@ -24,6 +24,7 @@ from kohort.broker.api_row import unsupported_version
 from kohort.broker.call import Call, release
 from kohort.broker.listeners import Address
 from kohort.broker.missing import api_of
+from kohort.broker.net.hosts import host_of
 from kohort.broker.net.outbox import Outbox
 from kohort.loopback import send_at_once
 from kohort.security.acls import ANONYMOUS
@@ -44,6 +45,9 @@ _MOST_TRUSTED = 1024 * 1024
 SPARE_BYTES = 1024 * 1024  # of the buffers for large frames that all connections share
 MOST_SPARES = 8
 _MOST_CALLS = 1024  # requests that wait for the disk on one connection
+_TLS_HELLOS = frozenset(
+    {0x160300, 0x160301, 0x160302, 0x160303}
+)  # how TLS begins; read as a size it is 369 MB
 
 
 class _NotThere(Exception):
@@ -118,10 +122,11 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = str(Address(host, peer[1])) if peer else "?"
         sock = transport.get_extra_info("socket")
         send_at_once(sock)
-        self._outbox = Outbox(self.loop, sock.fileno(), self._on_drained)
-        quotas = self._broker.quotas
-        hold_ms = 0 if quotas is None else quotas.hold_ms(host)
-        if not self._server.admit(self, host):
+        outbox_of = transport.get_extra_info("outbox_of")  # TLS writes in its own way
+        self._outbox: Outbox = (outbox_of or Outbox)(self.loop, sock.fileno(), self._on_drained)
+        address, quotas = host_of(peer), self._broker.quotas
+        hold_ms = 0 if quotas is None else quotas.hold_ms(address)
+        if not self._server.admit(self, address):
             self._closing = True
             transport.abort()
         elif hold_ms:
@@ -132,6 +137,10 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._pause()
         self.loop.call_later(ms / 1000, self._transport.abort)
+
+    def secured(self, principal: str) -> None:
+        """Hears from a transport with TLS that the handshake is done, and who the client is by its certificate."""
+        self.principal = principal
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
@@ -232,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
             while end - position >= 4 and not self._is_blocked() and not self._closing:
                 (size,) = _LENGTH(data, position)
                 if not 0 <= size <= self._max_bytes:
-                    raise BadFrame(f"a frame of {size} bytes; socket.request.max.bytes is {self._max_bytes}")
+                    raise BadFrame(self._wrong_size(size))
                 stop = position + 4 + size
                 if stop > end:
                     break
@@ -257,6 +266,16 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closing and self._is_blocked() and (position < end or self._parked is None):
             self._pause()
         return position
+
+    def _wrong_size(self, size: int) -> str:
+        """Says what is wrong with the announced size of a frame."""
+        text = f"a frame of {size} bytes; socket.request.max.bytes is {self._max_bytes}"
+        if size >> 8 in _TLS_HELLOS:
+            text += (
+                ". It is probably the beginning of TLS, which this listener does not speak: set the client's "
+                "security.protocol to that of the listener, PLAINTEXT or SASL_PLAINTEXT"
+            )
+        return text
 
     def _handle(self, frame: memoryview) -> None:
         api_key, version, correlation_id, client_id, body = read_request_header(frame)
