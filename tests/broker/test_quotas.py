@@ -6,12 +6,15 @@ import select
 import time
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from kohort.broker import running
 from kohort.broker.clock import Clock
+from kohort.broker.metrics import THROTTLES, BrokerMetrics
 from kohort.broker.net.connection import Connection
 from kohort.client.io.blocking_connection import BlockingConnection
+from kohort.security.quotas import QuotaKind
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.frame import request_frame
@@ -33,6 +36,7 @@ from kohort.wire.messages.list_offsets import ListOffsetsRequest
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.struct import Message
 from tests.broker.peer import batch_of, create_topic, fetch_request, produce, produce_request, values_in
+from tests.broker.secured import allow, login, secured
 from tests.broker.test_groups import commit_request, stable
 from tests.clients.process import eventually
 
@@ -540,6 +544,79 @@ def test_connections_that_come_too_fast_are_held_and_closed(ip):
             another.call(MetadataRequest([]))
 
 
+# --- users ------------------------------------------------------------------------------------------------
+
+
+def test_a_quota_of_a_user_is_for_those_who_have_logged_in_as_this_user():
+    with secured() as broker, login(broker.bootstrap_servers, "admin") as admin:
+        alter(admin, {"user": "alice"}, {"request_percentage": 1e-9})
+        alter(admin, {"user": "ANONYMOUS"}, {"request_percentage": 1e-9})
+        # What comes before the authentication is charged to nobody, or nobody would get as far as that.
+        with login(broker.bootstrap_servers, "alice") as alice, login(broker.bootstrap_servers, "bob") as bob:
+            assert not is_muted(broker, alice)
+            assert alice.call(MetadataRequest([]), 12).throttle_time_ms == 1000
+            assert bob.call(MetadataRequest([]), 12).throttle_time_ms == 0
+
+
+def test_real_clients_are_told_by_whom_they_are_throttled():
+    """confluent-kafka, as alice: one throttled Produce and one throttled Fetch, for some 100 ms each."""
+    told: list[confluent_kafka.ThrottleEvent] = []
+    with secured() as broker, login(broker.bootstrap_servers, "admin") as admin:
+        create_topic(admin, "orders")
+        allow(admin, "WRITE TOPIC orders", "READ TOPIC orders", "READ GROUP g")
+        alter(admin, {"user": "alice"}, {"producer_byte_rate": 10_000, "consumer_byte_rate": 10_000})
+        config = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": "alice",
+            "throttle_cb": told.append,
+        }
+        producer = confluent_kafka.Producer({**config, "linger.ms": 0})
+        producer.produce("orders", bytes(50_000))
+        assert producer.flush(60) == 0
+        producer.produce("orders", bytes(50_500))
+        assert producer.flush(60) == 0
+        eventually(
+            lambda: producer.poll(0.01) is not None and told, "the producer hears that it is throttled"
+        )
+        consumer = confluent_kafka.Consumer({**config, "group.id": "g", "max.partition.fetch.bytes": 51_000})
+        consumer.assign([confluent_kafka.TopicPartition("orders", 0, 0)])
+        produced, read = len(told), 0
+
+        def has_read_all() -> bool:
+            nonlocal read
+            message = consumer.poll(0.1)
+            read += message is not None and message.error() is None
+            return read == 2 and any(event.throttle_time for event in told[produced:])
+
+        eventually(has_read_all, "the consumer reads all, and hears that it is throttled")
+        consumer.close()
+    assert all(event.throttle_time < 10 for event in told)
+
+
+# --- metrics ----------------------------------------------------------------------------------------------
+
+
+def test_throttle_times_are_counted_by_the_kind_of_quota():
+    with running(is_metered=True) as broker, connect(broker, FREE) as free:
+        create_topic(free, "orders")
+        alter(free, {"client-id": SLOW}, {"producer_byte_rate": 1.0, "request_percentage": 1e-9})
+        with connect(broker) as slow:
+            slow.call(produce_request("orders", batch_of(bytes(100))), version=9)
+        with connect(broker) as slow:
+            slow.call(MetadataRequest([]))
+        with connect(broker) as slow:
+            slow.call(MetadataRequest([]))
+
+        async def look() -> list[Any]:
+            return BrokerMetrics(broker.server).samples()[THROTTLES]
+
+        counted = {labels[0]: sum(times.counts) for labels, times in broker.call(look())}
+        assert counted == {**dict.fromkeys(QuotaKind, 0), "producer_byte_rate": 1, "request_percentage": 2}
+
+
 # --- muted connections ------------------------------------------------------------------------------------
 
 
@@ -552,10 +629,32 @@ def muted_client(broker: running, free: BlockingConnection) -> BlockingConnectio
     return client
 
 
+def test_a_long_poll_behind_a_throttled_produce_is_answered_and_the_mute_stays(tmp_path):
+    with running(tmp_path) as broker, connect(broker, FREE) as free:
+        create_topic(free, "muting")
+        alter(free, {"client-id": "muted"}, {"producer_byte_rate": 1.0})
+        with connect(broker, "muted") as client:
+            produced = produce_request("muting", batch_of(b"x" * 500))
+            frames = []
+            for request, version in ((produced, 9), (fetch_request("muting", 1, max_wait_ms=FOREVER_MS), 11)):
+                made = codec(request.API_KEY, version)
+                frames.append(request_frame(made, len(frames) + 1, "muted", made.encode_request(request)))
+            client.send_bytes(b"".join(frames))  # they arrive together, before the first is durable
+            client._expected += [(1, 0, 9), (2, 1, 11)]
+            assert client.receive().throttle_time_ms > 30_000
+            produce(free, "muting", batch_of(b"y"))
+            assert values_in(client.receive().responses[0].partitions[0]) == [b"y"]
+            assert is_muted(broker, client)
+            client.send(MetadataRequest([]))
+            produce(free, "muting", batch_of(b"z"))
+            assert not has_answer(client)
+
+
 def test_a_muted_connection_that_its_client_closes_is_noticed(broker, free):
-    before = len(connections(broker))
-    muted_client(broker, free).close()
-    eventually(lambda: len(connections(broker)) == before, "the connection is gone")
+    with muted_client(broker, free) as client:
+        port = client._socket.getsockname()[1]
+        assert any(each.peer.endswith(f":{port}") for each in connections(broker))
+    eventually(lambda: not any(each.peer.endswith(f":{port}") for each in connections(broker)), "it is gone")
 
 
 def test_a_muted_connection_is_closed_when_it_is_idle_for_long():
