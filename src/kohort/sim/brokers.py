@@ -101,6 +101,7 @@ class SimBroker:
         self.up = True
         self.groups = SimGroups(brokers, broker_id)
         self.store = data
+        self.guard = None  # everybody may do everything
         self._random = random
         self.lives = 0
         self.restart()
