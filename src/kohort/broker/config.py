@@ -65,7 +65,7 @@ class BrokerConfig:
         "listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT", None,
         "NAME:PROTOCOL of each listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )  # fmt: skip
-    # who may come in; names of single listeners (listener.name.…) are read by broker/security/settings.py
+    # who may come in; names of single listeners (listener.name.…) are read by broker/security/listener_settings.py
     sasl_enabled_mechanisms: tuple[str, ...] = _fixed(
         "sasl.enabled.mechanisms", Kind.LIST, ("GSSAPI",), list_of(),
         "The mechanisms of listeners with SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. There is no GSSAPI.",

@@ -52,6 +52,7 @@ _UNKNOWN_SECURITY = (
     "the broker does not have this part of Kafka's security, and would be less safe than you ask for. "
     "Take it out; docs/security.md names what there is"
 )
+_JAAS = "sasl.jaas.config"
 _ONE_COPY = "a single node holds one copy of everything; set it to 1, or take it out"
 _ALONE = "Kohort runs as a single node: it would know of no other. Name this node alone, or take it out"
 _JAVA = "a Java class cannot be run here. Take it out"
@@ -68,6 +69,7 @@ class _Refusal:
 
 _REFUSED = (
     _Refusal(("principal.builder.class",), _JAVA),
+    _Refusal((_JAAS,), f"say for which listener and mechanism: listener.name.lan.plain.{_JAAS}, for example"),
     _Refusal(("sasl.", "ssl.", "security.providers"), _UNKNOWN_SECURITY),
     _Refusal(("delegation.token.secret.key", "delegation.token.master.key"), _UNKNOWN_SECURITY),
     _Refusal(
@@ -134,7 +136,7 @@ def check_all(settings: Mapping[str, str]) -> None:
 
 
 def _refusal(name: str) -> _Refusal | None:
-    if name.startswith(_LOGINS) or is_of_security(name):
+    if name.startswith(_LOGINS) or (name != _JAAS and is_of_security(name)):
         return None
     for refusal in _REFUSED:
         for pattern in refusal.names:

@@ -49,7 +49,7 @@ async def start(
     wanted, warnings = listeners.parse(settings, listen, advertise)
     # Errors in the settings are reported before a port is taken.
     config = BrokerConfig.parse({**settings, **listeners.as_settings(wanted)})
-    _check_security(config, wanted, settings)
+    warnings += _check_security(config, wanted, settings)
     bound = _bind(wanted, config)
     try:
         config = BrokerConfig.parse(
@@ -106,13 +106,27 @@ def _uses_security(config: BrokerConfig, wanted: Sequence[Listener], settings: M
     )
 
 
-def _check_security(config: BrokerConfig, wanted: Sequence[Listener], settings: Mapping[str, str]) -> None:
-    """Raises SettingError for what is wrong, before a port is taken."""
+def _check_security(
+    config: BrokerConfig, wanted: Sequence[Listener], settings: Mapping[str, str]
+) -> list[str]:
+    """Returns warnings, and raises SettingError for what is wrong, before a port is taken."""
+    warnings = []
+    if not config.authorizer_class_name:
+        warnings += [
+            f"{name} has no effect here: there is no authorizer.class.name, so everybody may do everything"
+            for name in ("super.users", "allow.everyone.if.no.acl.found")
+            if settings.get(name, "").strip()
+        ]
+    if any(name.startswith(("ssl.", "sasl.", "connections.max.reauth")) for name in settings):
+        from kohort.broker.security.listener_settings import without_effect
+
+        warnings += without_effect(wanted, settings)
     if _uses_security(config, wanted, settings):
         from kohort.broker.security.guard import authorizer_of, settings_of_listeners
 
         authorizer_of(config)
         settings_of_listeners(wanted, settings)
+    return warnings
 
 
 def _guard(

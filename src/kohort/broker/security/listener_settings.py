@@ -46,6 +46,21 @@ def is_security_setting(name: str) -> bool:
     return name.startswith(_PREFIX) or name in OF_A_LISTENER
 
 
+def without_effect(listeners: Sequence[Listener], settings: Mapping[str, str]) -> list[str]:
+    """Returns a warning for each setting, without the prefix of a listener, that no listener has a use for."""
+    uses_sasl = any(listener.uses_sasl for listener in listeners)
+    uses_tls = any(listener.uses_tls for listener in listeners)
+    warnings = []
+    for name, value in settings.items():
+        if name not in OF_A_LISTENER or not value.strip():
+            continue
+        if name.startswith("ssl.") and not uses_tls:
+            warnings.append(f"{name} has no effect here: no listener is SSL or SASL_SSL")
+        elif not name.startswith("ssl.") and not uses_sasl:
+            warnings.append(f"{name} has no effect here: no listener is SASL_PLAINTEXT or SASL_SSL")
+    return warnings
+
+
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
     """The security settings of one listener; those of SASL by mechanism."""
