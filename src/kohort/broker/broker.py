@@ -76,14 +76,26 @@ class Broker:
         """Who decides about permissions; None: everything is allowed."""
         return None if self.guard is None else self.guard.authorizer
 
-    def may(self, call: Call, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
-        """Tells whether the caller may do this to a resource."""
-        guard = self.guard
-        return guard is None or guard.may(call, operation, resource_type, name)
+    def may(
+        self,
+        call: Call,
+        operation: AclOperation,
+        resource_type: AclResource,
+        name: str,
+        *,
+        audits_denial: bool = True,
+    ) -> bool:
+        """Tells whether the caller may do this to a resource.
 
-    def may_in_cluster(self, call: Call, operation: AclOperation) -> bool:
+        A denial of what the caller named is audited; one that only shortens a list, or that another right makes up
+        for, is not.
+        """
+        guard = self.guard
+        return guard is None or guard.may(call, operation, resource_type, name, audits_denial)
+
+    def may_in_cluster(self, call: Call, operation: AclOperation, *, audits_denial: bool = True) -> bool:
         """Tells whether the caller may do this to the cluster."""
-        return self.may(call, operation, AclResource.CLUSTER, CLUSTER_NAME)
+        return self.may(call, operation, AclResource.CLUSTER, CLUSTER_NAME, audits_denial=audits_denial)
 
     def may_on_some(self, call: Call, operation: AclOperation, resource_type: AclResource) -> bool:
         """Tells whether the caller may do this to some resource of a type."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import partial
 from typing import TypeAlias
 
 from kohort.broker import names
@@ -108,12 +109,12 @@ def _check_allowed(broker: Broker, call: Call, operation: AclOperation, kind: in
     """Raises KafkaError if the caller may not do this to the settings of a resource."""
     if kind == ResourceType.TOPIC:
         if not broker.may(call, operation, AclResource.TOPIC, name):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     elif kind == ResourceType.GROUP:
         if not broker.may(call, operation, AclResource.GROUP, name):
-            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
     elif not broker.may_in_cluster(call, operation):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 
 
 def _describe(
@@ -214,6 +215,8 @@ class _Change:
     resource_type: int
     name: str
     after: Callable[[Mapping[str, str], Mapping[str, Setting]], dict[str, str]]
+    check: Callable[[], None]
+    """Raises KafkaError if the names in it are wrong, whatever the resource is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +231,10 @@ _Outcome: TypeAlias = KafkaError | None
 
 async def alter_configs(broker: Broker, call: Call) -> legacy.AlterConfigsResponse:
     request: legacy.AlterConfigsRequest = call.request
-    changes = [_Change(r.resource_type, r.resource_name, _replacing(r)) for r in request.resources]
+    changes = [
+        _Change(r.resource_type, r.resource_name, _replacing(r), partial(_check_names, r, _nulls(r)))
+        for r in request.resources
+    ]
     outcomes = await _alter(broker, call, changes, validate_only=request.validate_only)
     answers = [
         legacy.AlterConfigsResourceResponse(*_code_and_text(outcome), change.resource_type, change.name)
@@ -241,7 +247,10 @@ async def incremental_alter_configs(
     broker: Broker, call: Call
 ) -> incremental.IncrementalAlterConfigsResponse:
     request: incremental.IncrementalAlterConfigsRequest = call.request
-    changes = [_Change(r.resource_type, r.resource_name, _operating(r)) for r in request.resources]
+    changes = [
+        _Change(r.resource_type, r.resource_name, _operating(r), partial(_check_names, r, _nulls_set(r)))
+        for r in request.resources
+    ]
     outcomes = await _alter(broker, call, changes, validate_only=request.validate_only)
     answers = [
         incremental.AlterConfigsResourceResponse(*_code_and_text(outcome), change.resource_type, change.name)
@@ -268,8 +277,7 @@ async def _alter(
             try:
                 if times[change.resource_type, change.name] > 1:
                     raise _invalid("Each resource must appear at most once.")
-                _check_allowed(broker, call, AclOperation.ALTER_CONFIGS, change.resource_type, change.name)
-                plan = _plan(broker, config, change)
+                plan = _plan_if_allowed(broker, call, config, change)
             except KafkaError as error:
                 outcomes.append(error)
                 continue
@@ -289,6 +297,20 @@ async def _alter(
     return outcomes
 
 
+def _plan_if_allowed(broker: Broker, call: Call, config: BrokerConfig, change: _Change) -> _Planned:
+    """Plans a change that the caller may make. As in Kafka, names and a broker's values are checked before that."""
+    change.check()
+    kind = change.resource_type
+    if kind not in _TYPES:
+        raise _invalid(f"Unknown resource type {kind}")
+    if kind == ResourceType.BROKER:
+        plan = _plan(broker, config, change)
+        _check_allowed(broker, call, AclOperation.ALTER_CONFIGS, kind, change.name)
+        return plan
+    _check_allowed(broker, call, AclOperation.ALTER_CONFIGS, kind, change.name)
+    return _plan(broker, config, change)
+
+
 def _plan(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
     match change.resource_type:
         case ResourceType.TOPIC:
@@ -298,8 +320,7 @@ def _plan(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
         case ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS | ResourceType.GROUP:
             what = ResourceType(change.resource_type).name
             raise _invalid(f"Settings of the type {what} cannot be altered on this broker")
-        case _:
-            raise _invalid(f"Unknown resource type {change.resource_type}")
+    raise AssertionError(f"resource type {change.resource_type}")
 
 
 def _plan_topic(broker: Broker, change: _Change) -> _Planned:
@@ -343,7 +364,6 @@ def _replacing(resource: legacy.AlterConfigsResource) -> Callable[..., dict[str,
     """Returns the change of AlterConfigs: what is not named goes back to its default."""
 
     def after(before: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, str]:
-        _check_names(resource, [config.name for config in resource.configs if config.value is None])
         values = {config.name: config.value or "" for config in resource.configs}
         return _checked_sizes(values)
 
@@ -354,12 +374,6 @@ def _operating(resource: incremental.AlterConfigsResource) -> Callable[..., dict
     """Returns the change of IncrementalAlterConfigs: what is not named stays."""
 
     def after(before: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, str]:
-        nulls = [
-            config.name
-            for config in resource.configs
-            if config.value is None and config.config_operation != AlterConfigOp.DELETE
-        ]
-        _check_names(resource, nulls)
         values = dict(before)
         for config in resource.configs:
             _operate(values, settings.get(config.name), config)
@@ -396,6 +410,18 @@ def _operate(values: dict[str, str], row: Setting | None, config: incremental.Al
 def _items(text: str) -> dict[str, None]:
     """Returns the parts of a list, each once and in order."""
     return {item.strip(): None for item in text.split(",") if item.strip()}
+
+
+def _nulls(resource: legacy.AlterConfigsResource) -> list[str]:
+    return [config.name for config in resource.configs if config.value is None]
+
+
+def _nulls_set(resource: incremental.AlterConfigsResource) -> list[str]:
+    return [
+        config.name
+        for config in resource.configs
+        if config.value is None and config.config_operation != AlterConfigOp.DELETE
+    ]
 
 
 def _check_names(resource: _Resource, nulls: list[str]) -> None:

@@ -58,7 +58,7 @@ class _Fetch:
 
     def __init__(self, broker: Broker, call: Call, plan: FetchPlan) -> None:
         self._broker, self._call, self._plan = broker, call, plan
-        self._denied = _denied(broker, call, plan) if broker.guard is not None else frozenset()
+        self._denied = _denied(broker, call, plan) if broker.authorizer is not None else frozenset()
         self._answers: list[PartitionAnswer] = []  # what each partition had when it was last read
         self._errors: list[int] = []  # those among them
         self.is_enough = False  # to answer at once
@@ -85,6 +85,7 @@ class _Fetch:
         for wanted in self._plan.wanted:
             if self._denied and wanted.key in self._denied:
                 wanted.partition = None  # nobody waits for it
+                self._errors.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 answers.append((wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, NOTHING, None))
                 continue
             partition = wanted.partition
@@ -240,10 +241,19 @@ class _Fetch:
 
 
 def _denied(broker: Broker, call: Call, plan: FetchPlan) -> frozenset[Key]:
-    """Returns the partitions that the caller may not read. An id that nobody knows is not among them."""
+    """Returns the partitions that the caller may not read. An id that nobody knows is not among them.
+
+    Each fetch asks, so a change of an ACL counts from the next one on; one that waits goes on with the answers that it
+    got when it came, as in Kafka.
+    """
     store, by_id = broker.store, call.version >= 13
     allowed: dict[str, bool] = {}
     denied = []
+    if _is_from_a_node(call.request, call.version):
+        # A node among nodes reads everything, or nothing of what it named.
+        if broker.may_in_cluster(call, AclOperation.CLUSTER_ACTION):
+            return frozenset()
+        return frozenset(wanted.key for wanted in plan.wanted)
     for wanted in plan.wanted:
         name = wanted.key[0]
         if by_id:
@@ -256,6 +266,10 @@ def _denied(broker: Broker, call: Call, plan: FetchPlan) -> frozenset[Key]:
         if not allowed[name]:
             denied.append(wanted.key)
     return frozenset(denied)
+
+
+def _is_from_a_node(request: FetchRequest, version: int) -> bool:
+    return (request.replica_state.replica_id if version >= 15 else request.replica_id) >= 0
 
 
 def _diverging_epoch(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:

@@ -63,7 +63,7 @@ def join_group(broker: Broker, call: Call) -> join.JoinGroupResponse | None:
             None if call.version >= 7 else "",
             "",
             False,
-            request.member_id,
+            "",
         )
     version = call.version
     call.park()
@@ -104,10 +104,10 @@ def _joined(response: JoinResponse) -> join.JoinGroupResponse:
 
 def sync_group(broker: Broker, call: Call) -> sync.SyncGroupResponse | None:
     request: sync.SyncGroupRequest = call.request
-    if not _may_read(broker, call, request.group_id):
-        return sync.SyncGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return sync.SyncGroupResponse(0, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not _may_read(broker, call, request.group_id):
+        return sync.SyncGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     call.park()
     broker.groups.submit(
         SyncGroup(

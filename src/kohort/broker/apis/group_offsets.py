@@ -240,8 +240,10 @@ def offset_fetch(broker: Broker, call: Call) -> fetch.OffsetFetchResponse | None
     return None
 
 
-def _may_describe(broker: Broker, call: Call, topic: str) -> bool:
-    return broker.guard is None or broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic)
+def _may_describe(broker: Broker, call: Call, topic: str, *, audits_denial: bool = True) -> bool:
+    return broker.guard is None or broker.may(
+        call, AclOperation.DESCRIBE, AclResource.TOPIC, topic, audits_denial=audits_denial
+    )
 
 
 def _only_described(
@@ -251,7 +253,7 @@ def _only_described(
     if broker.guard is None or response.error:
         return response
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    topics = [each for each in response.topics if _may_describe(broker, call, each[0])]
+    topics = [each for each in response.topics if _may_describe(broker, call, each[0], audits_denial=False)]
     for name, indexes in denied:
         topics.append((name, tuple(FetchedOffset(index, NO_OFFSET, -1, "", refused) for index in indexes)))
     return FetchResponse(response.error, response.group_id, tuple(topics))

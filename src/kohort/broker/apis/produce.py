@@ -40,6 +40,7 @@ _CODECS = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
+_ATTRIBUTES_AT, _TRANSACTIONAL = 22, 1 << 4  # the lower byte of a batch's attributes, and the bit in it
 _ADMIN_CLIENT = "__admin_client"  # Kafka's own tool for repairs may write to internal topics
 
 
@@ -49,13 +50,16 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
     now_ms = broker.now_ms()
     answer = ProduceResponse()
     waiting = _Waiting(call, answer)
+    asks = broker.authorizer is not None
+    refused_all = asks and _refused_as_transactional(broker, call)
     for data in request.topic_data:
         topic = broker.store.topics_by_id.get(data.topic_id) if by_id else broker.store.topics.get(data.name)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         result = TopicProduceResponse(data.name, data.topic_id)
         answer.responses.append(result)
-        if broker.guard is not None and (refused := _refused(broker, call, topic, data.name)):
-            result.partition_responses = [_failed(part, refused) for part in data.partition_data]
+        refused = refused_all or (asks and _refused(broker, call, by_id, topic, data.name))
+        if refused:
+            result.partition_responses = [_failed(call, part, refused) for part in data.partition_data]
             continue
         for part in data.partition_data:
             outcome = _append(broker, call, topic, unknown, part, now_ms, waiting)
@@ -66,22 +70,44 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
     return waiting.answer_or_wait()
 
 
-def _refused(broker: Broker, call: Call, topic: Topic | None, name: str) -> ErrorCode:
-    """Returns why the caller may not write to a topic; NONE if it may. An id that nobody knows is told before."""
-    transactional_id = call.request.transactional_id
-    if transactional_id is not None and not broker.may(
+def _refused_as_transactional(broker: Broker, call: Call) -> ErrorCode:
+    """Returns why a request with records of a transaction is refused as a whole; NONE if it is not."""
+    request: ProduceRequest = call.request
+    is_transactional = any(
+        isinstance(part.records, memoryview) and _is_transactional(part.records)
+        for data in request.topic_data
+        for part in data.partition_data
+    )
+    if not is_transactional:
+        return ErrorCode.NONE
+    transactional_id = request.transactional_id
+    if transactional_id is not None and broker.may(
         call, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id
     ):
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    asked = topic.name if topic is not None else name
-    if not asked or broker.may(call, AclOperation.WRITE, AclResource.TOPIC, asked):
+        return ErrorCode.NONE
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def _is_transactional(batch: memoryview) -> bool:
+    """Looks at the attributes of a batch that is not checked yet."""
+    return len(batch) > _ATTRIBUTES_AT and bool(batch[_ATTRIBUTES_AT] & _TRANSACTIONAL)
+
+
+def _refused(broker: Broker, call: Call, by_id: bool, topic: Topic | None, name: str) -> ErrorCode:
+    """Returns why the caller may not write to a topic; NONE if it may. An id that nobody knows is told before."""
+    if by_id:
+        if topic is None:
+            return ErrorCode.NONE
+        name = topic.name
+    if broker.may(call, AclOperation.WRITE, AclResource.TOPIC, name):
         return ErrorCode.NONE
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def _failed(part: PartitionProduceData, code: ErrorCode) -> PartitionProduceResponse:
+def _failed(call: Call, part: PartitionProduceData, code: ErrorCode) -> PartitionProduceResponse:
     outcome = PartitionProduceResponse(part.index)
     _fail(outcome, code, "")
+    call.connection.failed(call, (code,))
     return outcome
 
 

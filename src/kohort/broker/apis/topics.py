@@ -5,6 +5,7 @@ All changes of one request are planned first, made durable with one write, then 
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
@@ -17,6 +18,7 @@ from kohort.coordinator.history import HISTORY_TOPIC
 from kohort.log.config import TopicConfig
 from kohort.log.datadir import new_uuid
 from kohort.log.registry import PartitionsAdded, TopicCreated, TopicDeleted
+from kohort.log.topic import Topic
 from kohort.security.acls import AclOperation, AclResource
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -48,6 +50,7 @@ _TOO_MANY = "Excessively large number of partitions per request."
 _DUPLICATE = "Duplicate topic name."
 _UNKNOWN_NAME = "This server does not host this topic-partition."
 _NOT_ALLOWED = "Authorization failed."
+_NOT_ALLOWED_TOPIC = "Topic authorization failed."
 _UNKNOWN_ID = "This server does not host this topic ID."
 
 
@@ -56,7 +59,11 @@ _UNKNOWN_ID = "This server does not host this topic ID."
 
 async def create_topics(broker: Broker, call: Call) -> CreateTopicsResponse:
     request: CreateTopicsRequest = call.request
-    denied = {topic.name for topic in request.topics if not may_create(broker, call, topic.name)}
+    denied = {
+        topic.name
+        for topic in request.topics
+        if topic.name != names.METADATA_TOPIC and not may_create(broker, call, topic.name)
+    }
     async with broker.changes:
         planned = _plan_topics(broker, request, denied)
         entries = [plan for plan in planned.values() if isinstance(plan, TopicCreated)]
@@ -76,7 +83,7 @@ async def create_topics(broker: Broker, call: Call) -> CreateTopicsResponse:
 
 def may_create(broker: Broker, call: Call, topic: str) -> bool:
     """Tells whether the caller may create a topic: any in the cluster, or this one."""
-    return broker.may_in_cluster(call, AclOperation.CREATE) or broker.may(
+    return broker.may_in_cluster(call, AclOperation.CREATE, audits_denial=False) or broker.may(
         call, AclOperation.CREATE, AclResource.TOPIC, topic
     )
 
@@ -85,7 +92,7 @@ def _plan_topics(
     broker: Broker, request: CreateTopicsRequest, denied: Collection[str]
 ) -> dict[str, TopicCreated | KafkaError]:
     times = Counter(topic.name for topic in request.topics)
-    once = [topic for topic in request.topics if times[topic.name] == 1]
+    once = [topic for topic in request.topics if times[topic.name] == 1 and topic.name not in denied]
     excessive = sum(_how_many(broker, topic) for topic in once) > MOST_PARTITIONS_AT_ONCE
     collisions = Collisions(broker.store.topics)
     planned: dict[str, TopicCreated | KafkaError] = {}
@@ -202,7 +209,7 @@ def _created(
 ) -> CreatableTopicResult:
     result = CreatableTopicResult(name=plan.name, topic_id=plan.topic_id, error_message=None, configs=[])
     if described is not None and not broker.may(
-        call, AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, plan.name
+        call, AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, plan.name, audits_denial=False
     ):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     elif described is not None:
@@ -268,6 +275,9 @@ async def delete_topics(broker: Broker, call: Call) -> DeleteTopicsResponse:
     if failed is not None:
         for result in doomed:
             result.error_code, result.error_message = failed.code, failed.message
+    if broker.authorizer is not None:
+        # Nobody shall learn from the order which of the topics that it may not see exist; Kafka shuffles too.
+        random.shuffle(results)
     return DeleteTopicsResponse(responses=results)
 
 
@@ -275,6 +285,7 @@ def _plan_deletion(
     broker: Broker, call: Call, asked: Sequence[DeleteTopicState]
 ) -> list[DeletableTopicResult]:
     """Returns one result per topic; those without an error are to be deleted."""
+    any_topic = broker.may_in_cluster(call, AclOperation.DELETE, audits_denial=False)
     times = Counter((topic.name, topic.topic_id) for topic in asked)
     taken: set[bytes] = set()
     results = []
@@ -286,11 +297,8 @@ def _plan_deletion(
             result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, wrong
             continue
         topic = broker.store.topics_by_id.get(topic_id) if name is None else broker.store.topics.get(name)
-        known_as = topic.name if topic is not None else name
-        if known_as is not None and not _may_delete(broker, call, known_as):
-            result.error_code, result.error_message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED
-            if topic is not None and broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic.name):
-                result.name, result.topic_id = topic.name, topic.topic_id
+        if not any_topic and not _may_delete(broker, call, name, topic, result):
+            result.error_code, result.error_message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED_TOPIC
             continue
         if topic is None and name is None:
             result.error_code, result.error_message = ErrorCode.UNKNOWN_TOPIC_ID, _UNKNOWN_ID
@@ -308,11 +316,19 @@ def _plan_deletion(
     return results
 
 
-def _may_delete(broker: Broker, call: Call, topic: str) -> bool:
-    return broker.may_in_cluster(call, AclOperation.DELETE) or (
-        broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic)
-        and broker.may(call, AclOperation.DELETE, AclResource.TOPIC, topic)
-    )
+def _may_delete(
+    broker: Broker, call: Call, name: str | None, topic: Topic | None, result: DeletableTopicResult
+) -> bool:
+    """Tells whether a topic is not refused. Without DESCRIBE nobody learns what a name or an id stands for."""
+    if name is not None:
+        if not broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, name):
+            return False
+        return topic is None or broker.may(call, AclOperation.DELETE, AclResource.TOPIC, name)
+    if topic is None or broker.may(call, AclOperation.DELETE, AclResource.TOPIC, topic.name):
+        return True
+    if broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic.name, audits_denial=False):
+        result.name = topic.name
+    return False
 
 
 def _wrong_reference(name: str | None, topic_id: bytes, times: int) -> str | None:
@@ -341,7 +357,7 @@ async def create_partitions(broker: Broker, call: Call) -> CreatePartitionsRespo
                 if times[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
                 if not broker.may(call, AclOperation.ALTER, AclResource.TOPIC, topic.name):
-                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED)
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED_TOPIC)
                 room -= _check_growth(broker, topic, room)
                 entries[topic.name] = PartitionsAdded(broker.store.topics[topic.name].topic_id, topic.count)
             except KafkaError as error:

@@ -22,6 +22,7 @@ from kohort.broker.api_row import unsupported_version
 from kohort.broker.call import Call, release
 from kohort.broker.listeners import Address
 from kohort.broker.missing import api_of
+from kohort.broker.net.hosts import host_of
 from kohort.broker.net.outbox import Outbox
 from kohort.loopback import send_at_once
 from kohort.security.acls import ANONYMOUS
@@ -89,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         send_at_once(sock)
         self._outbox = Outbox(self.loop, sock.fileno(), self._on_drained)
-        if not self._server.admit(self, host):
+        if not self._server.admit(self, host_of(peer)):
             self._closing = True
             transport.abort()
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from logging import DEBUG
 from typing import TYPE_CHECKING
 
+from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
 from kohort.broker.listeners import Listener
+from kohort.broker.security.audit import AuditLog, audit_log
 from kohort.broker.security.listener_settings import ListenerSettings, read_listener_settings
 from kohort.log.registry import AclCreated, AclDeleted, RegistryEntry, ScramUserSet
 from kohort.log.store import Store
@@ -39,6 +42,7 @@ class BrokerGuard:
     ) -> None:
         self._store, self._of_listeners = store, of_listeners
         self._secret = secrets.token_bytes(32)
+        self._audit = AuditLog(Clock())
         self.authorizer = authorizer_of(config)
         if self.authorizer is not None:
             for entry in store.acls():
@@ -78,13 +82,22 @@ class BrokerGuard:
             if acl in self.authorizer:
                 self.authorizer.remove(acl)
 
-    def may(self, call: Call, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
+    def may(
+        self, call: Call, operation: AclOperation, resource_type: AclResource, name: str, audits_denial: bool
+    ) -> bool:
         """Tells whether the caller may do this; everybody may where there is no authorizer."""
         authorizer = self.authorizer
         if authorizer is None:
             return True
         caller = call.connection
-        return authorizer.allows(caller.principal, caller.address, operation, resource_type, name)
+        question = (caller.principal, caller.address, operation, resource_type, name)
+        allowed = authorizer.allows(*question)
+        if not allowed:
+            if audits_denial:
+                self._audit.denied(authorizer, question, call)
+        elif audit_log.isEnabledFor(DEBUG):
+            self._audit.allowed(authorizer, question, call)
+        return allowed
 
     def operations(self, call: Call, resource_type: AclResource, name: str) -> int:
         """Returns what the caller may do to a resource, a bit for each operation."""
