@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 and -512 (RFC 5802), the server's side: what is stored, and the exchange that checks it."""
+"""SCRAM-SHA-256 and -512 (RFC 5802): the keys of both sides, and the server's side with what it stores."""
 
 from __future__ import annotations
 
@@ -53,19 +53,34 @@ class ScramCredential:
         mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
     ) -> ScramCredential:
         """Makes it of a password that the client has salted."""
-        digest = mechanism.digest
-        client_key = hmac.digest(salted_password, b"Client Key", digest)
-        return ScramCredential(
-            salt,
-            hashlib.new(digest, client_key).digest(),
-            hmac.digest(salted_password, b"Server Key", digest),
-            iterations,
-        )
+        client_key, server_key = scram_keys(mechanism, salted_password)
+        return ScramCredential(salt, stored_key(mechanism, client_key), server_key, iterations)
 
 
 def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
     """Salts a password; this takes milliseconds on purpose."""
     return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
+
+
+def scram_keys(mechanism: ScramMechanism, salted: bytes) -> tuple[bytes, bytes]:
+    """Returns the client's key and the server's key of a salted password."""
+    digest = mechanism.digest
+    return hmac.digest(salted, b"Client Key", digest), hmac.digest(salted, b"Server Key", digest)
+
+
+def stored_key(mechanism: ScramMechanism, client_key: bytes) -> bytes:
+    """Returns what is stored of the client's key: a client shows the key, which nobody can make of this."""
+    return hashlib.new(mechanism.digest, client_key).digest()
+
+
+def masked(key: bytes, signature: bytes) -> bytes:
+    """Returns the proof of a client's key, or the key of a proof: one XOR the signature is the other."""
+    return bytes(a ^ b for a, b in zip(key, signature, strict=True))
+
+
+def escaped(name: str) -> str:
+    """Returns the name of a user as SCRAM messages have it."""
+    return name.replace("=", "=3D").replace(",", "=2C")
 
 
 Lookup = Callable[[str], ScramCredential | None]
@@ -124,8 +139,8 @@ class ScramExchange:
         signature = hmac.digest(credential.stored_key, signed, digest)
         if len(proof) != len(signature):
             return LoginRefused()
-        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
-        if not hmac.compare_digest(hashlib.new(digest, client_key).digest(), credential.stored_key):
+        shown = stored_key(self._mechanism, masked(proof, signature))
+        if not hmac.compare_digest(shown, credential.stored_key):
             return LoginRefused()
         server_signature = hmac.digest(credential.server_key, signed, digest)
         assert self._user is not None
