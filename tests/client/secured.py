@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kohort.broker.running import running
 
-ADMIN, PASSWORD = "admin", "admin's = secret, \\ and \"more\""
+ADMIN, PASSWORD = "admin", 'admin\'s = secret, \\ and "more"'
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _MODULES = "org.apache.kafka.common.security"
 

@@ -19,6 +19,7 @@ import click
 from kohort.broker.directory import data_directory
 from kohort.broker.node import start
 from kohort.broker.running import new_event_loop
+from kohort.cli.frame.properties import read_properties
 from kohort.log.storage.system_calls import check_system, raise_open_files_limit
 from kohort.settings import SettingError
 
@@ -115,19 +116,7 @@ def configure_logging(log_format: str, level: str) -> None:
 
 def read_settings(options: ServeOptions) -> dict[str, str]:
     """The settings of the file, overridden by those of `--set`."""
-    settings: dict[str, str] = {}
-    if options.config:
-        try:
-            lines = Path(options.config).read_text("utf-8").splitlines()
-        except OSError as error:
-            raise SettingError(f"cannot read {options.config}: {error.strerror}") from None
-        for number, line in enumerate(lines, 1):
-            text = line.strip()
-            if text and text[0] not in "#!":
-                name, equals, value = text.partition("=")
-                if not equals:
-                    raise SettingError(f"{options.config} line {number}: {text!r} is not name=value")
-                settings[name.strip()] = value.strip()
+    settings = read_properties(Path(options.config)) if options.config else {}
     for text in options.settings:
         name, equals, value = text.partition("=")
         if not equals:

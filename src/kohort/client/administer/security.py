@@ -218,7 +218,7 @@ def checked_acls(given: object) -> list[Acl]:
             arguments.text(said, f"the {what} of an ACL")
         arguments.text(acl.resource_name, "the name of the resource of an ACL", may_be_empty=True)
         if why := acl.wrong():
-            raise WrongArgument(f"{arguments.shown(acl)}: {why}")
+            raise WrongArgument(f"{acl}: {why}")
     return acls
 
 
