@@ -95,7 +95,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.group(
-    epilog="Example: kohort users add alice",
+    epilog="Example: kohort users list",
     short_help="Who may log in: users and their passwords.",
 )
 def command() -> None:
