@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from kohort.client.core.effects import Failure, FailureKind
+from kohort.client.core.effects import Failure, FailureKind, Rejected
+from kohort.client.core.sasl_login import scram
+from kohort.client.core.security_settings import credentials
 from kohort.client.errors import AuthenticationFailed
 from kohort.client.io.async_engine import AsyncEngine
 from kohort.client.io.reactor import SelectorReactor
-from kohort.client.core.sasl_login import scram
-from kohort.client.core.security_settings import credentials
 from kohort.client.io.tls import security_for
-from kohort.client.core.effects import Rejected
 from kohort.security.scram import ScramMechanism
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode

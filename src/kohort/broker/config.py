@@ -93,6 +93,20 @@ class BrokerConfig:
         "allow.everyone.if.no.acl.found", Kind.BOOLEAN, False, None,
         "Whether a resource that no ACL is about is open to everybody.",
     )  # fmt: skip
+    # quotas: their values are set by AlterClientQuotas
+    quota_window_num: int = _fixed(
+        "quota.window.num", Kind.INT, 11, at_least(1), "Samples that a quota's rate is measured over."
+    )
+    quota_window_size_seconds: int = _fixed(
+        "quota.window.size.seconds", Kind.INT, 1, at_least(1), "How long one of these samples is."
+    )
+    controller_quota_window_num: int = _fixed(
+        "controller.quota.window.num", Kind.INT, 11, at_least(1),
+        "Samples of the controller mutation quota: so many at once may be used up.",
+    )  # fmt: skip
+    controller_quota_window_size_seconds: int = _fixed(
+        "controller.quota.window.size.seconds", Kind.INT, 1, at_least(1), "How long one of these samples is."
+    )
     log_dir: str | None = _fixed(
         "log.dir", Kind.STRING, None, None, "The data directory, if log.dirs does not say."
     )
@@ -255,6 +269,9 @@ class BrokerConfig:
     static_values: Mapping[str, str] = field(default_factory=dict)
     dynamic_values: Mapping[str, str] = field(default_factory=dict)
     dynamic_defaults: Mapping[str, str] = field(default_factory=dict)
+    # those of listeners, which broker/security reads: with TLS some can be changed while the broker runs
+    listener_values: Mapping[str, str] = field(default_factory=dict)
+    dynamic_listener_values: Mapping[str, str] = field(default_factory=dict)
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
     warnings: tuple[str, ...] = ()
 
@@ -286,6 +303,7 @@ class BrokerConfig:
             }
             for layer in layers
         ]
+        of_listeners = [{n: text for n, text in layer.items() if _is_of_a_listener(n)} for layer in layers]
         parsed: Any = {}
         for layer in known:
             parsed |= BROKER_SETTINGS.read(layer)
@@ -294,6 +312,8 @@ class BrokerConfig:
             static_values=known[0],
             dynamic_defaults=known[1],
             dynamic_values=known[2],
+            listener_values=of_listeners[0],
+            dynamic_listener_values=of_listeners[2],
             warnings=warnings,
         )
         config._check()
@@ -311,18 +331,36 @@ class BrokerConfig:
             n: text for n, text in changes.items() if text is not None and n not in BROKER_SETTINGS.settings
         }
         kafka_settings.check_all(others)
+        of_listeners = [name for name in changes if _is_of_a_listener(name)]
+        if of_listeners:
+            from kohort.broker.security.listener_settings import check_dynamic
+
+            check_dynamic(of_listeners, for_all_brokers=for_all_brokers)
         fixed = sorted(
             name
             for name in changes
-            if not kafka_settings.is_inert(name) and not _is_inert(name) and BROKER_SETTINGS[name].read_only
+            if name not in of_listeners
+            and not kafka_settings.is_inert(name)
+            and not _is_inert(name)
+            and BROKER_SETTINGS[name].read_only
         )
         if fixed:
             raise SettingError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
-        before = self.dynamic_defaults if for_all_brokers else self.dynamic_values
+        before = self.dynamic_defaults if for_all_brokers else self.own_dynamic_values
         after = {name: text for name, text in {**before, **changes}.items() if text is not None}
         if for_all_brokers:
-            return BrokerConfig.parse(self.static_values, dynamic=self.dynamic_values, dynamic_defaults=after)
-        return BrokerConfig.parse(self.static_values, dynamic=after, dynamic_defaults=self.dynamic_defaults)
+            return self.with_dynamic(self.own_dynamic_values, after)
+        return self.with_dynamic(after, self.dynamic_defaults)
+
+    def with_dynamic(self, own: Mapping[str, str], of_all: Mapping[str, str]) -> BrokerConfig:
+        """Returns the settings with these dynamic ones: this broker's own, and those of all brokers."""
+        static = {**self.static_values, **self.listener_values}
+        return BrokerConfig.parse(static, dynamic=own, dynamic_defaults=of_all)
+
+    @property
+    def own_dynamic_values(self) -> dict[str, str]:
+        """All dynamic settings of this broker, those of its listeners too."""
+        return {**self.dynamic_values, **self.dynamic_listener_values}
 
     @property
     def max_compaction_keys(self) -> int:
@@ -336,7 +374,25 @@ class BrokerConfig:
         for row in BROKER_SETTINGS:
             found = self._explained_by(row.name, _chain(row.name))
             rows.append(described(row, getattr(self, row.field), tuple(found), read_only=row.read_only))
+        if self.listener_values or self.dynamic_listener_values:
+            rows += self._describe_listeners()
         return rows
+
+    def _describe_listeners(self) -> Iterator[Described]:
+        """Yields the settings of listeners that somebody has set; secrets have no value."""
+        from kohort.broker.security.listener_settings import is_dynamic, is_secret
+
+        layers = (
+            (self.dynamic_listener_values, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self.listener_values, ConfigSource.STATIC_BROKER_CONFIG),
+        )
+        for name in sorted({**self.listener_values, **self.dynamic_listener_values}):
+            found = tuple(
+                DescribedSynonym(name, values[name], source) for values, source in layers if name in values
+            )
+            doc = "A security setting of listeners."
+            row = Setting(name, Kind.STRING, None, None, doc, sensitive=is_secret(name))
+            yield described(row, found[0].value, found, read_only=not is_dynamic(name))
 
     def describe_defaults(self) -> list[Described]:
         """Returns the settings for all brokers (resource name empty): only those that were set."""

@@ -26,7 +26,7 @@ INERT = (
     "num.recovery.threads.per.data.dir", "num.replica.", "offsets.commit.timeout.ms",
     "offsets.load.buffer.size", "offsets.topic.compression.codec", "offsets.topic.replication.factor",
     "password.encoder.", "process.roles", "producer.id.expiration.check.interval.ms", "producer.purgatory.",
-    "queued.max.", "quota.", "remote.", "replica.", "replication.quota.", "request.timeout.ms",
+    "queued.max.", "remote.", "replica.", "replication.quota.", "request.timeout.ms",
     "reserved.broker.max.id", "rlmm.config.", "rsm.config.", "sasl.kerberos.",
     "sasl.login.", "security.inter.broker.protocol",
     "server.max.startup.", "share.", "socket.connection.setup.timeout.", "telemetry.", "transaction.",
@@ -42,7 +42,6 @@ _WHY_INERT = (
     (("group.streams.",), "there are no streams groups yet"),
     (("process.roles", "controller.", "metadata."), "one node needs no quorum of controllers"),
     (("zookeeper.",), "one node needs no ZooKeeper"),
-    (("quota.", "controller.quota."), "there are no quotas yet"),
     (("remote.", "rsm.config.", "rlmm.config.", "log.local.retention."), "there is no tiered storage"),
 )
 
@@ -84,7 +83,12 @@ _REFUSED = (
         ("max.connections.per.ip.overrides",),
         "addresses have no limits of their own here. Take it out; max.connections.per.ip is for all of them",
     ),
-    _Refusal(("quota.producer.default", "quota.consumer.default"), "there are no quotas yet. Take it out"),
+    _Refusal(
+        ("quota.producer.default", "quota.consumer.default"),
+        "Kafka 4 does not have it either. Take it out, and set the default by AlterClientQuotas: "
+        "kafka-configs --alter --add-config producer_byte_rate=… --entity-type clients --entity-default",
+        (str(2**63 - 1),),
+    ),
     _Refusal(("remote.log.storage.system.enable",), "there is no tiered storage. Take it out", ("false",)),
     _Refusal(("cordoned.log.dirs",), "there is one data directory. Take it out"),
     _Refusal(("group.share.enable",), "there are no share groups yet. Take it out", ("false",)),
@@ -102,7 +106,7 @@ _REFUSED = (
 
 
 def is_inert(name: str) -> bool:
-    return name.startswith(INERT)
+    return name.startswith(INERT) and not name.startswith("controller.quota.")
 
 
 def why_inert(name: str) -> str:

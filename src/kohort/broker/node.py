@@ -74,6 +74,7 @@ async def start(
         told = bound[0][0].told
         broker = Broker(config, store, told.host, told.port, _sessions(config), clock)
         broker.guard = _guard(config, store, wanted, settings)
+        broker.load_quotas()
         server = Server(broker, _metered(broker, table or TABLE) if is_metered else table or TABLE)
         await server.start(bound)
     except BaseException:
@@ -90,6 +91,7 @@ async def start_again(stopped: Server) -> Server:
         broker = Broker(was.config, was.store, was.host, was.port, _sessions(was.config), was.clock)
         broker.guard = was.guard
         broker.meter = was.meter
+        broker.load_quotas()
         server = Server(broker, stopped.table)
         await server.start(bound)
     except BaseException:
@@ -135,8 +137,9 @@ def _guard(
     """Returns the security of the node; None where there is none, and nothing of it is loaded."""
     if not _uses_security(config, wanted, settings):
         return None
-    from kohort.broker.security.guard import BrokerGuard, settings_of_listeners
+    from kohort.broker.security.guard import BrokerGuard, settings_of_listeners, with_dynamic_settings
 
+    settings = with_dynamic_settings(settings, config, [listener.name for listener in wanted])
     return BrokerGuard(config, store, settings_of_listeners(wanted, settings))
 
 

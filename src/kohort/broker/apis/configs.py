@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kohort.broker import names
 from kohort.broker.broker import Broker
@@ -40,6 +41,9 @@ from kohort.wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+
+if TYPE_CHECKING:
+    from kohort.broker.security.tls import TlsStores
 
 log = logging.getLogger("kohort.broker")
 
@@ -75,7 +79,7 @@ def restore(config: BrokerConfig, store: Store) -> BrokerConfig:
     own, of_all = store.broker_configs(config.node_id), store.broker_configs(None)
     if own or of_all:
         warnings = config.warnings
-        config = BrokerConfig.parse(config.static_values, dynamic=own, dynamic_defaults=of_all)
+        config = config.with_dynamic(own, of_all)
         config = replace(config, warnings=tuple(dict.fromkeys((*warnings, *config.warnings))))
         store.set_defaults(config.topic_defaults)
     return config
@@ -217,12 +221,17 @@ class _Change:
     after: Callable[[Mapping[str, str], Mapping[str, Setting]], dict[str, str]]
     check: Callable[[], None]
     """Raises KafkaError if the names in it are wrong, whatever the resource is."""
+    named: frozenset[str] = frozenset()
+    """The settings that the request names, changed or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
     entry: TopicConfigSet | BrokerConfigSet
     config: BrokerConfig | None = None  # what the broker's settings will be
+    stores: Mapping[str, TlsStores] = field(
+        default_factory=dict
+    )  # keys and certificates of listeners, loaded anew
 
 
 _Resource: TypeAlias = legacy.AlterConfigsResource | incremental.AlterConfigsResource
@@ -232,7 +241,9 @@ _Outcome: TypeAlias = KafkaError | None
 async def alter_configs(broker: Broker, call: Call) -> legacy.AlterConfigsResponse:
     request: legacy.AlterConfigsRequest = call.request
     changes = [
-        _Change(r.resource_type, r.resource_name, _replacing(r), partial(_check_names, r, _nulls(r)))
+        _Change(
+            r.resource_type, r.resource_name, _replacing(r), partial(_check_names, r, _nulls(r)), _names_in(r)
+        )
         for r in request.resources
     ]
     outcomes = await _alter(broker, call, changes, validate_only=request.validate_only)
@@ -248,7 +259,13 @@ async def incremental_alter_configs(
 ) -> incremental.IncrementalAlterConfigsResponse:
     request: incremental.IncrementalAlterConfigsRequest = call.request
     changes = [
-        _Change(r.resource_type, r.resource_name, _operating(r), partial(_check_names, r, _nulls_set(r)))
+        _Change(
+            r.resource_type,
+            r.resource_name,
+            _operating(r),
+            partial(_check_names, r, _nulls_set(r)),
+            _names_in(r),
+        )
         for r in request.resources
     ]
     outcomes = await _alter(broker, call, changes, validate_only=request.validate_only)
@@ -291,6 +308,9 @@ async def _alter(
         if failed is None and config is not broker.config:
             broker.config = config
             broker.store.set_defaults(config.topic_defaults)
+        if failed is None and broker.guard is not None:
+            for plan in planned:
+                broker.guard.renew(plan.stores)
     if failed is not None:
         for number in at:
             outcomes[number] = failed
@@ -345,19 +365,39 @@ def _plan_topic(broker: Broker, change: _Change) -> _Planned:
 def _plan_broker(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
     """Plans a change of a broker's settings. If they are wrong the error is INVALID_REQUEST, as in Kafka."""
     this_node = _is_this_node(broker, change.name)
-    before = config.dynamic_values if this_node else config.dynamic_defaults
+    before = config.own_dynamic_values if this_node else config.dynamic_defaults
     after = change.after(before, BROKER_SETTINGS.settings)
     changed = {n: after.get(n) for n in {**before, **after} if before.get(n) != after.get(n)}
     try:
         new = config.with_changes(changed, for_all_brokers=not this_node)
         for topic in broker.store.topics.values():  # a default must not contradict what a topic sets
             TopicConfig.parse(topic.overrides, new.topic_defaults)
+        stores = _load_stores(broker, new, change.named | changed.keys(), this_node=this_node)
     except SettingError as error:
         raise _invalid(str(error)) from error
     for name in filter(is_inert, changed):
         log.warning("%s", why_inert(name))
-    values = new.dynamic_values if this_node else new.dynamic_defaults
-    return _Planned(BrokerConfigSet(broker.node_id if this_node else None, dict(values)), new)
+    values = new.own_dynamic_values if this_node else new.dynamic_defaults
+    return _Planned(BrokerConfigSet(broker.node_id if this_node else None, dict(values)), new, stores)
+
+
+def _load_stores(
+    broker: Broker, new: BrokerConfig, named: AbstractSet[str], *, this_node: bool
+) -> Mapping[str, TlsStores]:
+    """Loads the keys and certificates of listeners that a change names: a file that was named before is read again."""
+    of_listeners = sorted(name for name in named if name.startswith("listener.name."))
+    if not of_listeners:
+        return {}
+    from kohort.broker.security.listener_settings import check_dynamic
+
+    check_dynamic(of_listeners, for_all_brokers=not this_node)
+    if broker.guard is None:
+        raise SettingError(f"{of_listeners[0]}: this broker has no listener with TLS")
+    return broker.guard.renewed(new.dynamic_listener_values, of_listeners)
+
+
+def _names_in(resource: _Resource) -> frozenset[str]:
+    return frozenset(config.name for config in resource.configs)
 
 
 def _replacing(resource: legacy.AlterConfigsResource) -> Callable[..., dict[str, str]]:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from kohort.broker.apis.fetch_answers import NOT_HERE, NOTHING, PartitionAnswer, layout
 from kohort.broker.apis.offsets import epoch_error
-from kohort.broker.call import Call, Encoded
-from kohort.broker.fetch_sessions import FetchPlan, FetchSessions, Key, Wanted
+from kohort.broker.call import Call, Encoded, release
+from kohort.broker.fetch_sessions import NO_SESSION, FetchPlan, FetchSessions, Key, Wanted
 from kohort.log.partition import Partition
 from kohort.security.acls import AclOperation, AclResource
+from kohort.wire.compiler.compile import Chunk
 from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.frame import response_chunks
 from kohort.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ class _Fetch:
         "_call",
         "_denied",
         "_errors",
+        "_min_bytes",
+        "_most_bytes",
         "_on_change",
         "_partitions",
         "_plan",
@@ -58,6 +62,11 @@ class _Fetch:
 
     def __init__(self, broker: Broker, call: Call, plan: FetchPlan) -> None:
         self._broker, self._call, self._plan = broker, call, plan
+        request: FetchRequest = call.request
+        most_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        if broker.quotas is not None and (limit := call.most_fetch_bytes()) is not None:
+            most_bytes = min(most_bytes, limit)
+        self._most_bytes, self._min_bytes = most_bytes, min(request.min_bytes, most_bytes)
         self._denied = _denied(broker, call, plan) if broker.authorizer is not None else frozenset()
         self._answers: list[PartitionAnswer] = []  # what each partition had when it was last read
         self._errors: list[int] = []  # those among them
@@ -74,13 +83,11 @@ class _Fetch:
         `min_bytes` are enough, and so is an error; but a missing partition is reported only with the others' news, as
         in Kafka: a client that keeps asking for one would otherwise never wait.
         """
-        request: FetchRequest = self._call.request
         answers: list[PartitionAnswer] = []
         self._answers = answers
         if self._errors:
             self._errors = []
-        total, failed = 0, False
-        most_bytes = min(request.max_bytes, self._broker.config.fetch_max_bytes)
+        total, failed, most_bytes = 0, False, self._most_bytes
         incremental = not self._plan.is_full
         for wanted in self._plan.wanted:
             if self._denied and wanted.key in self._denied:
@@ -112,7 +119,7 @@ class _Fetch:
             failed = failed or answer[5] is not None
             total += len(answer[4])
             answers.append(answer)
-        self.is_enough = failed or total >= request.min_bytes
+        self.is_enough = failed or total >= self._min_bytes
 
     def _find(self, wanted: Wanted) -> Partition | None:
         key, store = wanted.key, self._broker.store
@@ -207,12 +214,48 @@ class _Fetch:
     # --- answering ---------------------------------------------------------------------------------
 
     def encoded(self) -> Encoded:
+        plan = self._plan
+        if self._broker.quotas is not None:
+            return self._charged()
+        return Encoded(self._frame(self._answers if plan.session is None else self._news()), self._errors)
+
+    def _frame(self, answers: list[PartitionAnswer]) -> list[Chunk]:
         call, plan = self._call, self._plan
-        answers = self._answers if plan.session is None else self._news()
         read_committed = call.request.isolation_level == READ_COMMITTED
-        return Encoded(
-            layout(call.version).frame(call.correlation_id, plan.session_id, answers, read_committed),
-            self._errors,
+        return layout(call.version).frame(call.correlation_id, plan.session_id, answers, read_committed)
+
+    def _charged(self) -> Encoded:
+        """Answers a client that may have a quota. What it is not told because of that is not remembered as told."""
+        session = self._plan.session
+        told = self._answers if session is None else [each for each in self._answers if self._is_news(each)]
+        chunks = self._frame(told)
+        header = 5 if self._call.codec.response_header_is_flexible else 4
+        throttle_ms = self._call.throttle_fetch(sum(map(len, chunks)) - header)
+        if throttle_ms:
+            release(chunks)
+            return self._throttled(throttle_ms)
+        if session is not None:
+            self._news()
+        return Encoded(chunks, self._errors)
+
+    def _throttled(self, throttle_ms: int) -> Encoded:
+        """Returns an answer without partitions. A session that it would have begun is not begun, as in Kafka."""
+        call, plan = self._call, self._plan
+        answer = FetchResponse(throttle_time_ms=throttle_ms, session_id=plan.session_id)
+        if plan.session is not None and plan.is_full:
+            self._broker.sessions.drop(plan.session)
+            answer.session_id = NO_SESSION
+        return Encoded(response_chunks(call.codec, call.correlation_id, call.codec.encode_response(answer)))
+
+    def _is_news(self, answer: PartitionAnswer) -> bool:
+        wanted, error, end, start, records, diverging = answer
+        return (
+            self._plan.is_full
+            or len(records) > 0
+            or error != 0
+            or diverging is not None
+            or wanted.high_watermark != end
+            or wanted.log_start_offset != start
         )
 
     def _news(self) -> list[PartitionAnswer]:

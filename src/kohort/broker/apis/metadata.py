@@ -106,7 +106,7 @@ async def _by_name(broker: Broker, call: Call, request: MetadataRequest) -> list
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         creatable = [name for name in wanted if name in missing and topics.may_create(broker, call, name)]
         failed = dict.fromkeys(missing.difference(creatable), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        failed |= await topics.create_missing(broker, creatable)
+        failed |= await topics.create_missing(broker, call, creatable)
     found = []
     for name in wanted:
         if name in denied:

@@ -52,6 +52,7 @@ _UNKNOWN_NAME = "This server does not host this topic-partition."
 _NOT_ALLOWED = "Authorization failed."
 _NOT_ALLOWED_TOPIC = "Topic authorization failed."
 _UNKNOWN_ID = "This server does not host this topic ID."
+_THROTTLED = "The throttling quota has been exceeded."
 
 
 # --- CreateTopics ----------------------------------------------------------------------------------------------
@@ -65,7 +66,7 @@ async def create_topics(broker: Broker, call: Call) -> CreateTopicsResponse:
         if topic.name != names.METADATA_TOPIC and not may_create(broker, call, topic.name)
     }
     async with broker.changes:
-        planned = _plan_topics(broker, request, denied)
+        planned = _plan_topics(broker, request, denied, _Payment(broker, call, strict_since=6))
         entries = [plan for plan in planned.values() if isinstance(plan, TopicCreated)]
         failed = None if request.validate_only else await broker.commit(entries)
         if not request.validate_only and any(entry.name == names.OFFSETS_TOPIC for entry in entries):
@@ -88,8 +89,22 @@ def may_create(broker: Broker, call: Call, topic: str) -> bool:
     )
 
 
+class _Payment:
+    """What a request pays with for partitions that it makes or deletes, where a quota limits that."""
+
+    __slots__ = ("_broker", "_quota")
+
+    def __init__(self, broker: Broker, call: Call, *, strict_since: int) -> None:
+        self._broker, self._quota = broker, call.mutation_quota(strict=call.version >= strict_since)
+
+    def take(self, partitions: int) -> None:
+        """Pays; KafkaError if the client has to wait before."""
+        if self._quota is not None and not self._quota.take(partitions, self._broker.clock.steady_ms()):
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, _THROTTLED)
+
+
 def _plan_topics(
-    broker: Broker, request: CreateTopicsRequest, denied: Collection[str]
+    broker: Broker, request: CreateTopicsRequest, denied: Collection[str], payment: _Payment
 ) -> dict[str, TopicCreated | KafkaError]:
     times = Counter(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if times[topic.name] == 1 and topic.name not in denied]
@@ -104,7 +119,9 @@ def _plan_topics(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
             if topic.name in denied:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED)
-            planned[topic.name] = _plan_topic(broker, topic, collisions)
+            plan = _plan_topic(broker, topic, collisions)
+            payment.take(plan.partitions)
+            planned[topic.name] = plan
         except KafkaError as error:
             planned[topic.name] = error
     return planned
@@ -232,8 +249,11 @@ def _not_created(name: str, error: KafkaError | None) -> CreatableTopicResult:
 # --- topics that are created because a client asked for them ------------------------------------------------------
 
 
-async def create_missing(broker: Broker, wanted: Sequence[str]) -> dict[str, ErrorCode]:
-    """Creates those of these topics that do not exist; returns the errors of those that could not be, by name."""
+async def create_missing(broker: Broker, call: Call, wanted: Sequence[str]) -> dict[str, ErrorCode]:
+    """Creates those of these topics that do not exist; returns the errors of those that could not be, by name.
+
+    Where a quota does not let the client create one, it is told that there is none: it asks again.
+    """
     failed: dict[str, ErrorCode] = {}
     entries: list[TopicCreated] = []
     room = MOST_PARTITIONS_AT_ONCE
@@ -241,6 +261,7 @@ async def create_missing(broker: Broker, wanted: Sequence[str]) -> dict[str, Err
         await broker.groups.ensure_topic()
     async with broker.changes:
         collisions = Collisions(broker.store.topics)
+        quota = call.mutation_quota(strict=True, throttles=False)
         for name in wanted:
             if name in broker.store.topics:
                 continue
@@ -248,6 +269,9 @@ async def create_missing(broker: Broker, wanted: Sequence[str]) -> dict[str, Err
                 _check_name(broker, name, collisions)
                 room -= broker.config.num_partitions
                 if room < 0 or name in names.INTERNAL or name == names.METADATA_TOPIC:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                now_ms = broker.clock.steady_ms()
+                if quota is not None and not quota.take(broker.config.num_partitions, now_ms):
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 entries.append(TopicCreated(name, new_uuid(), broker.config.num_partitions))
             except KafkaError as error:
@@ -270,6 +294,7 @@ async def delete_topics(broker: Broker, call: Call) -> DeleteTopicsResponse:
         return DeleteTopicsResponse(responses=refused)
     async with broker.changes:
         results = _plan_deletion(broker, call, asked)
+        _pay_for_deletion(broker, results, _Payment(broker, call, strict_since=5))
         doomed = [result for result in results if result.error_code == ErrorCode.NONE]
         failed = await broker.commit([TopicDeleted(result.topic_id) for result in doomed])
     if failed is not None:
@@ -316,6 +341,15 @@ def _plan_deletion(
     return results
 
 
+def _pay_for_deletion(broker: Broker, results: list[DeletableTopicResult], payment: _Payment) -> None:
+    for result in results:
+        if result.error_code == ErrorCode.NONE:
+            try:
+                payment.take(len(broker.store.topics_by_id[result.topic_id].partitions))
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message
+
+
 def _may_delete(
     broker: Broker, call: Call, name: str | None, topic: Topic | None, result: DeletableTopicResult
 ) -> bool:
@@ -350,6 +384,7 @@ async def create_partitions(broker: Broker, call: Call) -> CreatePartitionsRespo
     results: dict[str, CreatePartitionsTopicResult] = {}
     entries: dict[str, PartitionsAdded] = {}
     room = MOST_PARTITIONS_AT_ONCE
+    payment = _Payment(broker, call, strict_since=3)
     async with broker.changes:
         for topic in request.topics:
             result = results[topic.name] = CreatePartitionsTopicResult(topic.name)
@@ -358,7 +393,9 @@ async def create_partitions(broker: Broker, call: Call) -> CreatePartitionsRespo
                     raise KafkaError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
                 if not broker.may(call, AclOperation.ALTER, AclResource.TOPIC, topic.name):
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED_TOPIC)
-                room -= _check_growth(broker, topic, room)
+                added = _check_growth(broker, topic, room)
+                payment.take(added)
+                room -= added
                 entries[topic.name] = PartitionsAdded(broker.store.topics[topic.name].topic_id, topic.count)
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message or None

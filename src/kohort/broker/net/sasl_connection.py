@@ -27,6 +27,7 @@ class SaslConnection(Connection):
 
     def __init__(self, server: Server, told: Address, offer: SaslOffer) -> None:
         super().__init__(server, told)
+        self.is_authenticated = False
         self.sasl = SaslSession(offer)
         self._all_bytes = self._max_bytes
         self._max_bytes = min(self._max_bytes, self._broker.config.sasl_server_max_receive_size)
@@ -71,6 +72,7 @@ class SaslConnection(Connection):
         """Serves everything from now on."""
         assert self.sasl.principal is not None
         self.principal = self.sasl.principal
+        self.is_authenticated = True
         self._max_bytes = self._all_bytes
         self._too_late.cancel()
 

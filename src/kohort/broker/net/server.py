@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from kohort.broker.api_row import Row
 from kohort.broker.broker import Broker
@@ -25,6 +25,13 @@ _SCRATCH_BYTES = 1024 * 1024
 _OTHER_FILES = 64  # besides the pool of segment files and connections
 _LONGEST_GOODBYE_S = 5.0
 """How long a stop waits for clients that do not read: a container is killed after 10 s, and files must be closed."""
+
+
+class AcceptingSocket(Protocol):
+    """What accepts the connections of one listener: an `asyncio.Server`, or what does the same with TLS."""
+
+    def is_serving(self) -> bool: ...
+    def close(self) -> None: ...
 
 
 class Server:
@@ -46,7 +53,7 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
         self.listeners: list[Listener] = []
-        self._accepting: list[asyncio.Server] = []
+        self._accepting: list[AcceptingSocket] = []
         self._most_connections = _connections_that_fit()
 
     async def start(self, bound: Sequence[tuple[Listener, socket.socket]]) -> None:
@@ -54,12 +61,8 @@ class Server:
         config = self.broker.config
         for listener, sock in bound:
             self.listeners.append(listener)
-            accepting = await self.loop.create_server(
-                self._connections_of(listener),
-                sock=sock,
-                backlog=max(config.socket_listen_backlog_size, 1024),
-            )
-            self._accepting.append(accepting)
+            backlog = max(config.socket_listen_backlog_size, 1024)
+            self._accepting.append(await self._accept_on(listener, sock, backlog))
         if config.connections_max_idle_ms > 0:
             self._every(min(config.connections_max_idle_ms / 2, 30_000), self._close_idle)
         if OFFSETS_TOPIC in self.broker.store.topics:
@@ -67,6 +70,17 @@ class Server:
         # A partition that did not change since the last round costs nothing; retention has its own interval.
         pause_ms = min(config.log_retention_check_interval_ms, config.log_cleaner_backoff_ms)
         self._every(max(pause_ms, 100), self.housekeeping)
+
+    async def _accept_on(self, listener: Listener, sock: socket.socket, backlog: int) -> AcceptingSocket:
+        """Accepts connections on a socket; TLS is loaded where it is needed."""
+        connections = self._connections_of(listener)
+        if not listener.uses_tls:
+            return await self.loop.create_server(connections, sock=sock, backlog=backlog)
+        from kohort.broker.net.tls_transport import accept_with_tls
+
+        guard = self.broker.guard
+        assert guard is not None, "a listener with TLS has a guard"
+        return accept_with_tls(self.loop, sock, backlog, guard.tls[listener.name], connections)
 
     def _connections_of(self, listener: Listener) -> Callable[[], Connection]:
         """Returns what serves a new client of a listener; classes are loaded where they are needed."""
@@ -168,6 +182,8 @@ class Server:
 
     def housekeeping(self) -> None:
         """Begins a round of retention and compaction with the settings of now."""
+        if self.broker.quotas is not None:
+            self.broker.quotas.forget_unused()
         config, store = self.broker.config, self.broker.store
         store.set_upkeep(
             compacts=config.log_cleaner_enable,

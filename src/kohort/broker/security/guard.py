@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from logging import DEBUG
 from typing import TYPE_CHECKING
@@ -25,6 +26,9 @@ from kohort.settings import SettingError
 
 if TYPE_CHECKING:
     from kohort.broker.call import Call
+    from kohort.broker.security.tls import ListenerTls, TlsStores
+
+log = logging.getLogger("kohort.broker")
 
 _AUTHORIZERS = {
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -41,8 +45,10 @@ class BrokerGuard:
         self, config: BrokerConfig, store: Store, of_listeners: Mapping[str, ListenerSettings]
     ) -> None:
         self._store, self._of_listeners = store, of_listeners
+        self._static = {**config.static_values, **config.listener_values}
         self._secret = secrets.token_bytes(32)
         self._audit = AuditLog(Clock())
+        self.tls = _tls_of_listeners(of_listeners)
         self.authorizer = authorizer_of(config)
         if self.authorizer is not None:
             for entry in store.acls():
@@ -68,6 +74,34 @@ class BrokerGuard:
             return None if row is None else credential_of(row)
 
         return ScramExchange(mechanism, look_up, secrets.token_urlsafe(_NONCE_BYTES), self._secret)
+
+    # --- certificates -----------------------------------------------------------------------------
+
+    def renewed(self, dynamic: Mapping[str, str], touched: Iterable[str]) -> dict[str, TlsStores]:
+        """Loads the stores of the listeners whose settings are touched; SettingError if one cannot be renewed.
+
+        `dynamic` are the dynamic settings as they will be. Nothing changes until `renew`.
+        """
+        names, settings = list(self._of_listeners), {**self._static, **dynamic}
+        stores = {}
+        for name in touched:
+            listener = next(
+                (n for n in names if name.lower().startswith(f"listener.name.{n.lower()}.")), None
+            )
+            if listener is None or listener not in self.tls:
+                raise SettingError(
+                    f"{name}: there is no such listener with TLS; listeners has {', '.join(names)}"
+                )
+            if listener not in stores:
+                values = read_listener_settings(self._of_listeners[listener].listener, settings, names).values
+                stores[listener] = self.tls[listener].renewed(values)
+        return stores
+
+    def renew(self, stores: Mapping[str, TlsStores]) -> None:
+        """Uses these stores for new connections."""
+        for listener, loaded in stores.items():
+            self.tls[listener].renew(loaded)
+            log.info("listener %s uses the certificates that were loaded now, for new connections", listener)
 
     # --- authorization ----------------------------------------------------------------------------
 
@@ -126,12 +160,34 @@ def authorizer_of(config: BrokerConfig) -> Authorizer | None:
     return Authorizer(users, allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found)
 
 
+def with_dynamic_settings(
+    settings: Mapping[str, str], config: BrokerConfig, names: Sequence[str]
+) -> dict[str, str]:
+    """Returns the settings with those of listeners that were changed while the broker ran; a listener may be gone."""
+    prefixes = tuple(f"listener.name.{name.lower()}." for name in names)
+    dynamic = config.dynamic_listener_values
+    gone = [name for name in dynamic if not name.lower().startswith(prefixes)]
+    if gone:
+        log.warning("%s: there is no such listener any more, so it has no effect", ", ".join(gone))
+    return {**settings, **{name: text for name, text in dynamic.items() if name not in gone}}
+
+
 def settings_of_listeners(
     listeners: Sequence[Listener], settings: Mapping[str, str]
 ) -> dict[str, ListenerSettings]:
     """Returns the security settings of each listener by its name."""
     names = [listener.name for listener in listeners]
     return {listener.name: read_listener_settings(listener, settings, names) for listener in listeners}
+
+
+def _tls_of_listeners(of_listeners: Mapping[str, ListenerSettings]) -> dict[str, ListenerTls]:
+    """Loads the keys and certificates of the listeners with TLS; SettingError says what is wrong with them."""
+    with_tls = [settings for settings in of_listeners.values() if settings.listener.uses_tls]
+    if not with_tls:
+        return {}
+    from kohort.broker.security.tls import ListenerTls
+
+    return {settings.listener.name: ListenerTls(settings.listener, settings.values) for settings in with_tls}
 
 
 # --- the registry's entries ----------------------------------------------------------------------------

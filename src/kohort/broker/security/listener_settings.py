@@ -38,7 +38,23 @@ OF_A_LISTENER = (
     _TLS | _OAUTH | frozenset(_BY_MECHANISM) | {"sasl.enabled.mechanisms", "sasl.server.max.receive.size"}
 )
 """The settings that may have the prefix of a listener."""
-SECRET = ("password", "jaas.config", "keystore.key", "secret")
+RENEWABLE = frozenset(
+    f"ssl.{name}"
+    for name in (
+        "keystore.type", "keystore.location", "keystore.password", "keystore.key", "keystore.certificate.chain",
+        "key.password", "truststore.type", "truststore.location", "truststore.password", "truststore.certificates",
+    )
+)  # fmt: skip
+"""The settings of a listener that IncrementalAlterConfigs changes while the broker runs."""
+_ENDINGS = tuple(f".{name}" for name in RENEWABLE)
+SECRET = (
+    "password",
+    "jaas.config",
+    "keystore.key",
+    "keystore.certificate.chain",
+    "truststore.certificates",
+    "secret",
+)
 
 
 def is_security_setting(name: str) -> bool:
@@ -61,10 +77,39 @@ def without_effect(listeners: Sequence[Listener], settings: Mapping[str, str]) -
     return warnings
 
 
+def is_secret(name: str) -> bool:
+    """Whether nobody is shown its value; those that Kafka calls passwords."""
+    return name.endswith(SECRET)
+
+
+def is_dynamic(name: str) -> bool:
+    """Whether it can be changed while the broker runs: a store of one listener."""
+    return name.startswith(_PREFIX) and name.endswith(_ENDINGS)
+
+
+def check_dynamic(names: Sequence[str], *, for_all_brokers: bool) -> None:
+    """Raises SettingError for settings of listeners that cannot be changed while the broker runs, in Kafka's words."""
+    unprefixed = sorted(name for name in names if name in RENEWABLE)
+    if unprefixed:
+        raise SettingError(
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"{', '.join(unprefixed)}; say listener.name.LISTENER.{unprefixed[0]}"
+        )
+    fixed = sorted(name for name in names if not is_dynamic(name))
+    if fixed:
+        raise SettingError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+    if for_all_brokers:
+        raise SettingError(
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            f"{', '.join(sorted(names))}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
     """The security settings of one listener; those of SASL by mechanism."""
 
+    listener: Listener
     mechanisms: tuple[str, ...]
     jaas: Mapping[str, JaasEntry]
     max_reauth_ms: Mapping[str, int]
@@ -73,7 +118,7 @@ class ListenerSettings:
     """All others that are in force for it."""
 
     def __repr__(self) -> str:
-        return f"ListenerSettings({self.mechanisms})"
+        return f"ListenerSettings({self.listener.name}, {self.mechanisms})"
 
 
 def read_listener_settings(
@@ -92,8 +137,12 @@ def read_listener_settings(
     values |= {name: value for name, value in own.items() if name in OF_A_LISTENER}
     if client_auth is not None:  # listeners with SASL obey only the prefixed form
         values["ssl.client.auth"] = own.get("ssl.client.auth", "none")
+    if listener.uses_tls:
+        from kohort.broker.security.tls import check_tls
+
+        check_tls(listener, values)
     if not listener.uses_sasl:
-        return ListenerSettings((), {}, {}, {}, values)
+        return ListenerSettings(listener, (), {}, {}, {}, values)
     mechanisms = _mechanisms(listener, values.get("sasl.enabled.mechanisms", "GSSAPI"))
     jaas, reauth, handlers = {}, {}, {}
     for mechanism in mechanisms:
@@ -111,7 +160,7 @@ def read_listener_settings(
             f"listener {listener.name} offers PLAIN but has no users: say {own_prefix}plain.sasl.jaas.config="
             'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="…";'
         )
-    return ListenerSettings(mechanisms, jaas, reauth, handlers, values)
+    return ListenerSettings(listener, mechanisms, jaas, reauth, handlers, values)
 
 
 def _mechanisms(listener: Listener, text: str) -> tuple[str, ...]:
