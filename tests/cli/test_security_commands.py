@@ -302,6 +302,62 @@ def test_a_cluster_without_an_authorizer_is_told_how_to_get_one() -> None:
             assert "authorizer.class.name=" in ran.err
 
 
+# --- quotas -------------------------------------------------------------------------------------------
+
+
+def test_quotas_are_set_listed_and_removed(kohort: Run) -> None:
+    first = kohort("quotas", "set", "--user", "alice", "producer_byte_rate=1000", "request_percentage=12.5")
+    assert first.lines == [
+        "user alice: producer_byte_rate: none → 1000",
+        "user alice: request_percentage: none → 12.5",
+    ]
+    dry = kohort("quotas", "set", "--user", "alice", "producer_byte_rate=5", "--dry-run")
+    assert dry.lines == ["user alice: producer_byte_rate: 1000 → 5 (dry run)"]
+    for entity in (("--user", "alice", "--client-id", "app"), ("--default-user",), ("--default-client-id",)):
+        assert kohort("quotas", "set", *entity, "consumer_byte_rate=2000").code == 0
+    assert kohort("quotas", "set", "--ip", "127.0.0.9", "connection_creation_rate=50").code == 0
+    rows = listed(kohort("quotas", "list", "--json"))
+    assert {"user": "alice", "quotas": {"producer_byte_rate": 1000.0, "request_percentage": 12.5}} in rows
+    assert {"user": "<default>", "quotas": {"consumer_byte_rate": 2000.0}} in rows
+    assert len(rows) == 5
+    assert len(listed(kohort("quotas", "list", "--user", "alice", "--json"))) == 2
+    assert kohort("quotas", "list", "--ip", "127.0.0.9").lines[1].split() == [
+        "-", "-", "127.0.0.9", "connection_creation_rate", "50",
+    ]  # fmt: skip
+    gone = kohort("quotas", "remove", "--user", "alice", "producer_byte_rate", "--yes")
+    assert gone.lines == ["user alice: producer_byte_rate: 1000 → none"]
+    assert (
+        kohort("quotas", "remove", "--user", "alice", "producer_byte_rate", "--yes").code
+        == ExitCode.NOT_FOUND
+    )
+    for entity in (("--user", "alice"), ("--user", "alice", "--client-id", "app"), ("--default-user",),
+                   ("--default-client-id",), ("--ip", "127.0.0.9")):  # fmt: skip
+        assert kohort("quotas", "remove", *entity, "--yes").code == 0
+    assert kohort("quotas", "remove", "--user", "alice", "--yes").code == ExitCode.NOT_FOUND
+    assert "there are no such quotas" in kohort("quotas", "list").err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("producer_byte_rate=1",), 2, "say for whom"),
+        (("--ip", "127.0.0.1", "--user", "a", "connection_creation_rate=1"), 2, "stands alone"),
+        (("--user", "a", "--default-user", "producer_byte_rate=1"), 2, "say one of them"),
+        (("--user", "a", "producer_byte_rate"), 2, "KEY=VALUE"),
+        (("--user", "a", "producer_byte_rate=many"), 2, "write a number"),
+        (("--user", "a", "produce=1"), 2, "the keys are"),
+        (("--user", "a", "connection_creation_rate=1"), 1, "INVALID_REQUEST"),
+        (("--user", "a", "producer_byte_rate=-1"), 1, "INVALID_REQUEST"),
+    ],
+)
+def test_what_is_wrong_with_a_quota_is_said(
+    kohort: Run, words: tuple[str, ...], code: int, says: str
+) -> None:
+    ran = kohort("quotas", "set", *words)
+    assert ran.code == code
+    assert says in ran.err
+
+
 def test_users_are_completed(
     kohort: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,6 @@ from kohort.cli.frame.cluster import ClusterOptions, cluster_options
 from kohort.cli.frame.completion import complete_user
 from kohort.cli.frame.exit_codes import ExitCode
 from kohort.cli.frame.output import ask, json_option, print_json, print_table
-from kohort.cli.frame.pairs import name_value_pairs
 from kohort.client.admin import Admin
 from kohort.client.admin_types import ClientQuotaEntity, ClientQuotaFilter, EntityName
 from kohort.client.errors import error_for
@@ -83,10 +82,7 @@ def set_command(
     controller_mutation_rate (partitions made and deleted a second), connection_creation_rate (of an --ip, a second).
     """
     _check_entity(entity)
-    changes = {
-        key: _number(key, value)
-        for key, value in name_value_pairs(values, "", "producer_byte_rate=1048576").items()
-    }
+    changes = dict(_change(text) for text in values)
     if unknown := changes.keys() - KEYS:
         raise click.UsageError(f"{', '.join(unknown)}: the keys are {', '.join(KEYS)}")
     with cluster.connect() as admin:
@@ -96,11 +92,14 @@ def set_command(
     return ExitCode.DONE
 
 
-def _number(key: str, text: str) -> float:
+def _change(text: str) -> tuple[str, float]:
+    key, _, value = text.partition("=")
+    if not value:
+        raise click.UsageError(f"{text}: write KEY=VALUE, as in producer_byte_rate=1048576")
     try:
-        return float(text)
+        return key, float(value)
     except ValueError:
-        raise click.UsageError(f"{key}={text}: write a number, as in {key}=1048576") from None
+        raise click.UsageError(f"{text}: write a number, as in {key}=1048576") from None
 
 
 # --- list ---------------------------------------------------------------------------------------------
