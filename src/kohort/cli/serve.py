@@ -33,6 +33,7 @@ log = logging.getLogger("kohort")
 
 _MOST_FILES = 65_536
 _DIRECTORY = "kohort-data"
+_NO_CONSOLE = "every listener asks for TLS or a password; `kohort console --config FILE` takes a client's settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +222,17 @@ def _open_console(options: ServeOptions, settings: dict[str, str], server: Serve
 
     if options.no_console:
         return BrokerConsole()
-    listeners = server.listeners
     # A client goes where it is told: of several listeners, the one of this machine is sure to be reachable.
-    told = next((each.told for each in listeners if each.told.host == "127.0.0.1"), listeners[0].told)
+    # The console has no password: it takes a listener that asks for none.
+    told = [each.told for each in server.listeners if each.protocol == "PLAINTEXT"]
+    if not told:
+        if options.console is not None:
+            raise SettingError(f"--console: {_NO_CONSOLE}")
+        log.info("no console: %s", _NO_CONSOLE)
+        return BrokerConsole()
+    nearest = next((each for each in told if each.host == "127.0.0.1"), told[0])
     any_port = (options.listen or settings.get("listeners", "")).endswith(":0")
-    return open_console(options.console, str(told), any_port=any_port)
+    return open_console(options.console, str(nearest), any_port=any_port)
 
 
 def _monitoring(server: Server, where: str) -> Monitoring:
