@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from kohort.log.config import TopicConfig
 from kohort.log.durability import tracker
 from kohort.log.maintenance.cleaner import CleanedSegments, clean
 from kohort.log.maintenance.compaction import job_for, plan, prepare_swap, swap
 from kohort.log.partition import Durability, Partition
+from kohort.log.registry import TopicCreated
 from kohort.log.storage.files import Directory, DiskDirectory
 from kohort.log.storage.memory import MemoryDirectory
 from kohort.log.storage.segment import LOG
 from kohort.log.storage.transactions import AbortedTxn, TransactionIndex
+from kohort.log.store import Store
 from kohort.wire.errors import ErrorCode, KafkaError
-from kohort.wire.records.batch import BatchRecord, ControlKind, check_batch, encode_batch
+from kohort.wire.records.batch import (
+    BatchRecord,
+    ControlKind,
+    check_batch,
+    control_kind,
+    encode_batch,
+    iter_batches,
+    iter_records,
+)
 from kohort.wire.records.columns import decode_columns
-from tests.log.support import Node, append, node_on
+from tests.log.support import Inbox, Node, append, content, node_on
 
+ROOT = Path(__file__).parents[2]
 COMMIT, ABORT = ControlKind.COMMIT, ControlKind.ABORT
 
 
@@ -73,7 +88,8 @@ def visible_in(events: Sequence[Event], stable: int, start: int) -> dict[int, in
 
 def aborted_in(events: Sequence[Event]) -> set[tuple[int, int, int]]:
     """(producer, first offset, marker's offset) of each aborted transaction."""
-    found, first = set(), {}
+    found = set()
+    first: dict[int, int] = {}
     for event in events:
         if event.producer is None:
             continue
@@ -138,7 +154,8 @@ def read_committed(partition: Partition, max_bytes: int = 150) -> dict[int, byte
         decoded = decode_columns(b"".join(piece.chunks()), offset, aborted=told)
         assert decoded.error is None
         assert decoded.next_offset > offset
-        found |= dict(zip(map(int, decoded.columns.offsets), decoded.columns.cut()[0], strict=True))
+        columns = decoded.columns
+        found |= {int(columns.offsets[row]): key for row, key in enumerate(columns.cut()[0])}
         offset = decoded.next_offset
     return found
 
@@ -284,6 +301,56 @@ def test_readers_see_what_the_model_says(
                 scene.check()
             except AssertionError as wrong:
                 raise AssertionError(f"after {done}") from wrong
+
+
+def events_in(partition: Partition) -> list[Event]:
+    """What is in a log, read batch by batch."""
+    events = []
+    data = content(partition)
+    for position, header in iter_batches(data):
+        batch = data[position : position + header.size]
+        rows = list(iter_records(batch))
+        end = control_kind(rows[0].key) if header.is_control else None
+        keys = (0,) if header.is_control else tuple(int((row.key or b"")[4:]) for row in rows)
+        producer = header.producer_id if header.is_transactional else None
+        events.append(Event(header.base_offset, keys, producer, max(header.producer_epoch, 0), end))
+    return events
+
+
+def open_store(directory: Path, inbox: Inbox) -> Store:
+    """Opens a data directory as a broker does; the topic `t` is created with it."""
+    defaults = replace(TopicConfig(), segment_bytes=2_000, index_interval_bytes=300)
+    store = Store.open(directory, durability="disk", defaults=defaults, now_ms=0, call_soon=inbox)
+    if not store.topics:
+        created = TopicCreated("t", b"t" * 16, 1, {})
+        store.persist(created)
+        store.apply(created)
+    return store
+
+
+def test_transactions_survive_a_killed_process(tmp_path: Path) -> None:
+    acknowledged = 0
+    for cycle in range(4):
+        command = [sys.executable, "-m", "tests.log.transactions_child", str(tmp_path), str(cycle)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
+            assert child.stdout is not None
+            for line in islice(child.stdout, 40 + 30 * cycle):
+                acknowledged = int(line)
+            child.kill()
+        inbox = Inbox()
+        store = open_store(tmp_path, inbox)
+        try:
+            partition = store.topics["t"].partitions[0]
+            assert partition.log_end_offset >= acknowledged
+            Scene(Node(partition.directory, "disk"), partition, events_in(partition)).check()
+        finally:
+            if cycle % 2:
+                store.close()
+            else:
+                store._syncer.close()
+                assert store._data is not None
+                store._data.close()  # without the file of a clean stop
+    assert acknowledged > 200
 
 
 @pytest.fixture
