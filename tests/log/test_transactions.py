@@ -160,6 +160,30 @@ def read_committed(partition: Partition, max_bytes: int = 150) -> dict[int, byte
     return found
 
 
+def check_transactions(partition: Partition) -> None:
+    """Compares what a reader gets with what the batches in the log say. All of it must be durable."""
+    data = content(partition)
+    batches = [(header, data[at : at + header.size]) for at, header in iter_batches(data)]
+    ends: dict[int, list[tuple[int, ControlKind | None]]] = {}
+    for header, batch in batches:
+        for record in iter_records(batch) if header.is_control else ():
+            ends.setdefault(header.producer_id, []).append((header.base_offset, control_kind(record.key)))
+    start, stable = partition.log_start_offset, partition.last_stable_offset
+    visible, first_open = set(), partition.high_watermark
+    for header, batch in batches:
+        if header.is_control:
+            continue
+        after = [end for end in ends.get(header.producer_id, ()) if end[0] > header.base_offset]
+        if header.is_transactional and not after:
+            first_open = min(first_open, header.base_offset)
+        elif not header.is_transactional or after[0][1] is COMMIT:
+            visible |= {record.offset for record in iter_records(batch) if start <= record.offset < stable}
+    assert stable in (start, max(first_open, start)), (
+        "the first records of an open transaction may be deleted"
+    )
+    assert read_committed(partition, 4_000).keys() == visible
+
+
 @dataclass
 class Scene:
     """A partition, the model of it, and how to stop and start it."""
