@@ -107,7 +107,7 @@ def test_what_is_committed_alone_is_read_and_counted(
             committed += range(10 * number, 10 * number + 5)
     with BlockingConnection(bootstrap) as connection:
         end = fetch(connection, topic).high_watermark
-    options = options_for(bootstrap, topic, **{"kafka.isolation.level": level})
+    options = options_for(bootstrap, topic, kafka__isolation__level=level)
     wanted = range_of(topic, 0, end)
     got = values(rows_of(options, wanted))
     assert set(committed) <= set(got)
