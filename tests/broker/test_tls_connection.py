@@ -157,7 +157,7 @@ def test_a_client_that_does_not_read_and_resets_leaves_nothing_behind(broker, ce
 
 def is_waiting(broker) -> bool:
     async def look() -> bool:
-        return any(connection._outbox.is_waiting for connection in broker.server._connections)
+        return any(connection._outbox.is_waiting for connection in broker.server.admission.connections)
 
     return broker.call(look())
 
@@ -354,7 +354,7 @@ def test_many_connections_at_once(broker, certificates):
 
 def principals(broker) -> set[str]:
     async def look() -> set[str]:
-        return {connection.principal for connection in broker.server._connections}
+        return {connection.principal for connection in broker.server.admission.connections}
 
     return broker.call(look())
 
