@@ -132,7 +132,7 @@ def test_a_client_that_does_not_read_stops_being_read_and_others_go_on(broker, c
     create_topic(client, "unread", max_message_bytes=900_000)
     for _ in range(8):
         produce(client, "unread", batch_of(b"z" * 700_000), version=7)
-    with TlsPeer(broker.bootstrap_servers, certificates.context(), timeout_s=0.5) as deaf:
+    with TlsPeer(broker.bootstrap_servers, certificates.context(), timeout_s=0.3) as deaf:
         with pytest.raises(TimeoutError):
             send_many(deaf, fetch_request("unread", 0, partition_max_bytes=1 << 26))  # answers of 5.6 MB each
         assert is_served(client)
