@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kohort.log.topic import Topic
 
 ALL = -1
+# Requests ask by these; a look-up in an Enum is slow.
+_WRITE = AclOperation.WRITE
+_TOPIC = AclResource.TOPIC
 NO_TIMESTAMP = -1
 _CODECS = {
     "uncompressed": Compression.NONE,
@@ -99,7 +102,7 @@ def _refused(broker: Broker, call: Call, by_id: bool, topic: Topic | None, name:
         if topic is None:
             return ErrorCode.NONE
         name = topic.name
-    if broker.may(call, AclOperation.WRITE, AclResource.TOPIC, name):
+    if broker.may(call, _WRITE, _TOPIC, name):
         return ErrorCode.NONE
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
