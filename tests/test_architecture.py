@@ -16,7 +16,7 @@ SOURCE = Path(kohort.__file__).parent
 # A package (or a module on top) and the packages that it may import besides itself. `kohort` is the __init__.py on
 # top, which loads the client's names when they are used: packages import it for the version or for its place.
 MAY_IMPORT = {
-    "kohort": {"client", "wire", "settings"},
+    "kohort": {"client", "security", "wire", "settings"},
     "errors": set[str](),
     "settings": {"errors"},
     "exposition": {"settings"},
@@ -66,6 +66,7 @@ MAY_IMPORT = {
         "coordinator",
         "broker",
         "client",
+        "security",
         "settings",
         "exposition",
         "sim",
