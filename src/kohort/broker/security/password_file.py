@@ -101,7 +101,7 @@ class PasswordFile:
 
 
 def _look_like(path: Path, descriptor: int) -> None:
-    """Gives a file the permissions and the owner of another: the broker, who may be another user, goes on reading it."""
+    """Gives a file the permissions and the owner of another, so that a broker of another user goes on reading it."""
     was = path.stat()
     os.fchmod(descriptor, was.st_mode & 0o777)
     with suppress(PermissionError):
