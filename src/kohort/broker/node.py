@@ -51,6 +51,7 @@ async def start(
     config = BrokerConfig.parse({**settings, **listeners.as_settings(wanted)})
     warnings += _check_security(config, wanted, settings)
     bound = _bind(wanted, config)
+    store: Store | None = None
     try:
         config = BrokerConfig.parse(
             {
@@ -79,6 +80,8 @@ async def start(
         await server.start(bound)
     except BaseException:
         _close(bound)
+        if store is not None:
+            store.close()
         raise
     return server
 

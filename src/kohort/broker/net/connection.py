@@ -313,9 +313,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             began_ns = perf_counter_ns()
             request = api_codec.decode_request(frame, body, row.slack)
-            call = quotas.call(
-                self, api_codec, correlation_id, client_id, request, len(frame) - body, began_ns
-            )
+            call = quotas.call(self, api_codec, correlation_id, client_id, request, len(frame), began_ns)
         self._calls.append(call)
         if row.is_async:
             call.park()

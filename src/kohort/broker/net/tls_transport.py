@@ -69,10 +69,10 @@ class TlsServerTransport(asyncio.Transport):
         self._timer: asyncio.TimerHandle | None = None
         if not tls.is_before_sasl:  # a connection with SASL has one for both
             self._timer = loop.call_later(AUTHENTICATE_WITHIN_S, self._give_up)
-        connection.connection_made(self)
+        self.resume_reading()
+        connection.connection_made(self)  # it may pause or close at once
         if not tls.is_before_sasl:
             connection.is_in_handshake()
-        self.resume_reading()
 
     # --- what a connection uses of a transport ----------------------------------------------------
 
@@ -277,6 +277,11 @@ class TlsServerTransport(asyncio.Transport):
 
     def _end_of_input(self) -> None:
         self.pause_reading()
+        try:
+            self._plain.getpeername()
+        except OSError as error:  # OpenSSL does not tell a reset from an end
+            self._went_away(error)
+            return
         if not self._is_closing and not self._connection.eof_received():
             self.close()
 

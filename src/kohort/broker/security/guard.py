@@ -18,7 +18,7 @@ from kohort.broker.security.sasl_offer import sasl_offer
 from kohort.log.registry import AclCreated, AclDeleted, RegistryEntry, ScramUserSet
 from kohort.log.store import Store
 from kohort.security.acls import Acl, AclOperation, AclResource, PatternType, Permission, all_operations
-from kohort.security.authorizer import Authorizer
+from kohort.security.authorizer import Authorizer, Question
 from kohort.security.sasl import SaslOffer
 from kohort.security.scram import ScramCredential, ScramExchange, ScramMechanism
 from kohort.settings import INT_MAX, SettingError
@@ -53,9 +53,12 @@ class BrokerGuard:
         }
         self.workers = LoginWorkers()
         self._audit = AuditLog(Clock())
+        self.allowed: Mapping[Question, bool] = {}
+        """The authorizer's answers that count until an ACL changes; empty where there is no authorizer."""
         self.tls = _tls_of_listeners(of_listeners)
         self.authorizer = authorizer_of(config)
         if self.authorizer is not None:
+            self.allowed = self.authorizer.decided
             for entry in store.acls():
                 self.authorizer.add(acl_of(entry))
 
@@ -134,6 +137,7 @@ class BrokerGuard:
                 self._audit.denied(authorizer, question, call)
         elif audit_log.isEnabledFor(DEBUG):
             self._audit.allowed(authorizer, question, call)
+            authorizer.decided.pop(question, None)  # so that the next one is written too
         return allowed
 
     def operations(self, call: Call, resource_type: AclResource, name: str) -> int:
@@ -160,6 +164,9 @@ def authorizer_of(config: BrokerConfig) -> Authorizer | None:
         raise SettingError(
             f"super.users: {wrong[0]} is not a principal; write User:{wrong[0]}, separated by ;"
         )
+    joined = next((user for user in users if ",User:" in user.replace(" ", "")), None)
+    if joined is not None:
+        raise SettingError(f"super.users: {joined} is one principal to Kafka; separate principals by ;")
     return Authorizer(users, allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found)
 
 
