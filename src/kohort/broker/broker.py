@@ -12,11 +12,11 @@ from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
 from kohort.broker.fetch_sessions import FetchSessions
 from kohort.broker.missing import Missing
+from kohort.broker.permissions import Permissions
 from kohort.log.partition import Partition
 from kohort.log.registry import ClientQuotaSet, RegistryEntry, TopicDeleted
 from kohort.log.store import Store
 from kohort.log.topic import Topic
-from kohort.security.acls import CLUSTER_NAME, AclOperation, AclResource, all_operations
 from kohort.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from kohort.broker.meter import BrokerMeter
     from kohort.broker.security.guard import BrokerGuard
     from kohort.broker.security.quotas import BrokerQuotas
-    from kohort.security.authorizer import Authorizer
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Broker:
+class Broker(Permissions):
     """One node. Everything here belongs to the event loop's thread."""
 
     config: BrokerConfig
@@ -72,47 +71,6 @@ class Broker:
         """Returns the address of this node for a caller: what the listener that the caller came by advertises."""
         told = getattr(call.connection, "told", None)  # a caller within this process came by none
         return (self.host, self.port) if told is None else (told.host, told.port)
-
-    @property
-    def authorizer(self) -> Authorizer | None:
-        """Who decides about permissions; None: everything is allowed."""
-        return None if self.guard is None else self.guard.authorizer
-
-    def may(
-        self,
-        call: Call,
-        operation: AclOperation,
-        resource_type: AclResource,
-        name: str,
-        *,
-        audits_denial: bool = True,
-    ) -> bool:
-        """Tells whether the caller may do this to a resource.
-
-        A denial of what the caller named is audited; one that only shortens a list, or that another right makes up
-        for, is not.
-        """
-        guard = self.guard
-        return guard is None or guard.may(call, operation, resource_type, name, audits_denial)
-
-    def may_in_cluster(self, call: Call, operation: AclOperation, *, audits_denial: bool = True) -> bool:
-        """Tells whether the caller may do this to the cluster."""
-        return self.may(call, operation, AclResource.CLUSTER, CLUSTER_NAME, audits_denial=audits_denial)
-
-    def may_on_some(self, call: Call, operation: AclOperation, resource_type: AclResource) -> bool:
-        """Tells whether the caller may do this to some resource of a type."""
-        authorizer, caller = self.authorizer, call.connection
-        return authorizer is None or authorizer.allows_on_some(
-            caller.principal, caller.address, operation, resource_type
-        )
-
-    def allowed_operations(self, call: Call, resource_type: AclResource, name: str) -> int:
-        """Returns what the caller may do to a resource, a bit for each operation."""
-        return (
-            self.guard.operations(call, resource_type, name)
-            if self.guard is not None
-            else all_operations(resource_type)
-        )
 
     def tell_missing(self, call: Call, feature: str, what: str) -> None:
         """Logs that a call is refused because Kohort lacks the feature."""

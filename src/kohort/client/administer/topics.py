@@ -9,8 +9,10 @@ from typing import Any
 from kohort.client.admin_types import (
     ClusterDescription,
     ConfigEntry,
+    LogDirDescription,
     NewTopic,
     PartitionDescription,
+    ReplicaInfo,
     TopicDescription,
 )
 from kohort.client.administer.asking import Asking, named, outcome, raise_partly
@@ -46,6 +48,7 @@ from kohort.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
 )
+from kohort.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
 from kohort.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -366,6 +369,45 @@ class TopicCalls(Asking):
         cluster: Cluster = yield from self.look_up((), deadline_ms)
         nodes = tuple(node for _, node in sorted(cluster.nodes.items()))
         return ClusterDescription(cluster.cluster_id, cluster.nodes.get(cluster.controller_id), nodes)
+
+    def describe_log_dirs(
+        self, brokers: Sequence[int], deadline_ms: int
+    ) -> Steps[dict[int, dict[str, LogDirDescription]]]:
+        """Asks all brokers at the same time; those in `brokers`, or all that there are."""
+        if not brokers:
+            cluster: Cluster = yield from self.look_up((), deadline_ms)
+            brokers = sorted(cluster.nodes)
+        asked = [
+            (node_id, self.begin(DescribeLogDirsRequest(None), node_id, deadline_ms)) for node_id in brokers
+        ]
+        found: dict[int, dict[str, LogDirDescription]] = {}
+        errors: dict[Any, KafkaError] = {}
+        for node_id, operation in asked:
+            response = yield from self.wait(operation, deadline_ms)
+            if response.error_code:
+                errors[node_id] = error_for(response.error_code, f"directories of broker {node_id}")
+                continue
+            found[node_id] = {row.log_dir: _log_dir(row) for row in response.results if not row.error_code}
+            errors |= {
+                row.log_dir: error_for(row.error_code, f"{row.log_dir} of broker {node_id}")
+                for row in response.results
+                if row.error_code
+            }
+        if errors:
+            raise_partly(errors, found)
+        return found
+
+
+def _log_dir(row: DescribeLogDirsResult) -> LogDirDescription:
+    replicas = {
+        TopicPartition(topic.name, each.partition_index): ReplicaInfo(
+            each.partition_size, each.offset_lag, each.is_future_key
+        )
+        for topic in row.topics
+        for each in topic.partitions
+    }
+    total, usable = (None if size < 0 else size for size in (row.total_bytes, row.usable_bytes))
+    return LogDirDescription(replicas, total, usable)
 
 
 def _numbers(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, int]:
