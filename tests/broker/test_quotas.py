@@ -103,7 +103,7 @@ def described(client: BlockingConnection, *components: tuple[str, int, str | Non
 
 def connections(broker: running) -> list[Connection]:
     async def look() -> list[Connection]:
-        return list(broker.server._connections)
+        return list(broker.server.admission.connections)
 
     return broker.call(look())
 

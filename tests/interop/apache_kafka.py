@@ -51,12 +51,13 @@ class ApacheKafka:
         return f"127.0.0.1:{self.ports[listener]}"
 
 
-def start(directory: Path) -> ApacheKafka:
+def start(directory: Path, *more: str) -> ApacheKafka:
+    """Starts one; `more` are lines of its server.properties."""
     directory.mkdir(parents=True, exist_ok=True)
     certificates = make_certificates(directory / "certificates")
     ports = {name: targets.free_port() for name in ("PLAINTEXT", "CONTROLLER", *PROTOCOLS)}
     file = directory / "server.properties"
-    file.write_text("\n".join(_properties(directory, certificates, ports)) + "\n")
+    file.write_text("\n".join([*_properties(directory, certificates, ports), *more]) + "\n")
     passwords = [
         word
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
