@@ -66,12 +66,14 @@ class Authority:
         *hosts: str,
         password: str | None = None,
         organization: str = "Kohort",
+        directory: Path | None = None,
         unit: str = "Tests",
     ) -> Certified:
         """Makes a key and a certificate for CN=name; a file that is there already is replaced."""
-        made, leaf = Certified(self.directory, name), self._ca.issue_cert(
+        made, leaf = Certified(directory or self.directory, name), self._ca.issue_cert(
             *(hosts or LOCAL), common_name=name, organization_name=organization, organization_unit_name=unit
         )  # fmt: skip
+        made.directory.mkdir(exist_ok=True)
         how: KeySerializationEncryption = NoEncryption()
         if password is not None:
             how = BestAvailableEncryption(password.encode())

@@ -95,7 +95,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "coordinator.replay",
         "coordinator.step_context",
     },
-    "broker/security": {"broker.broker", "broker.call", "broker.config", "broker.listeners"},
+    "broker/security": {"broker.broker", "broker.call", "broker.clock", "broker.config", "broker.listeners"},
     "broker/net": {
         "broker/security",
         "broker.error_answers",

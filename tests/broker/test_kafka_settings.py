@@ -105,8 +105,6 @@ def test_every_setting_of_kafka_is_done_or_warned_about_or_refused() -> None:
         "alter.config.policy.class.name=com.example.Policy",
         "client.quota.callback.class=com.example.Quotas",
         "quota.producer.default=1000000",
-        "max.connection.creation.rate=10",
-        "max.connections.per.ip.overrides=10.0.0.1:5",
         "config.providers=env",
         "remote.log.storage.system.enable=true",
         "group.share.enable=true",

@@ -34,9 +34,8 @@ from kohort import (
     WrongArgument,
 )
 from kohort.client.config import PRODUCER, read_config
-from kohort.client.core.effects import FailureKind, Send, ignore_answer
+from kohort.client.core.effects import FailureKind, Rejected, Send, ignore_answer
 from kohort.client.io.sasl import oauthbearer
-from kohort.client.io.transport import Rejected
 from kohort.settings import SettingError
 from kohort.testing import Kafka
 from kohort.wire.errors import ErrorCode

@@ -13,6 +13,7 @@ from itertools import dropwhile
 from typing import Any
 
 from kohort.broker import kafka_settings
+from kohort.broker.listeners import check_ip_overrides, ip_overrides, one_spelling
 from kohort.log.config import DAY_MS, HOUR_MS, MIB, MINUTE_MS, TOPIC_SETTINGS, TopicConfig, broker_row
 from kohort.settings import (
     INT_MAX,
@@ -128,6 +129,14 @@ class BrokerConfig:
     max_connections_per_ip: int = setting(
         "max.connections.per.ip", Kind.INT, INT_MAX, at_least(0), "How many connections one address may have."
     )
+    max_connections_per_ip_overrides: str = setting(
+        "max.connections.per.ip.overrides", Kind.STRING, "", check_ip_overrides,
+        "The limits of single addresses or hosts: 10.0.0.1:5,example.org:100.",
+    )  # fmt: skip
+    max_connection_creation_rate: int = setting(
+        "max.connection.creation.rate", Kind.INT, INT_MAX, at_least(1),
+        "How many connections may begin in a second; what is more waits.",
+    )  # fmt: skip
     socket_listen_backlog_size: int = _fixed(
         "socket.listen.backlog.size", Kind.INT, 50, at_least(1), "Connections waiting to be accepted."
     )
@@ -362,6 +371,13 @@ class BrokerConfig:
         """All dynamic settings of this broker, those of its listeners too."""
         return {**self.dynamic_values, **self.dynamic_listener_values}
 
+    def max_connections_of(self, address: str) -> int:
+        """Returns how many connections an address may have."""
+        if not self.max_connections_per_ip_overrides:
+            return self.max_connections_per_ip
+        limits = ip_overrides(self.max_connections_per_ip_overrides)
+        return limits.get(one_spelling(address), self.max_connections_per_ip)
+
     @property
     def max_compaction_keys(self) -> int:
         """How many keys one pass of compaction may hold; a key takes 24 bytes in Kafka, here more, hence the limit."""
@@ -445,8 +461,11 @@ class BrokerConfig:
             raise SettingError(
                 "group.max.session.timeout.ms must be greater than or equal to group.min.session.timeout.ms"
             )
-        if self.max_connections_per_ip == 0:
-            raise SettingError("max.connections.per.ip of 0 would refuse every client; set it to at least 1")
+        if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides:
+            raise SettingError(
+                "max.connections.per.ip of 0 would refuse every client; set it to at least 1, or say who may connect: "
+                "max.connections.per.ip.overrides=127.0.0.1:100"
+            )
         if self.default_replication_factor > 1:
             raise SettingError("default.replication.factor must be 1: a single node holds one copy")
 

@@ -78,11 +78,6 @@ _REFUSED = (
     _Refusal(
         ("config.providers", "config.providers."), "values are taken as they stand. Write them out instead"
     ),
-    _Refusal(("max.connection.creation.rate",), "it is not limited here yet. Take it out", (str(2**31 - 1),)),
-    _Refusal(
-        ("max.connections.per.ip.overrides",),
-        "addresses have no limits of their own here. Take it out; max.connections.per.ip is for all of them",
-    ),
     _Refusal(
         ("quota.producer.default", "quota.consumer.default"),
         "Kafka 4 does not have it either. Take it out, and set the default by AlterClientQuotas: "

@@ -51,6 +51,7 @@ async def start(
     config = BrokerConfig.parse({**settings, **listeners.as_settings(wanted)})
     warnings += _check_security(config, wanted, settings)
     bound = _bind(wanted, config)
+    store: Store | None = None
     try:
         config = BrokerConfig.parse(
             {
@@ -79,6 +80,8 @@ async def start(
         await server.start(bound)
     except BaseException:
         _close(bound)
+        if store is not None:
+            store.close()
         raise
     return server
 
@@ -112,7 +115,8 @@ def _check_security(
     config: BrokerConfig, wanted: Sequence[Listener], settings: Mapping[str, str]
 ) -> list[str]:
     """Returns warnings, and raises SettingError for what is wrong, before a port is taken."""
-    warnings = []
+    warnings: list[str] = []
+    with_certificates: list[str] = []
     if not config.authorizer_class_name:
         warnings += [
             f"{name} has no effect here: there is no authorizer.class.name, so everybody may do everything"
@@ -124,11 +128,27 @@ def _check_security(
 
         warnings += without_effect(wanted, settings)
     if _uses_security(config, wanted, settings):
-        from kohort.broker.security.guard import authorizer_of, settings_of_listeners
+        from kohort.broker.security.guard import authorizer_of, settings_of_listeners, warnings_of_listeners
 
         authorizer_of(config)
-        settings_of_listeners(wanted, settings)
-    return warnings
+        of_listeners = settings_of_listeners(wanted, settings)
+        warnings += warnings_of_listeners(of_listeners)
+        with_certificates = [
+            name for name, each in of_listeners.items() if each.values.get("ssl.client.auth") == "required"
+        ]
+    return warnings + [
+        _open_to_all(listener)
+        for listener in wanted
+        if not listener.is_loopback and not listener.uses_sasl and listener.name not in with_certificates
+    ]
+
+
+def _open_to_all(listener: Listener) -> str:
+    where = f"--listen 127.0.0.1:{listener.where.port}"
+    return (
+        f"listener {listener.name} ({listener.where}) is open: whoever reaches it may do everything. To close it, "
+        f"make it SASL_SSL (docs/security.md), or listen on this machine alone ({where})"
+    )
 
 
 def _guard(

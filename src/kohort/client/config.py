@@ -572,7 +572,7 @@ def read_config(
     for name, value in given.items():
         if value is None or name in objects:
             continue
-        same = SAME_SETTINGS.get(name, name)
+        same = canonical_name(name)
         if same != name and given.get(same) not in (None, value):
             raise SettingError(f"{name} and {same} are two names of one setting: give one of them")
         if same in table.settings:
@@ -587,6 +587,19 @@ def read_config(
     config = table.parse(texts)
     config.check()
     return config, apart
+
+
+def canonical_name(name: str) -> str:
+    """Returns the setting that a name stands for: some have librdkafka's name as a second one."""
+    return SAME_SETTINGS.get(name, name)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a client's setting must not be shown."""
+    own = canonical_name(name)
+    return any(
+        own in table.settings and table.settings[own].sensitive for table in (CONSUMER, PRODUCER, ADMIN)
+    )
 
 
 def _checked_mapping(settings: object, what: str) -> Mapping[str, object]:

@@ -232,6 +232,7 @@ class _Planned:
     stores: Mapping[str, TlsStores] = field(
         default_factory=dict
     )  # keys and certificates of listeners, loaded anew
+    without_effect: tuple[str, ...] = ()  # names among the changed ones
 
 
 _Resource: TypeAlias = legacy.AlterConfigsResource | incremental.AlterConfigsResource
@@ -299,6 +300,8 @@ async def _alter(
                 outcomes.append(error)
                 continue
             config = plan.config or config
+            for name in plan.without_effect:
+                log.warning("%s", why_inert(name))
             outcomes.append(None)
             planned.append(plan)
             at.append(number)
@@ -318,12 +321,17 @@ async def _alter(
 
 
 def _plan_if_allowed(broker: Broker, call: Call, config: BrokerConfig, change: _Change) -> _Planned:
-    """Plans a change that the caller may make. As in Kafka, names and a broker's values are checked before that."""
+    """Plans a change that the caller may make.
+
+    As in Kafka, names and a broker's values are checked before that; but nobody who may not change them makes this node
+    read files of certificates.
+    """
     change.check()
     kind = change.resource_type
     if kind not in _TYPES:
         raise _invalid(f"Unknown resource type {kind}")
-    if kind == ResourceType.BROKER:
+    reads_files = any(name.startswith("listener.name.") for name in change.named)
+    if kind == ResourceType.BROKER and not reads_files:
         plan = _plan(broker, config, change)
         _check_allowed(broker, call, AclOperation.ALTER_CONFIGS, kind, change.name)
         return plan
@@ -375,10 +383,9 @@ def _plan_broker(broker: Broker, config: BrokerConfig, change: _Change) -> _Plan
         stores = _load_stores(broker, new, change.named | changed.keys(), this_node=this_node)
     except SettingError as error:
         raise _invalid(str(error)) from error
-    for name in filter(is_inert, changed):
-        log.warning("%s", why_inert(name))
     values = new.own_dynamic_values if this_node else new.dynamic_defaults
-    return _Planned(BrokerConfigSet(broker.node_id if this_node else None, dict(values)), new, stores)
+    entry = BrokerConfigSet(broker.node_id if this_node else None, dict(values))
+    return _Planned(entry, new, stores, tuple(filter(is_inert, changed)))
 
 
 def _load_stores(

@@ -28,6 +28,9 @@ from kohort.wire.messages import sync_group as sync
 from kohort.wire.struct import Message
 
 _NO_GENERATION = -1
+# Requests ask by these; a look-up in an Enum is slow.
+_READ = AclOperation.READ
+_GROUP = AclResource.GROUP
 _PROTOCOL = attrgetter("name", "metadata")
 _ASSIGNMENT = attrgetter("member_id", "assignment")
 
@@ -49,7 +52,7 @@ def fresh_uuid() -> str:
 
 
 def _may_read(broker: Broker, call: Call, group_id: str) -> bool:
-    return broker.guard is None or broker.may(call, AclOperation.READ, AclResource.GROUP, group_id)
+    return broker.guard is None or broker.may(call, _READ, _GROUP, group_id)
 
 
 def join_group(broker: Broker, call: Call) -> join.JoinGroupResponse | None:

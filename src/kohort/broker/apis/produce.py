@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kohort.log.topic import Topic
 
 ALL = -1
+# Requests ask by these; a look-up in an Enum is slow.
+_WRITE = AclOperation.WRITE
+_TOPIC = AclResource.TOPIC
 NO_TIMESTAMP = -1
 _CODECS = {
     "uncompressed": Compression.NONE,
@@ -73,12 +76,7 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
 def _refused_as_transactional(broker: Broker, call: Call) -> ErrorCode:
     """Returns why a request with records of a transaction is refused as a whole; NONE if it is not."""
     request: ProduceRequest = call.request
-    is_transactional = any(
-        isinstance(part.records, memoryview) and _is_transactional(part.records)
-        for data in request.topic_data
-        for part in data.partition_data
-    )
-    if not is_transactional:
+    if not _has_transactional_records(request):
         return ErrorCode.NONE
     transactional_id = request.transactional_id
     if transactional_id is not None and broker.may(
@@ -88,9 +86,18 @@ def _refused_as_transactional(broker: Broker, call: Call) -> ErrorCode:
     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def _is_transactional(batch: memoryview) -> bool:
-    """Looks at the attributes of a batch that is not checked yet."""
-    return len(batch) > _ATTRIBUTES_AT and bool(batch[_ATTRIBUTES_AT] & _TRANSACTIONAL)
+def _has_transactional_records(request: ProduceRequest) -> bool:
+    """Looks at the attributes of batches that are not checked yet."""
+    for data in request.topic_data:
+        for part in data.partition_data:
+            batch = part.records
+            if (
+                isinstance(batch, memoryview)
+                and len(batch) > _ATTRIBUTES_AT
+                and batch[_ATTRIBUTES_AT] & _TRANSACTIONAL
+            ):
+                return True
+    return False
 
 
 def _refused(broker: Broker, call: Call, by_id: bool, topic: Topic | None, name: str) -> ErrorCode:
@@ -99,7 +106,7 @@ def _refused(broker: Broker, call: Call, by_id: bool, topic: Topic | None, name:
         if topic is None:
             return ErrorCode.NONE
         name = topic.name
-    if broker.may(call, AclOperation.WRITE, AclResource.TOPIC, name):
+    if broker.may(call, _WRITE, _TOPIC, name):
         return ErrorCode.NONE
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 

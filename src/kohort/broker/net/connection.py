@@ -54,6 +54,10 @@ class _NotThere(Exception):
     """Raised for an API that Kafka has and Kohort has not: its name, the feature, the client's id."""
 
 
+class WrongFrameSize(BadFrame):
+    """Raised for a frame that is too long, or whose length is negative."""
+
+
 class Mute:
     """Keeps a connection from being read for a time, as a parked call does; the answers still leave."""
 
@@ -108,14 +112,14 @@ class Connection(asyncio.BufferedProtocol):
         self.lookups: dict[
             str, tuple[int, int]
         ] = {}  # the last group whose coordinator was looked for: how often, since when
-        self.last_active = 0.0
+        self.last_active = self.begun_s = 0.0
 
     # --- what the event loop calls -----------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self._transport: asyncio.Transport = transport
         self.loop = self._server.loop
-        self.last_active = self.loop.time()
+        self.last_active = self.begun_s = self.loop.time()
         peer = transport.get_extra_info("peername")
         # A socket for all interfaces shows IPv4 addresses as IPv6 ones.
         host = peer[0].removeprefix("::ffff:") if peer else ""
@@ -138,9 +142,15 @@ class Connection(asyncio.BufferedProtocol):
         self._pause()
         self.loop.call_later(ms / 1000, self._transport.abort)
 
+    def is_in_handshake(self) -> None:
+        """Hears from a transport with TLS that `secured` comes later, if the client goes through with it."""
+        if not self._closing:
+            self._server.admission.is_unknown(self)
+
     def secured(self, principal: str) -> None:
         """Hears from a transport with TLS that the handshake is done, and who the client is by its certificate."""
         self.principal = principal
+        self._server.admission.is_known(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
@@ -241,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
             while end - position >= 4 and not self._is_blocked() and not self._closing:
                 (size,) = _LENGTH(data, position)
                 if not 0 <= size <= self._max_bytes:
-                    raise BadFrame(self._wrong_size(size))
+                    raise WrongFrameSize(self._wrong_size(size))
                 stop = position + 4 + size
                 if stop > end:
                     break
@@ -255,8 +265,7 @@ class Connection(asyncio.BufferedProtocol):
             self._broker.missing.tell(feature, api, client_id, self.peer, now_ms)
             self._close_after_answers()
         except BadFrame as error:
-            log.warning("closing the connection of %s: %s", self.peer, error)
-            self._close_after_answers()
+            self._refuse_frame(error)
         except Exception:
             log.exception("closing the connection of %s: a request could not be handled", self.peer)
             self._close_after_answers()
@@ -266,6 +275,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closing and self._is_blocked() and (position < end or self._parked is None):
             self._pause()
         return position
+
+    def _refuse_frame(self, error: BadFrame) -> None:
+        """Closes after a frame that is not taken."""
+        self.close_because(str(error))
 
     def _wrong_size(self, size: int) -> str:
         """Says what is wrong with the announced size of a frame."""
@@ -300,9 +313,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             began_ns = perf_counter_ns()
             request = api_codec.decode_request(frame, body, row.slack)
-            call = quotas.call(
-                self, api_codec, correlation_id, client_id, request, len(frame) - body, began_ns
-            )
+            call = quotas.call(self, api_codec, correlation_id, client_id, request, len(frame), began_ns)
         self._calls.append(call)
         if row.is_async:
             call.park()
@@ -427,8 +438,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def close_because(self, reason: str) -> None:
-        log.warning("closing the connection of %s: %s", self.peer, reason)
+        self.complain(reason)
         self._close_after_answers()
+
+    def complain(self, reason: str) -> None:
+        """Writes to the log why it is closed, unless that was written a moment ago."""
+        self._server.admission.complain(self, reason)
 
     @property
     def is_idle(self) -> bool:

@@ -1,4 +1,4 @@
-"""Accepts connections with TLS and reads from them: OpenSSL works on the socket itself, and the event loop waits.
+"""Serves connections with TLS: OpenSSL works on the socket itself, and the event loop waits.
 
 A `TlsServerTransport` is to its connection what a transport of the event loop is: it reads into the connection's
 buffer, pauses, and closes. The loops' own TLS transports were measured too and cost as much CPU, but they copy what is
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import socket
 import ssl
@@ -32,8 +31,6 @@ _RECORD_BYTES = 16 * 1024  # the most that one record of TLS has
 _HANDSHAKE = b"\x16"  # how each connection with TLS begins
 _UNEXPECTED_MESSAGE = bytes.fromhex("1503030002020a")  # a fatal alert
 _LINGER_S = 1.0  # how long a refused client has to read why
-_ACCEPTED_AT_ONCE = 64
-_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _WHAT_TO_DO = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not signed by an authority in ssl.truststore",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": (
@@ -51,51 +48,6 @@ _WHAT_TO_DO = {
     "UNSUPPORTED_PROTOCOL": "it offers no version of ssl.enabled.protocols",
     "NO_SHARED_CIPHER": "it offers no cipher suite that ssl.cipher.suites and our key allow",
 }
-
-
-class TlsAcceptor:
-    """Accepts the connections of one listener with TLS, as an `asyncio.Server` does for plain ones."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        sock: socket.socket,
-        tls: ListenerTls,
-        connection: Callable[[], Connection],
-    ) -> None:
-        self._loop, self._sock, self._tls, self._connection = loop, sock, tls, connection
-        sock.setblocking(False)
-        loop.add_reader(sock.fileno(), self._accept)
-
-    def is_serving(self) -> bool:
-        return self._sock.fileno() >= 0
-
-    def close(self) -> None:
-        if self.is_serving():
-            self._loop.remove_reader(self._sock.fileno())
-            self._sock.close()
-
-    def _accept(self) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
-            try:
-                sock, _ = self._sock.accept()
-            except (BlockingIOError, ConnectionError, InterruptedError):
-                return
-            except OSError as error:
-                if error.errno not in _NO_DESCRIPTORS:
-                    raise
-                log.warning("cannot accept a connection on %s: %s", self._tls.name, error.strerror)
-                self._loop.remove_reader(self._sock.fileno())
-                self._loop.call_later(1.0, self._go_on)
-                return
-            sock.setblocking(False)
-            with contextlib.suppress(OSError):  # the client is gone already
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            TlsServerTransport(self._loop, sock, self._tls, self._connection())
-
-    def _go_on(self) -> None:
-        if self.is_serving():
-            self._loop.add_reader(self._sock.fileno(), self._accept)
 
 
 class TlsServerTransport(asyncio.Transport):
@@ -117,8 +69,10 @@ class TlsServerTransport(asyncio.Transport):
         self._timer: asyncio.TimerHandle | None = None
         if not tls.is_before_sasl:  # a connection with SASL has one for both
             self._timer = loop.call_later(AUTHENTICATE_WITHIN_S, self._give_up)
-        connection.connection_made(self)
         self.resume_reading()
+        connection.connection_made(self)  # it may pause or close at once
+        if not tls.is_before_sasl:
+            connection.is_in_handshake()
 
     # --- what a connection uses of a transport ----------------------------------------------------
 
@@ -249,11 +203,7 @@ class TlsServerTransport(asyncio.Transport):
     # --- those who are not let in -----------------------------------------------------------------
 
     def _give_up(self) -> None:
-        log.warning(
-            "closing the connection of %s: no TLS handshake within %.0f s",
-            self._connection.peer,
-            AUTHENTICATE_WITHIN_S,
-        )
+        self._connection.complain(f"no TLS handshake within {AUTHENTICATE_WITHIN_S:.0f} s")
         self.abort()
 
     def _went_away(self, error: OSError) -> None:
@@ -270,7 +220,7 @@ class TlsServerTransport(asyncio.Transport):
 
     def _refuse(self, reason: str) -> None:
         """Ends our half, and closes when the client has ended its own: a reset could overtake the alert."""
-        log.warning("closing the connection of %s: %s", self._connection.peer, reason)
+        self._connection.complain(reason)
         self._stop_timer()
         try:
             (self._sock or self._plain).shutdown(socket.SHUT_WR)  # from here on the socket is a plain one
@@ -327,6 +277,11 @@ class TlsServerTransport(asyncio.Transport):
 
     def _end_of_input(self) -> None:
         self.pause_reading()
+        try:
+            self._plain.getpeername()
+        except OSError as error:  # OpenSSL does not tell a reset from an end
+            self._went_away(error)
+            return
         if not self._is_closing and not self._connection.eof_received():
             self.close()
 
@@ -339,13 +294,10 @@ def _explained(error: ssl.SSLError) -> str:
     return f"{reason.lower().replace('_', ' ')} ({what})" if what else reason.lower().replace("_", " ")
 
 
-def accept_with_tls(
-    loop: asyncio.AbstractEventLoop,
-    sock: socket.socket,
-    backlog: int,
-    tls: ListenerTls,
-    connection: Callable[[], Connection],
-) -> TlsAcceptor:
-    """Accepts connections with TLS on a socket, from now on."""
-    sock.listen(backlog)
-    return TlsAcceptor(loop, sock, tls, connection)
+def begin_with_tls(
+    loop: asyncio.AbstractEventLoop, tls: ListenerTls, connection: Connection, sock: socket.socket
+) -> None:
+    """Serves an accepted socket by a connection."""
+    with contextlib.suppress(OSError):  # the client is gone already
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    TlsServerTransport(loop, sock, tls, connection)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from logging import DEBUG
 from typing import TYPE_CHECKING
 
@@ -13,16 +12,16 @@ from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
 from kohort.broker.listeners import Listener
 from kohort.broker.security.audit import AuditLog, audit_log
-from kohort.broker.security.listener_settings import ListenerSettings, read_listener_settings
+from kohort.broker.security.listener_settings import LIMITS, ListenerSettings, read_listener_settings
+from kohort.broker.security.login_workers import LoginWorkers
+from kohort.broker.security.sasl_offer import sasl_offer
 from kohort.log.registry import AclCreated, AclDeleted, RegistryEntry, ScramUserSet
 from kohort.log.store import Store
 from kohort.security.acls import Acl, AclOperation, AclResource, PatternType, Permission, all_operations
-from kohort.security.authorizer import Authorizer
-from kohort.security.mechanism import ServerExchange
-from kohort.security.plain import PlainExchange, passwords_of
+from kohort.security.authorizer import Authorizer, Question
 from kohort.security.sasl import SaslOffer
 from kohort.security.scram import ScramCredential, ScramExchange, ScramMechanism
-from kohort.settings import SettingError
+from kohort.settings import INT_MAX, SettingError
 
 if TYPE_CHECKING:
     from kohort.broker.call import Call
@@ -47,10 +46,19 @@ class BrokerGuard:
         self._store, self._of_listeners = store, of_listeners
         self._static = {**config.static_values, **config.listener_values}
         self._secret = secrets.token_bytes(32)
+        self._offers = {
+            name: sasl_offer(name, settings, self._scram, self._secret, [])
+            for name, settings in of_listeners.items()
+            if settings.mechanisms
+        }
+        self.workers = LoginWorkers()
         self._audit = AuditLog(Clock())
+        self.allowed: Mapping[Question, bool] = {}
+        """The authorizer's answers that count until an ACL changes; empty where there is no authorizer."""
         self.tls = _tls_of_listeners(of_listeners)
         self.authorizer = authorizer_of(config)
         if self.authorizer is not None:
+            self.allowed = self.authorizer.decided
             for entry in store.acls():
                 self.authorizer.add(acl_of(entry))
 
@@ -58,15 +66,13 @@ class BrokerGuard:
 
     def offer(self, listener: str) -> SaslOffer:
         """Returns what a listener with SASL offers."""
-        settings = self._of_listeners[listener]
-        begins: dict[str, Callable[[], ServerExchange]] = {}
-        for mechanism in settings.mechanisms:
-            if mechanism == "PLAIN":
-                passwords = passwords_of(settings.jaas[mechanism].options)
-                begins[mechanism] = partial(PlainExchange, passwords)
-            elif mechanism.startswith("SCRAM"):
-                begins[mechanism] = partial(self._scram, ScramMechanism[mechanism.replace("-", "_")])
-        return SaslOffer(begins, settings.max_reauth_ms)
+        return self._offers[listener]
+
+    def limits(self, listener: str) -> tuple[int, int]:
+        """Returns how many connections a listener may have, and how many may begin in a second."""
+        values = self._of_listeners[listener].values
+        most, a_second = (int(values.get(name, INT_MAX)) for name in LIMITS)
+        return most, a_second
 
     def _scram(self, mechanism: ScramMechanism) -> ScramExchange:
         def look_up(user: str) -> ScramCredential | None:
@@ -131,6 +137,7 @@ class BrokerGuard:
                 self._audit.denied(authorizer, question, call)
         elif audit_log.isEnabledFor(DEBUG):
             self._audit.allowed(authorizer, question, call)
+            authorizer.decided.pop(question, None)  # so that the next one is written too
         return allowed
 
     def operations(self, call: Call, resource_type: AclResource, name: str) -> int:
@@ -157,6 +164,9 @@ def authorizer_of(config: BrokerConfig) -> Authorizer | None:
         raise SettingError(
             f"super.users: {wrong[0]} is not a principal; write User:{wrong[0]}, separated by ;"
         )
+    joined = next((user for user in users if ",User:" in user.replace(" ", "")), None)
+    if joined is not None:
+        raise SettingError(f"super.users: {joined} is one principal to Kafka; separate principals by ;")
     return Authorizer(users, allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found)
 
 
@@ -178,6 +188,19 @@ def settings_of_listeners(
     """Returns the security settings of each listener by its name."""
     names = [listener.name for listener in listeners]
     return {listener.name: read_listener_settings(listener, settings, names) for listener in listeners}
+
+
+def warnings_of_listeners(of_listeners: Mapping[str, ListenerSettings]) -> list[str]:
+    """Returns what people should know of the SASL of their listeners; SettingError says what is wrong with it."""
+
+    def no_scram(mechanism: ScramMechanism) -> ScramExchange:
+        raise AssertionError("nobody logs in here")
+
+    warnings: list[str] = []
+    for name, settings in of_listeners.items():
+        if settings.mechanisms:
+            sasl_offer(name, settings, no_scram, bytes(32), warnings)
+    return warnings
 
 
 def _tls_of_listeners(of_listeners: Mapping[str, ListenerSettings]) -> dict[str, ListenerTls]:

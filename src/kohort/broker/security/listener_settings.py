@@ -34,10 +34,11 @@ _TLS = frozenset(
         "ssl.allow.san.changes", "ssl.endpoint.identification.algorithm",
     }
 )  # fmt: skip
-OF_A_LISTENER = (
-    _TLS | _OAUTH | frozenset(_BY_MECHANISM) | {"sasl.enabled.mechanisms", "sasl.server.max.receive.size"}
-)
-"""The settings that may have the prefix of a listener."""
+_SASL = frozenset({"sasl.enabled.mechanisms", "sasl.server.max.receive.size", "sasl.credentials.file"})
+OF_A_LISTENER = _TLS | _OAUTH | _SASL | frozenset(_BY_MECHANISM)
+"""The settings of security that may have the prefix of a listener."""
+LIMITS = ("max.connections", "max.connection.creation.rate")
+"""The limits that a listener may have besides those of the whole broker."""
 RENEWABLE = frozenset(
     f"ssl.{name}"
     for name in (
@@ -134,7 +135,11 @@ def read_listener_settings(
     }
     values = {name: value for name, value in settings.items() if name in OF_A_LISTENER}
     client_auth = values.pop("ssl.client.auth", "none") if listener.uses_sasl else None
-    values |= {name: value for name, value in own.items() if name in OF_A_LISTENER}
+    values |= {name: value for name, value in own.items() if name in OF_A_LISTENER or name in LIMITS}
+    values |= {name: own[f"oauthbearer.{name}"] for name in _OAUTH if f"oauthbearer.{name}" in own}
+    for name in LIMITS:
+        if name in values:
+            _whole_number(f"{own_prefix}{name}", values[name], 1)
     if client_auth is not None:  # listeners with SASL obey only the prefixed form
         values["ssl.client.auth"] = own.get("ssl.client.auth", "none")
     if listener.uses_tls:
@@ -155,11 +160,6 @@ def read_listener_settings(
         handler = own.get(f"{prefix}sasl.server.callback.handler.class")
         if handler is not None:
             handlers[mechanism] = handler.strip()
-    if "PLAIN" in mechanisms and "PLAIN" not in jaas:
-        raise SettingError(
-            f"listener {listener.name} offers PLAIN but has no users: say {own_prefix}plain.sasl.jaas.config="
-            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="…";'
-        )
     return ListenerSettings(listener, mechanisms, jaas, reauth, handlers, values)
 
 
@@ -187,7 +187,9 @@ def _check_names(settings: Mapping[str, str], names: Sequence[str]) -> None:
             raise SettingError(f"{name}: there is no such listener; listeners has {', '.join(names)}")
         rest = name[len(_PREFIX) + len(listener) + 1 :]
         with_mechanism = re.fullmatch(rf"(?:{mechanisms})\.(.+)", rest)
-        known = with_mechanism[1] in _BY_MECHANISM if with_mechanism else rest in OF_A_LISTENER
+        known = rest in OF_A_LISTENER or rest in LIMITS
+        if with_mechanism:
+            known = with_mechanism[1] in _BY_MECHANISM or rest.removeprefix("oauthbearer.") in _OAUTH
         if not known:
             raise SettingError(
                 f"{name} is not supported: a listener has no setting {rest} of its own. Take it out"
@@ -198,11 +200,11 @@ def _check_names(settings: Mapping[str, str], names: Sequence[str]) -> None:
             )
 
 
-def _whole_number(name: str, text: str) -> int:
+def _whole_number(name: str, text: str, least: int = 0) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise SettingError(f"{name} must be a whole number of milliseconds") from None
-    if number < 0:
-        raise SettingError(f"{name} must not be negative; 0 is never")
+        raise SettingError(f"{name} must be a whole number") from None
+    if number < least:
+        raise SettingError(f"{name} must be at least {least}")
     return number

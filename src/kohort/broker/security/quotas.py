@@ -119,7 +119,7 @@ class BrokerQuotas:
         size: int,
         began_ns: int,
     ) -> QuotaCall:
-        """Makes the call of a request, with the bytes of its body and when its decoding began."""
+        """Makes the call of a request, with the bytes of its frame, and when its decoding began."""
         limits = _NO_LIMITS
         if connection.is_authenticated:
             user = connection.principal.partition(":")[2]
@@ -310,4 +310,5 @@ def address_of(host: str) -> str | None:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return None
-    return canonical(str(found[0][4][0])) if found else None
+    of_v4 = [each for each in found if each[0] == socket.AF_INET]  # as Java prefers them
+    return canonical(str((of_v4 or found)[0][4][0])) if found else None

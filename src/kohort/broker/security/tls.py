@@ -7,16 +7,20 @@ while the broker runs: new connections use the new ones. Texts of errors show no
 
 from __future__ import annotations
 
-import re
+import contextlib
+import os
 import ssl
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kohort.broker.listeners import Listener
 from kohort.broker.security.listener_settings import RENEWABLE
-from kohort.broker.security.pem import PemBlock, as_file, pem_blocks
+from kohort.portable import PORTABLE
 from kohort.security.acls import ANONYMOUS
+from kohort.security.cipher_suites import TLS_1_3, CipherSuites, cipher_suites
+from kohort.security.pem import certificates_of, pem_blocks, wrong_store
 from kohort.security.principals import (
     RULES_SETTING,
     alternative_names,
@@ -28,10 +32,6 @@ from kohort.settings import SettingError
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-_SUITES_OF_TLS_1_3 = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
-_SUITE = re.compile(
-    r"TLS_(?:(ECDHE|DHE)_)?(RSA|ECDSA)_WITH_(?:AES_(128|256)_(CBC|GCM)_SHA(256|384)?|(CHACHA20_POLY1305)_SHA256)"
-)
 _HOW_TO_CONVERT = (
     "Convert it once: keytool -importkeystore -srckeystore OLD.jks -destkeystore store.p12 -deststoretype PKCS12, then "
     "openssl pkcs12 -in store.p12 -nodes -out store.pem"
@@ -179,8 +179,7 @@ def _check_type(name: str, store: str, values: Mapping[str, str]) -> None:
 def _own_context(name: str, values: Mapping[str, str]) -> ssl.SSLContext:
     """Returns a context with everything but keys and certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version, context.maximum_version = _versions(name, values)
-    _set_ciphers(name, context, values)
+    _set_versions(name, context, values)
     auth = values.get("ssl.client.auth", "none").strip().lower()
     if auth not in _CLIENT_AUTH:
         raise SettingError(f"listener {name}: ssl.client.auth must be none, requested or required")
@@ -193,12 +192,13 @@ def _own_context(name: str, values: Mapping[str, str]) -> ssl.SSLContext:
     # As Java: each certificate of the truststore is trusted, also one that is not self-signed.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     # A client that ends its half of the connection still gets its answers; frames have lengths, so nothing can be cut.
-    context.options |= ssl.OP_IGNORE_UNEXPECTED_EOF | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)  # OpenSSL 1 does so by itself
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     context.num_tickets = 0  # connections live long, and a session must not outlive a renewed truststore
     return context
 
 
-def _versions(name: str, values: Mapping[str, str]) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
+def _set_versions(name: str, context: ssl.SSLContext, values: Mapping[str, str]) -> None:
     named = _items(values.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3"))
     strange = [version for version in named if version not in _VERSIONS]
     if strange or not named:
@@ -210,55 +210,35 @@ def _versions(name: str, values: Mapping[str, str]) -> tuple[ssl.TLSVersion, ssl
         raise SettingError(
             f"listener {name}: ssl.protocol={protocol} is not known; take it out, or say TLSv1.3"
         )
-    suites = _items(values.get("ssl.cipher.suites", ""))
-    if suites:  # a version without a suite is not offered, as in Java
-        of_1_3 = any(suite in _SUITES_OF_TLS_1_3 for suite in suites)
-        of_1_2 = any(suite not in _SUITES_OF_TLS_1_3 for suite in suites)
-        usable = {"TLSv1.3": of_1_3, "TLSv1.2": of_1_2}
+    suites = cipher_suites(_items(values.get("ssl.cipher.suites", "")), f"listener {name}: ssl.cipher.suites")
+    if suites.openssl or suites.tls_1_3:  # a version without a suite is not offered, as in Java
+        usable = {"TLSv1.2": bool(suites.openssl), "TLSv1.3": suites.tls_1_3 is None or bool(suites.tls_1_3)}
         named = [version for version in named if usable[version]]
         if not named:
             raise SettingError(
                 f"listener {name}: no suite of ssl.cipher.suites is of a version in ssl.enabled.protocols"
             )
+        _set_suites(name, context, suites)
     chosen = [_VERSIONS[version] for version in named]
-    return min(chosen), max(chosen)
+    context.minimum_version, context.maximum_version = min(chosen), max(chosen)
 
 
-def _set_ciphers(name: str, context: ssl.SSLContext, values: Mapping[str, str]) -> None:
-    suites = _items(values.get("ssl.cipher.suites", ""))
-    of_1_3 = [suite for suite in suites if suite in _SUITES_OF_TLS_1_3]
+def _set_suites(name: str, context: ssl.SSLContext, suites: CipherSuites) -> None:
     choose_1_3 = getattr(context, "set_ciphersuites", None)  # Python 3.15 and newer
-    if of_1_3 and choose_1_3 is not None:
-        choose_1_3(":".join(of_1_3))
-    elif of_1_3 and len(set(of_1_3)) < len(_SUITES_OF_TLS_1_3):
+    if suites.tls_1_3 and choose_1_3 is not None:
+        choose_1_3(":".join(sorted(suites.tls_1_3)))
+    elif suites.tls_1_3 and suites.tls_1_3 != TLS_1_3:
         raise SettingError(
             f"listener {name}: this Python cannot choose among the suites of TLS 1.3; name all of them in "
-            f"ssl.cipher.suites ({', '.join(_SUITES_OF_TLS_1_3)}), or say ssl.enabled.protocols=TLSv1.2"
+            f"ssl.cipher.suites ({', '.join(sorted(TLS_1_3))}), or say ssl.enabled.protocols=TLSv1.2"
         )
-    older = [suite for suite in suites if suite not in _SUITES_OF_TLS_1_3]
-    if not older:
-        return
-    try:
-        context.set_ciphers(":".join(_as_openssl(name, suite) for suite in older))
-    except ssl.SSLError:
-        raise SettingError(
-            f"listener {name}: OpenSSL has none of these ssl.cipher.suites: {', '.join(older)}"
-        ) from None
-
-
-def _as_openssl(name: str, suite: str) -> str:
-    """Returns OpenSSL's name of a cipher suite that has Java's."""
-    found = _SUITE.fullmatch(suite)
-    if found is None:
-        raise SettingError(
-            f"listener {name}: ssl.cipher.suites has {suite}, which is not known; names are as in Java, for example "
-            "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
-        )
-    exchange, signature, bits, mode, digest, chacha = found.groups()
-    begin = f"{exchange}-{signature}-" if exchange else ""
-    if chacha:
-        return f"{begin}CHACHA20-POLY1305"
-    return f"{begin}AES{bits}-{'GCM-' if mode == 'GCM' else ''}SHA{digest or ''}"
+    if suites.openssl:
+        try:
+            context.set_ciphers(suites.openssl)
+        except ssl.SSLError:
+            raise SettingError(
+                f"listener {name}: OpenSSL has none of these ssl.cipher.suites: {suites.openssl}"
+            ) from None
 
 
 # --- keys and certificates -----------------------------------------------------------------------------
@@ -266,63 +246,77 @@ def _as_openssl(name: str, suite: str) -> str:
 
 def _load_keys(name: str, context: ssl.SSLContext, values: Mapping[str, str]) -> bytes:
     """Loads the private key and its chain into the context, and returns the broker's certificate."""
-    if _given(values, "ssl.keystore.location"):
-        what = "ssl.keystore.location"
-        blocks = _blocks_of_file(name, what, values[what])
-        keys, chain = [b for b in blocks if b.is_key], [b for b in blocks if b.is_certificate]
+    if _given(values, what := "ssl.keystore.location"):
+        text = _text_of_file(name, what, values[what])
     else:
         what = "ssl.keystore.key with ssl.keystore.certificate.chain"
-        keys = [b for b in pem_blocks(values["ssl.keystore.key"]) if b.is_key]
-        chain = [b for b in pem_blocks(values["ssl.keystore.certificate.chain"]) if b.is_certificate]
+        text = values["ssl.keystore.key"] + values["ssl.keystore.certificate.chain"]
+    what = f"listener {name}: {what}"
+    blocks = pem_blocks(text, what)
+    keys = [(kind, block) for kind, block in blocks if kind.endswith("PRIVATE KEY")]
+    chain = [block for kind, block in blocks if kind == "CERTIFICATE"]
     if len(keys) != 1 or not chain:
         raise SettingError(
-            f"listener {name}: {what} must have one private key (it has {len(keys)}) and at least one certificate "
-            f"(it has {len(chain)}) in PEM: -----BEGIN PRIVATE KEY-----, -----BEGIN CERTIFICATE-----"
+            f"{what} must have one private key (it has {len(keys)}) and at least one certificate (it has {len(chain)}) "
+            "in PEM: -----BEGIN PRIVATE KEY-----, -----BEGIN CERTIFICATE-----"
         )
-    password = values.get("ssl.key.password", "")
-    if bool(password) != keys[0].is_encrypted:
+    ((kind, key),) = keys
+    password, is_encrypted = values.get("ssl.key.password", ""), "ENCRYPTED" in kind or "4,ENCRYPTED" in key
+    if bool(password) != is_encrypted:
         raise SettingError(
             f"listener {name}: the private key is encrypted; say its ssl.key.password"
-            if keys[0].is_encrypted
+            if is_encrypted
             else f"listener {name}: ssl.key.password is set, but the private key is not encrypted. Take it out"
         )
     try:
-        with as_file("".join(map(str, (*keys, *chain)))) as path:
+        with _as_file("".join((key, *chain))) as path:
             context.load_cert_chain(path, password=password)
-        return chain[0].der()
+        return ssl.PEM_cert_to_DER_cert(chain[0])
     except (ssl.SSLError, ValueError) as error:
-        raise SettingError(f"listener {name}: {what}: {_why(error, bool(password))}") from None
+        raise SettingError(f"{what}: {_why(error, bool(password))}") from None
 
 
 def _load_trust(name: str, context: ssl.SSLContext, values: Mapping[str, str]) -> bool:
     """Loads whom the listener trusts; False if there is no truststore."""
-    blocks: Sequence[PemBlock]
     if _given(values, what := "ssl.truststore.location"):
-        blocks = _blocks_of_file(name, what, values[what])
+        text = _text_of_file(name, what, values[what])
     elif _given(values, what := "ssl.truststore.certificates"):
-        blocks = pem_blocks(values[what])
+        text = values[what]
     else:
         return False
-    certificates = [block for block in blocks if block.is_certificate]
-    if not certificates:
-        raise SettingError(f"listener {name}: {what} has no certificate in PEM (-----BEGIN CERTIFICATE-----)")
+    what = f"listener {name}: {what}"
     try:
-        context.load_verify_locations(cadata="".join(map(str, certificates)))
-    except (ssl.SSLError, ValueError) as error:
-        raise SettingError(f"listener {name}: {what}: {_why(error)}") from None
+        context.load_verify_locations(cadata=certificates_of(text, what))
+    except ssl.SSLError as error:
+        raise SettingError(f"{what}: {_why(error)}") from None
     return True
 
 
-def _blocks_of_file(name: str, what: str, path: str) -> list[PemBlock]:
+def _text_of_file(name: str, what: str, path: str) -> str:
     try:
         raw = Path(path.strip()).read_bytes()
     except OSError as error:
         raise SettingError(f"listener {name}: {what}={path} cannot be read: {error.strerror}") from None
-    if raw[:4] == b"\xfe\xed\xfe\xed" or raw[:1] == b"\x30":
-        raise SettingError(
-            f"listener {name}: {what}={path} is a Java keystore or PKCS12, not PEM. {_HOW_TO_CONVERT}"
-        )
-    return pem_blocks(raw.decode("latin-1"))
+    if (store := wrong_store(raw[:4])) is not None:
+        raise SettingError(f"listener {name}: {what}={path} is {store}, not PEM. {_HOW_TO_CONVERT}")
+    return raw.decode("latin-1")
+
+
+@contextlib.contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """Gives a path to a text, because OpenSSL takes keys from files only; on Linux it is in memory."""
+    if hasattr(os, "memfd_create") and not PORTABLE and os.path.isdir("/proc/self/fd"):
+        fd = os.memfd_create("kohort-pem")
+        try:
+            os.write(fd, text.encode())
+            yield f"/proc/self/fd/{fd}"
+        finally:
+            os.close(fd)
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # readable for this user alone
+        file.write(text)
+        file.flush()
+        yield file.name
 
 
 def _why(error: Exception, has_password: bool = False) -> str:

@@ -131,7 +131,7 @@ def handshake_failure(error: ssl.SSLError, host: str) -> str:
     """Says why TLS failed and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the broker's certificate was not accepted: {error.verify_message} ({_certificate_hint(error, host)})"
-    reason = error.reason or str(error)
+    reason = getattr(error, "reason", None) or str(error)
     hint = _REASONS.get(reason)
     return f"the TLS handshake failed: {reason}" + (f" ({hint})" if hint else "")
 

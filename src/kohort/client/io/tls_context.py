@@ -101,7 +101,7 @@ def _limit_ciphers(context: ssl.SSLContext, config: ClientConfig) -> None:
             context.set_ciphers(suites.openssl)
         except ssl.SSLError as error:
             raise SettingError(
-                f"ssl.cipher.suites={','.join(config.ssl_cipher_suites)}: OpenSSL has none of them ({error.reason})"
+                f"ssl.cipher.suites={','.join(config.ssl_cipher_suites)}: OpenSSL has none of them"
             ) from error
     if suites.tls_1_3 is None:
         return
@@ -133,13 +133,12 @@ def _show_certificate(context: ssl.SSLContext, config: ClientConfig) -> None:
     certificate, key = _certificate(config), _key(config)
     if certificate is None:
         return
-    named = ", ".join(f"{name}={path}" for name, path in (certificate, key or certificate) if path)
+    named = ", ".join(dict.fromkeys(_shown(*each) for each in (certificate, key or certificate)))
     with _as_file(*certificate) as own, _as_file(*(key or certificate)) as private:
         try:
             context.load_cert_chain(own, private, lambda: config.ssl_key_password)
         except OSError as error:
-            path = certificate[1] if os.path.isfile(certificate[1]) else ""
-            why = _why_unreadable(path, error) if path else str(error)
+            why = _why_unreadable(certificate[1], error) if _is_path(certificate[0]) else str(error)
             raise SettingError(f"{named}: {why}; if the key has a password, see ssl.key.password") from error
 
 
@@ -163,6 +162,15 @@ def _key(config: ClientConfig) -> tuple[str, str] | None:
     return None
 
 
+def _is_path(name: str) -> bool:
+    return name.endswith(".location")
+
+
+def _shown(name: str, value: str) -> str:
+    """Shows a setting for people: a path, but no text, which may be a key."""
+    return f"{name}={value}" if _is_path(name) else name
+
+
 def _value(config: ClientConfig, name: str) -> str:
     value = getattr(config, name.replace(".", "_"))
     assert isinstance(value, str)
@@ -172,7 +180,7 @@ def _value(config: ClientConfig, name: str) -> str:
 @contextmanager
 def _as_file(name: str, value: str) -> Iterator[str]:
     """Gives the path of what a setting holds: its own path, or a file in memory, or one that only we can read."""
-    if name.endswith(".location"):
+    if _is_path(name):
         yield value
     elif hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         fd = os.memfd_create("kohort-pem", os.MFD_CLOEXEC)
