@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import select
 import socket
 import struct
@@ -33,7 +34,10 @@ from kohort.wire.records.batch import (
 
 PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 3, 19, 20
 NOT_YET = {3, 5, 6}  # a new topic answers these until its leader is there
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 MB = 1 << 20
+LOGIN = "KOHORT_BENCHMARK_LOGIN"
+"""A variable of the environment: who the load is, on a broker with SASL."""
 
 
 class Refused(Exception):
@@ -135,6 +139,18 @@ class Connection:
         # A Python timeout makes the descriptor non-blocking, and MSG_WAITALL means nothing then.
         self.sock.settimeout(None)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 30, 0))
+        if user := os.environ.get(LOGIN):
+            self._login(user)
+
+    def _login(self, user: str) -> None:
+        """Authenticates with PLAIN; the password is the name."""
+        token = f"\0{user}\0{user}".encode()
+        for frame in (
+            request(SASL_HANDSHAKE, 1, string("PLAIN")),
+            request(SASL_AUTHENTICATE, 0, struct.pack(">i", len(token)) + token),
+        ):
+            if code := struct.unpack_from(">h", self.call(frame))[0]:
+                raise Refused(f"the login answered {code}")
 
     def call(self, frame: bytes) -> bytes:
         self.sock.sendall(frame)

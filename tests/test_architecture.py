@@ -16,7 +16,7 @@ SOURCE = Path(kohort.__file__).parent
 # A package (or a module on top) and the packages that it may import besides itself. `kohort` is the __init__.py on
 # top, which loads the client's names when they are used: packages import it for the version or for its place.
 MAY_IMPORT = {
-    "kohort": {"client", "wire", "settings"},
+    "kohort": {"client", "security", "wire", "settings"},
     "errors": set[str](),
     "settings": {"errors"},
     "exposition": {"settings"},
@@ -39,7 +39,7 @@ MAY_IMPORT = {
         "loopback",
         "portable",
     },
-    "client": {"kohort", "wire", "settings", "loopback", "portable"},
+    "client": {"kohort", "wire", "security", "settings", "loopback", "portable"},
     "prometheus": {"errors", "client"},
     "otel": {"errors", "client"},
     "serde": {"kohort", "errors", "client", "settings"},
@@ -68,6 +68,7 @@ MAY_IMPORT = {
         "coordinator",
         "broker",
         "client",
+        "security",
         "settings",
         "exposition",
         "sim",
@@ -96,7 +97,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "coordinator.replay",
         "coordinator.step_context",
     },
-    "broker/security": {"broker.broker", "broker.call", "broker.config", "broker.listeners"},
+    "broker/security": {"broker.broker", "broker.call", "broker.clock", "broker.config", "broker.listeners"},
     "broker/net": {
         "broker/security",
         "broker.error_answers",

@@ -22,14 +22,22 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from kohort.client.admin import Admin as Admin
+    from kohort.client.admin_types import ClientQuotaEntity as ClientQuotaEntity
+    from kohort.client.admin_types import ClientQuotaFilter as ClientQuotaFilter
     from kohort.client.admin_types import ClusterDescription as ClusterDescription
     from kohort.client.admin_types import ConfigEntry as ConfigEntry
+    from kohort.client.admin_types import EntityName as EntityName
     from kohort.client.admin_types import GroupDescription as GroupDescription
     from kohort.client.admin_types import GroupListing as GroupListing
+    from kohort.client.admin_types import LogDirDescription as LogDirDescription
     from kohort.client.admin_types import MemberDescription as MemberDescription
     from kohort.client.admin_types import NewTopic as NewTopic
     from kohort.client.admin_types import PartitionDescription as PartitionDescription
+    from kohort.client.admin_types import ReplicaInfo as ReplicaInfo
+    from kohort.client.admin_types import ScramCredentialInfo as ScramCredentialInfo
     from kohort.client.admin_types import TopicDescription as TopicDescription
+    from kohort.client.admin_types import UserScramCredentialDeletion as UserScramCredentialDeletion
+    from kohort.client.admin_types import UserScramCredentialUpsertion as UserScramCredentialUpsertion
     from kohort.client.async_admin import AsyncAdmin as AsyncAdmin
     from kohort.client.async_consumer import AsyncConsumer as AsyncConsumer
     from kohort.client.async_producer import AsyncProducer as AsyncProducer
@@ -76,6 +84,13 @@ if TYPE_CHECKING:
     from kohort.client.types import OffsetAndTimestamp as OffsetAndTimestamp
     from kohort.client.types import RecordMetadata as RecordMetadata
     from kohort.client.types import TopicPartition as TopicPartition
+    from kohort.security.acls import Acl as Acl
+    from kohort.security.acls import AclFilter as AclFilter
+    from kohort.security.acls import AclOperation as AclOperation
+    from kohort.security.acls import AclResource as AclResource
+    from kohort.security.acls import PatternType as PatternType
+    from kohort.security.acls import Permission as Permission
+    from kohort.security.scram import ScramMechanism as ScramMechanism
     from kohort.settings import SettingError as SettingError
     from kohort.wire.errors import ErrorCode as ErrorCode
     from kohort.wire.errors import KafkaError as KafkaError
@@ -85,14 +100,22 @@ if TYPE_CHECKING:
 _NAMES: dict[str, tuple[str, ...]] = {
     "client.admin": ("Admin",),
     "client.admin_types": (
+        "ClientQuotaEntity",
+        "ClientQuotaFilter",
         "ClusterDescription",
         "ConfigEntry",
+        "EntityName",
         "GroupDescription",
         "GroupListing",
+        "LogDirDescription",
         "MemberDescription",
         "NewTopic",
         "PartitionDescription",
+        "ReplicaInfo",
+        "ScramCredentialInfo",
         "TopicDescription",
+        "UserScramCredentialDeletion",
+        "UserScramCredentialUpsertion",
     ),
     "client.group.assignors": (
         "Assignment",
@@ -143,6 +166,15 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "RecordMetadata",
         "TopicPartition",
     ),
+    "security.acls": (
+        "Acl",
+        "AclFilter",
+        "AclOperation",
+        "AclResource",
+        "PatternType",
+        "Permission",
+    ),
+    "security.scram": ("ScramMechanism",),
     "settings": ("SettingError",),
     "wire.errors": ("ErrorCode", "KafkaError", "KohortError"),
 }

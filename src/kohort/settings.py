@@ -93,7 +93,8 @@ class Setting:
         value = _read(self.kind, text.strip())
         wrong = _NOT_READ[self.kind] if value is None else self.check(value) if self.check else None
         if wrong is not None:
-            raise SettingError(f"Invalid value {text} for configuration {self.name}: {wrong}")
+            shown = "[hidden]" if self.sensitive else text
+            raise SettingError(f"Invalid value {shown} for configuration {self.name}: {wrong}")
         return value
 
 

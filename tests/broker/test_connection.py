@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import struct
+from contextlib import ExitStack
 
 import pytest
 
@@ -117,6 +118,7 @@ BAD_FRAMES = {
 
 @pytest.mark.parametrize("name", BAD_FRAMES)
 def test_bad_input_closes_that_connection_alone_and_says_who_and_why(broker, client, caplog, name):
+    broker.server.broker.clock.shift_ms += 60_000  # the same reason is said once a minute
     with (
         caplog.at_level(logging.WARNING, "kohort.broker"),
         BlockingConnection(broker.bootstrap_servers) as bad,
@@ -285,18 +287,44 @@ def test_what_waits_for_the_disk_is_answered_though_the_client_sends_no_more(tmp
                 assert is_closed(half)
 
 
-def test_max_connections_refuses_the_next_one():
-    with running(settings={"max.connections": 2}) as small:
-        with (
-            BlockingConnection(small.bootstrap_servers) as one,
-            BlockingConnection(small.bootstrap_servers) as two,
-        ):
+@pytest.mark.parametrize("name", ["max.connections", "listener.name.plaintext.max.connections"])
+def test_over_max_connections_the_next_one_waits_until_one_goes(name):
+    with running(settings={name: 2}) as small, BlockingConnection(small.bootstrap_servers) as one:
+        with BlockingConnection(small.bootstrap_servers) as two:
             assert api_versions(one).error_code == api_versions(two).error_code == 0
-            with BlockingConnection(small.bootstrap_servers) as three:
-                assert is_closed(three)
-        eventually(lambda: not small.server.connection_count, "all connections are gone")
-        with BlockingConnection(small.bootstrap_servers) as again:
-            assert api_versions(again).error_code == 0
+            three = BlockingConnection(small.bootstrap_servers, timeout_s=PATIENCE_S)
+            three.send(ApiVersionsRequest(), version=0)
+            assert api_versions(one).error_code == api_versions(two).error_code == 0
+            assert small.server.connection_count == 2
+        with three:
+            assert three.receive().error_code == 0
+
+
+def test_connections_begin_at_a_rate_and_the_others_wait():
+    with (
+        running(settings={"max.connection.creation.rate": 1}) as slow,
+        ExitStack() as stack,
+    ):
+        # Ten seconds' worth may come at once.
+        burst = [stack.enter_context(BlockingConnection(slow.bootstrap_servers)) for _ in range(10)]
+        assert all(api_versions(each).error_code == 0 for each in burst)
+        next_one = stack.enter_context(BlockingConnection(slow.bootstrap_servers, timeout_s=PATIENCE_S))
+        next_one.send(ApiVersionsRequest(), version=0)
+        assert api_versions(burst[0]).error_code == 0
+        assert slow.server.connection_count == 10
+        assert next_one.receive().error_code == 0
+
+
+def test_an_address_may_have_a_limit_of_its_own():
+    with (
+        running(
+            settings={"max.connections.per.ip": 0, "max.connections.per.ip.overrides": "localhost:1"}
+        ) as small,
+        BlockingConnection(small.bootstrap_servers) as one,
+    ):
+        assert api_versions(one).error_code == 0
+        with BlockingConnection(small.bootstrap_servers) as two:
+            assert is_closed(two)
 
 
 def test_max_connections_per_ip():

@@ -83,7 +83,7 @@ def test_each_way_to_ask_for_transactions_and_the_answer_stays(broker, told):
 
 @pytest.mark.parametrize(
     ("key", "words"),
-    [(68, "KIP-848"), (78, "share groups"), (24, "transactions"), (30, "ACLs"), (17, "SASL")],
+    [(68, "KIP-848"), (78, "share groups"), (24, "transactions"), (38, "delegation tokens")],
 )
 def test_requests_of_apis_that_are_not_there(broker, told, key, words):
     for _ in range(3):

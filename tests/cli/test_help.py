@@ -16,6 +16,7 @@ from kohort import Admin, Consumer
 from kohort.cli.main import main
 from kohort.testing import Kafka
 from tests.cli.commands import commands, parse
+from tests.client.secured import login, secured_broker
 from tests.clients.process import eventually
 
 COMMANDS = dict(commands())
@@ -29,6 +30,13 @@ PARSED = {
 }  # fmt: skip
 # What an example needs besides two topics and some groups: the words, and those that are run before.
 BEFORE = {"topics": ["topics delete orders --yes"], "topics create": ["topics delete orders --yes"]}
+# These are run on a broker with SASL and an authorizer.
+SECURED = ("users", "acls", "quotas")
+BEFORE_SECURED = {
+    "users remove": "users add alice --password-file alice.password",
+    "acls remove": "acls add --allow alice --consumer --topic orders --group billing",
+    "quotas remove": "quotas set --user alice producer_byte_rate=1048576",
+}
 
 
 def help_of(words: str) -> str:
@@ -71,7 +79,25 @@ def place(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield tmp_path
 
 
-@pytest.mark.parametrize("words", [words for words in COMMANDS if words not in PARSED])
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words.split()[0] in SECURED])
+def test_the_example_of_a_command_about_security_works(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "alice.password").write_text("secret\n")
+    (example,) = EXAMPLE.findall(help_of(words))
+    with secured_broker() as broker:
+        settings = {name: str(value).replace("\\", "\\\\") for name, value in login(broker).items()}
+        (tmp_path / "admin.properties").write_text("".join(f"{n}={value}\n" for n, value in settings.items()))
+        monkeypatch.setenv("KOHORT_CONFIG", "admin.properties")
+        if before := BEFORE_SECURED.get(words):
+            assert main(before.split()) == 0
+        assert main(shlex.split(example)[1:]) == 0, capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [words for words in COMMANDS if words not in PARSED and words.split()[0] not in SECURED]
+)
 def test_the_example_of_a_command_works(words: str, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (example,) = EXAMPLE.findall(help_of(words))
     for line in BEFORE.get(words, []):

@@ -12,20 +12,21 @@ from typing import Any
 
 import pytest
 
-from kohort.client.core.effects import Failure, FailureKind
+from kohort.client.core.effects import Failure, FailureKind, Rejected
+from kohort.client.core.sasl_login import scram
+from kohort.client.core.security_settings import credentials
 from kohort.client.errors import AuthenticationFailed
 from kohort.client.io.async_engine import AsyncEngine
 from kohort.client.io.reactor import SelectorReactor
-from kohort.client.io.sasl import credentials, scram
 from kohort.client.io.tls import security_for
-from kohort.client.io.transport import Rejected
+from kohort.security.scram import ScramMechanism
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.heartbeat import HeartbeatResponse
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from kohort.wire.messages.sasl_handshake import SaslHandshakeResponse
 from tests.client.certificates import make_certificates
-from tests.client.driving import HEARTBEAT, PATIENCE_MS, config_for, driven
+from tests.client.driving import HEARTBEAT, PATIENCE_MS, Asker, config_for, driven
 from tests.client.scripted import Held, Received, ScriptedBroker, all_versions
 
 HANDSHAKE, AUTHENTICATE = 17, 36
@@ -225,7 +226,7 @@ def test_a_broker_that_does_not_know_the_password_is_found_out() -> None:
 
 @pytest.mark.parametrize("iterations", [1, 4095, 1 << 30])
 def test_a_broker_that_asks_for_an_unsafe_number_of_iterations(iterations: int) -> None:
-    exchange = scram("sha256", "ann", "secret", nonce="abc")
+    exchange = scram(ScramMechanism.SCRAM_SHA_256, "ann", "secret", nonce="abc")
     next(exchange)
     with pytest.raises(Rejected, match="iterations"):
         exchange.send(f"r=abcdef,s=c2FsdA==,i={iterations}".encode())
@@ -236,14 +237,14 @@ def test_a_broker_that_asks_for_an_unsafe_number_of_iterations(iterations: int) 
     ["", "garbage", "r=abcdef", "r=abcdef,s=?,i=4096", "r=xyz,s=c2FsdA==,i=4096", "r=abc,s=c2FsdA==,i=4096"],
 )
 def test_a_first_scram_message_that_is_none(first: str) -> None:
-    exchange = scram("sha256", "ann", "secret", nonce="abc")
+    exchange = scram(ScramMechanism.SCRAM_SHA_256, "ann", "secret", nonce="abc")
     next(exchange)
     with pytest.raises(Rejected):
         exchange.send(first.encode())
 
 
 def test_scram_as_rfc_7677_shows_it() -> None:
-    exchange = scram("sha256", "user", "pencil", nonce="rOprNGfwEbeRWgbNEkqO")
+    exchange = scram(ScramMechanism.SCRAM_SHA_256, "user", "pencil", nonce="rOprNGfwEbeRWgbNEkqO")
     assert next(exchange) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     proof = exchange.send(f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode())
@@ -253,7 +254,7 @@ def test_scram_as_rfc_7677_shows_it() -> None:
 
 
 def test_a_name_with_a_comma_is_escaped() -> None:
-    assert next(scram("sha256", "a,b=c", "x", nonce="n")) == b"n,,n=a=2Cb=3Dc,r=n"
+    assert next(scram(ScramMechanism.SCRAM_SHA_256, "a,b=c", "x", nonce="n")) == b"n,,n=a=2Cb=3Dc,r=n"
 
 
 @pytest.mark.parametrize(
@@ -269,29 +270,91 @@ def test_credentials_from_a_jaas_config(jaas: str) -> None:
 
 
 def test_a_jaas_config_without_credentials_says_what_to_give() -> None:
-    config = config_for("127.0.0.1:1", security_protocol="SASL_PLAINTEXT", sasl_jaas_config="x required;")
     with pytest.raises(SettingError, match=r"sasl\.username"):
-        credentials(config)
+        config_for("127.0.0.1:1", security_protocol="SASL_PLAINTEXT", sasl_jaas_config="x required;")
 
 
-def test_a_session_is_renewed_by_a_new_connection_before_it_ends() -> None:
-    def for_a_while(request: Received) -> SaslAuthenticateResponse:
-        return SaslAuthenticateResponse(session_lifetime_ms=SESSION_MS)
+class Later:
+    """A reactor whose clock can be set forward."""
 
-    broker, reactor = sasl_broker(for_a_while), SelectorReactor()
-    clock, later_ms = reactor.now_ms, 0
-    reactor.now_ms = lambda: clock() + later_ms
-    with broker, driven(broker.address, reactor=reactor, **settings_for("PLAIN")) as client:
+    def __init__(self) -> None:
+        self.reactor = SelectorReactor()
+        self.ms = 0
+        clock = self.reactor.now_ms
+        self.reactor.now_ms = lambda: clock() + self.ms
+
+
+def lasting(lifetime_ms: int) -> Step:
+    return lambda request: SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms)
+
+
+def test_a_session_is_renewed_on_its_connection_before_it_ends() -> None:
+    """Requests under way are answered first, those that come meanwhile wait: all keep their order."""
+    broker, later = sasl_broker(lasting(SESSION_MS)), Later()
+    with broker, driven(broker.address, reactor=later.reactor, **settings_for("PLAIN")) as client:
         client.know_nodes()
         held = Held(OK)
         broker.script(HEARTBEAT, held)
-        client.asker.ask(node_id=1, timeout_ms=10 * SESSION_MS)
+        under_way = client.asker.ask(node_id=1, timeout_ms=10 * SESSION_MS)
         client.eventually(lambda: broker.requests_of(HEARTBEAT))
         assert client.engine.network.is_ready(1)
-        later_ms = SESSION_MS - 1000
+        later.ms = int(SESSION_MS * 0.96)
+        waiting = [client.asker.ask(node_id=1, timeout_ms=10 * SESSION_MS) for _ in range(3)]
+        client.run(lambda: False, 20)
         assert not client.engine.network.is_ready(1)
-        assert client.call(node_id=1).response == OK  # on a second connection
-        assert broker.connection_count == 2
+        assert len(broker.requests_of(HEARTBEAT)) == 1
         held.release()
-        assert client.run(lambda: len(client.asker.answers) == 2)
-        assert [answer.failure for answer in client.asker.answers] == [None, None]
+        assert client.run(lambda: len(client.asker.answers) == 4)
+        assert [answer.send for answer in client.asker.answers] == [under_way, *waiting]
+        assert [answer.failure for answer in client.asker.answers] == [None] * 4
+        assert broker.connection_count == 1
+        keys = [r.api_key for r in broker.requests if r.api_key in (HANDSHAKE, AUTHENTICATE, HEARTBEAT)]
+        login = [HANDSHAKE, AUTHENTICATE]
+        assert keys == [*login, HEARTBEAT, *login, HEARTBEAT, HEARTBEAT, HEARTBEAT]
+        later.ms = int(SESSION_MS * 3)  # long after its end: a broker takes a handshake even then
+        assert client.call(node_id=1).response == OK
+        assert broker.connection_count == 1
+        assert len(broker.requests_of(HANDSHAKE)) == 3
+
+
+def test_a_session_too_short_to_be_renewed_gets_a_new_connection() -> None:
+    """A broker takes one re-authentication a second."""
+    broker, later = sasl_broker(lasting(900)), Later()
+    with broker, driven(broker.address, reactor=later.reactor, **settings_for("PLAIN")) as client:
+        client.know_nodes()
+        later.ms = 890
+        assert client.call(node_id=1).response == OK
+        assert broker.connection_count == 2
+
+
+def test_a_session_that_is_not_renewed_is_an_error_at_once() -> None:
+    broker, later = sasl_broker(lasting(SESSION_MS)), Later()
+    with broker, driven(broker.address, reactor=later.reactor, **settings_for("PLAIN")) as client:
+        client.know_nodes()
+        assert client.call(node_id=1).response == OK
+        broker.on(AUTHENTICATE, lambda request: refused("the user is gone"))
+        later.ms = SESSION_MS - 1000
+        failure = client.call(node_id=1).failure
+        assert failure is not None
+        assert failure.kind is FailureKind.AUTHENTICATION
+        assert "the user is gone" in failure.message
+        assert "sasl.password" in failure.message
+
+
+async def test_a_session_is_renewed_on_its_connection_on_a_loop_too() -> None:
+    broker = sasl_broker(lasting(SESSION_MS))
+    with broker:
+        engine = AsyncEngine(config_for(broker.address, **settings_for("PLAIN")))
+        asker = Asker(engine.out)
+        engine.add(asker)
+        until_ms = engine.now_ms() + PATIENCE_MS
+        assert await engine.wait(lambda: bool(engine.metadata.cluster.nodes), until_ms)
+        clock = engine.reactor.now_ms
+        engine.reactor.now_ms = engine.now_ms = lambda: clock() + SESSION_MS - 1000
+        asked = [asker.ask(node_id=1) for _ in range(3)]
+        assert await engine.wait(lambda: len(asker.answers) == 3, engine.now_ms() + PATIENCE_MS)
+        assert [answer.send for answer in asker.answers] == asked
+        assert [answer.failure for answer in asker.answers] == [None] * 3
+        assert broker.connection_count == 1
+        assert len(broker.requests_of(HANDSHAKE)) == 2
+        engine.close()

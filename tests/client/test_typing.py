@@ -15,6 +15,7 @@ import pytest
 from kohort import Consumer, Producer, Record, Records
 from kohort.client import consumer, keywords
 from kohort.client.config import ADMIN, CONSUMER, PRODUCER, SECURITY_OBJECTS, ClientConfig
+from kohort.client.core.security_settings import SAME_SETTINGS
 from kohort.client.produce import outgoing
 from kohort.settings import Kind, Table
 
@@ -27,6 +28,7 @@ TYPES: dict[Kind, tuple[Any, ...]] = {
     Kind.STRING: (str,),
     Kind.INT: (int, str),
     Kind.LONG: (int, str),
+    Kind.DOUBLE: (float, str),
 }
 
 
@@ -42,7 +44,7 @@ TYPES: dict[Kind, tuple[Any, ...]] = {
 )
 def test_the_keywords_are_the_settings(hints: Any, table: Table[Any], objects: tuple[str, ...]) -> None:
     apart = {"key_deserializer", "value_deserializer", "key_serializer", "value_serializer"}
-    named = {name.replace(".", "_") for name in (*table.settings, *objects)}
+    named = {name.replace(".", "_") for name in (*table.settings, *SAME_SETTINGS, *objects)}
     known = get_type_hints(hints)
     assert set(known) == named - apart, "keep src/kohort/client/keywords.py and config.py the same"
     for row in table.settings.values():

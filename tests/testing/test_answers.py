@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 
 from kohort.broker.apis.table import TABLE
+from kohort.broker.error_answers import mirrored
 from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.testing import Kafka
-from kohort.testing.answers import mirrored
 from kohort.wire.compiler.compile import codec
 from kohort.wire.compiler.notation import PRIMITIVES, ApiSpec, StructSpec, all_apis
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import fetch, find_coordinator, join_group, metadata, produce
+from kohort.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramDeletion,
+    ScramUpsertion,
+)
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kohort.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -94,7 +99,8 @@ def test_a_failed_commit_names_each_partition() -> None:
 
 def test_a_failed_produce_names_each_partition_and_no_offset() -> None:
     data = produce.TopicProduceData("orders", partition_data=[produce.PartitionProduceData(3, b"")])
-    answer: Any = mirrored(0, 9, produce.ProduceRequest(topic_data=[data]), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    request = produce.ProduceRequest(topic_data=[data])
+    answer: Any = mirrored(0, 9, request, ErrorCode.NOT_LEADER_OR_FOLLOWER, "a fault that the test asked for")
     (part,) = answer.responses[0].partition_responses
     assert (answer.responses[0].name, part.index, part.error_code) == ("orders", 3, 6)
     assert part.base_offset == -1
@@ -140,6 +146,12 @@ def test_arrays_of_other_names_are_matched() -> None:
     )
     part = offsets.topics[0].partitions[0]
     assert (part.partition_index, part.error_code, part.offset) == (3, ERROR, -1)
+
+
+def test_an_array_that_answers_two_has_the_entries_of_both() -> None:
+    request = AlterUserScramCredentialsRequest([ScramDeletion("ann", 1)], [ScramUpsertion("bob", 2)])
+    answer: Any = mirrored(51, 0, request, ERROR)
+    assert [(result.user, result.error_code) for result in answer.results] == [("ann", ERROR), ("bob", ERROR)]
 
 
 def test_where_all_are_asked_for_and_only_entries_can_fail_one_entry_does() -> None:

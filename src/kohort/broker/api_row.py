@@ -36,7 +36,8 @@ class Row:
     codecs: dict[int, Codec] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.is_async = iscoroutinefunction(self.handler)
+        # An object may be a handler too: then its class has the coroutine function.
+        self.is_async = iscoroutinefunction(self.handler) or iscoroutinefunction(type(self.handler).__call__)
         self.codecs = {}
         if self.advertised_first < 0:
             self.advertised_first = self.first

@@ -12,11 +12,11 @@ from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
 from kohort.broker.fetch_sessions import FetchSessions
 from kohort.broker.missing import Missing
+from kohort.broker.permissions import Permissions
 from kohort.log.partition import Partition
-from kohort.log.registry import RegistryEntry, TopicDeleted
+from kohort.log.registry import ClientQuotaSet, RegistryEntry, TopicDeleted
 from kohort.log.store import Store
 from kohort.log.topic import Topic
-from kohort.security.acls import CLUSTER_NAME, AclOperation, AclResource, all_operations
 from kohort.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from kohort.broker.groups.coordinator import Groups
     from kohort.broker.meter import BrokerMeter
     from kohort.broker.security.guard import BrokerGuard
+    from kohort.broker.security.quotas import BrokerQuotas
     from kohort.broker.transactions.coordinator import BrokerTransactions
-    from kohort.security.authorizer import Authorizer
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Broker:
+class Broker(Permissions):
     """One node. Everything here belongs to the event loop's thread."""
 
     config: BrokerConfig
@@ -42,6 +42,7 @@ class Broker:
     clock: Clock = field(default_factory=Clock)
     missing: Missing = field(default_factory=Missing)
     guard: BrokerGuard | None = None  # None: everybody may come in and do everything
+    quotas: BrokerQuotas | None = None  # None: nobody has any
     meter: BrokerMeter | None = None  # only if metrics are served
     # Changes of the registry are made one after the other: plan, persist (off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -86,35 +87,6 @@ class Broker:
         told = getattr(call.connection, "told", None)  # a caller within this process came by none
         return (self.host, self.port) if told is None else (told.host, told.port)
 
-    @property
-    def authorizer(self) -> Authorizer | None:
-        """Who decides about permissions; None: everything is allowed."""
-        return None if self.guard is None else self.guard.authorizer
-
-    def may(self, call: Call, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
-        """Tells whether the caller may do this to a resource."""
-        guard = self.guard
-        return guard is None or guard.may(call, operation, resource_type, name)
-
-    def may_in_cluster(self, call: Call, operation: AclOperation) -> bool:
-        """Tells whether the caller may do this to the cluster."""
-        return self.may(call, operation, AclResource.CLUSTER, CLUSTER_NAME)
-
-    def may_on_some(self, call: Call, operation: AclOperation, resource_type: AclResource) -> bool:
-        """Tells whether the caller may do this to some resource of a type."""
-        authorizer, caller = self.authorizer, call.connection
-        return authorizer is None or authorizer.allows_on_some(
-            caller.principal, caller.address, operation, resource_type
-        )
-
-    def allowed_operations(self, call: Call, resource_type: AclResource, name: str) -> int:
-        """Returns what the caller may do to a resource, a bit for each operation."""
-        return (
-            self.guard.operations(call, resource_type, name)
-            if self.guard is not None
-            else all_operations(resource_type)
-        )
-
     def tell_missing(self, call: Call, feature: str, what: str) -> None:
         """Logs that a call is refused because Kohort lacks the feature."""
         peer = getattr(call.connection, "peer", "?")
@@ -152,9 +124,26 @@ class Broker:
             self.store.apply(entry)
             if self.guard is not None:
                 self.guard.applied(entry)
+            if isinstance(entry, ClientQuotaSet):
+                self._apply_quota(entry)
         if deleted and self.has_groups:
             self.groups.topics_deleted(deleted)
         return None
+
+    def _apply_quota(self, entry: ClientQuotaSet) -> None:
+        if self.quotas is None:
+            self.load_quotas()
+            return
+        self.quotas.put(tuple(sorted(entry.entity.items())), entry.values)
+        if not self.quotas:
+            self.quotas = None
+
+    def load_quotas(self) -> None:
+        """Puts the quotas of the registry into force; without any nothing is loaded."""
+        if self.store.quotas():
+            from kohort.broker.security.quotas import BrokerQuotas
+
+            self.quotas = BrokerQuotas(self)
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Runs what blocks (a durable write) on a worker thread."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kohort.broker.listeners import Address
 from kohort.log.storage.files import Slice
 from kohort.wire.compiler.compile import Chunk, Codec
 from kohort.wire.frame import response_frame
 from kohort.wire.struct import Message
+
+if TYPE_CHECKING:
+    from kohort.security.quotas import MutationQuota
 
 
 class CallerConnection(Protocol):
@@ -30,7 +33,11 @@ class CallerConnection(Protocol):
     answers_at_end: bool
     """Whether a client that sends no more still gets the answers to what it sent."""
 
+    is_authenticated: bool
+    """Whether the client is who `principal` says; on a listener without SASL it always is."""
+
     def answered(self, call: Call) -> None: ...
+    def mute(self, ms: int) -> None: ...
     def failed(self, call: Call, errors: Sequence[int]) -> None: ...
     def close(self) -> None: ...
     def close_because(self, reason: str) -> None: ...
@@ -132,6 +139,30 @@ class Call:
             return
         body = b"".join(self.codec.encode_response(message))
         self.chunks = [response_frame(self.codec, self.correlation_id, body)]
+
+    # --- quotas: a broker that has some makes a QuotaCall of each request --------------------------
+
+    def waits(self) -> None:
+        """Hears that the handler has returned and the answer comes later."""
+
+    def timed(self, work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        """Returns the same work, which may be timed."""
+        return work
+
+    def mutation_quota(self, *, strict: bool, throttles: bool = True) -> MutationQuota | None:
+        """Returns the quota that partitions are made and deleted under; None if there is none.
+
+        With `throttles` the client has to wait, after the answer, for what is above it.
+        """
+        return None
+
+    def most_fetch_bytes(self) -> int | None:
+        """Returns how many bytes a Fetch may have at most; None if no quota says so."""
+        return None
+
+    def throttle_fetch(self, size: int) -> int:
+        """Charges for an answer to a Fetch; if that is too much, returns for how many ms the client is throttled."""
+        return 0
 
 
 def release(chunks: Iterable[Chunk]) -> None:

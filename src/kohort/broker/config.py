@@ -13,6 +13,7 @@ from itertools import dropwhile
 from typing import Any
 
 from kohort.broker import kafka_settings
+from kohort.broker.listeners import check_ip_overrides, ip_overrides, one_spelling
 from kohort.log.config import DAY_MS, HOUR_MS, MIB, MINUTE_MS, TOPIC_SETTINGS, TopicConfig, broker_row
 from kohort.settings import (
     INT_MAX,
@@ -65,7 +66,7 @@ class BrokerConfig:
         "listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT", None,
         "NAME:PROTOCOL of each listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )  # fmt: skip
-    # who may come in; names of single listeners (listener.name.…) are read by broker/security/settings.py
+    # who may come in; names of single listeners (listener.name.…) are read by broker/security/listener_settings.py
     sasl_enabled_mechanisms: tuple[str, ...] = _fixed(
         "sasl.enabled.mechanisms", Kind.LIST, ("GSSAPI",), list_of(),
         "The mechanisms of listeners with SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. There is no GSSAPI.",
@@ -93,6 +94,20 @@ class BrokerConfig:
         "allow.everyone.if.no.acl.found", Kind.BOOLEAN, False, None,
         "Whether a resource that no ACL is about is open to everybody.",
     )  # fmt: skip
+    # quotas: their values are set by AlterClientQuotas
+    quota_window_num: int = _fixed(
+        "quota.window.num", Kind.INT, 11, at_least(1), "Samples that a quota's rate is measured over."
+    )
+    quota_window_size_seconds: int = _fixed(
+        "quota.window.size.seconds", Kind.INT, 1, at_least(1), "How long one of these samples is."
+    )
+    controller_quota_window_num: int = _fixed(
+        "controller.quota.window.num", Kind.INT, 11, at_least(1),
+        "Samples of the controller mutation quota: so many at once may be used up.",
+    )  # fmt: skip
+    controller_quota_window_size_seconds: int = _fixed(
+        "controller.quota.window.size.seconds", Kind.INT, 1, at_least(1), "How long one of these samples is."
+    )
     log_dir: str | None = _fixed(
         "log.dir", Kind.STRING, None, None, "The data directory, if log.dirs does not say."
     )
@@ -114,6 +129,14 @@ class BrokerConfig:
     max_connections_per_ip: int = setting(
         "max.connections.per.ip", Kind.INT, INT_MAX, at_least(0), "How many connections one address may have."
     )
+    max_connections_per_ip_overrides: str = setting(
+        "max.connections.per.ip.overrides", Kind.STRING, "", check_ip_overrides,
+        "The limits of single addresses or hosts: 10.0.0.1:5,example.org:100.",
+    )  # fmt: skip
+    max_connection_creation_rate: int = setting(
+        "max.connection.creation.rate", Kind.INT, INT_MAX, at_least(1),
+        "How many connections may begin in a second; what is more waits.",
+    )  # fmt: skip
     socket_listen_backlog_size: int = _fixed(
         "socket.listen.backlog.size", Kind.INT, 50, at_least(1), "Connections waiting to be accepted."
     )
@@ -291,6 +314,9 @@ class BrokerConfig:
     static_values: Mapping[str, str] = field(default_factory=dict)
     dynamic_values: Mapping[str, str] = field(default_factory=dict)
     dynamic_defaults: Mapping[str, str] = field(default_factory=dict)
+    # those of listeners, which broker/security reads: with TLS some can be changed while the broker runs
+    listener_values: Mapping[str, str] = field(default_factory=dict)
+    dynamic_listener_values: Mapping[str, str] = field(default_factory=dict)
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
     warnings: tuple[str, ...] = ()
 
@@ -322,6 +348,7 @@ class BrokerConfig:
             }
             for layer in layers
         ]
+        of_listeners = [{n: text for n, text in layer.items() if _is_of_a_listener(n)} for layer in layers]
         parsed: Any = {}
         for layer in known:
             parsed |= BROKER_SETTINGS.read(layer)
@@ -330,6 +357,8 @@ class BrokerConfig:
             static_values=known[0],
             dynamic_defaults=known[1],
             dynamic_values=known[2],
+            listener_values=of_listeners[0],
+            dynamic_listener_values=of_listeners[2],
             warnings=warnings,
         )
         config._check()
@@ -347,18 +376,43 @@ class BrokerConfig:
             n: text for n, text in changes.items() if text is not None and n not in BROKER_SETTINGS.settings
         }
         kafka_settings.check_all(others)
+        of_listeners = [name for name in changes if _is_of_a_listener(name)]
+        if of_listeners:
+            from kohort.broker.security.listener_settings import check_dynamic
+
+            check_dynamic(of_listeners, for_all_brokers=for_all_brokers)
         fixed = sorted(
             name
             for name in changes
-            if not kafka_settings.is_inert(name) and not _is_inert(name) and BROKER_SETTINGS[name].read_only
+            if name not in of_listeners
+            and not kafka_settings.is_inert(name)
+            and not _is_inert(name)
+            and BROKER_SETTINGS[name].read_only
         )
         if fixed:
             raise SettingError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
-        before = self.dynamic_defaults if for_all_brokers else self.dynamic_values
+        before = self.dynamic_defaults if for_all_brokers else self.own_dynamic_values
         after = {name: text for name, text in {**before, **changes}.items() if text is not None}
         if for_all_brokers:
-            return BrokerConfig.parse(self.static_values, dynamic=self.dynamic_values, dynamic_defaults=after)
-        return BrokerConfig.parse(self.static_values, dynamic=after, dynamic_defaults=self.dynamic_defaults)
+            return self.with_dynamic(self.own_dynamic_values, after)
+        return self.with_dynamic(after, self.dynamic_defaults)
+
+    def with_dynamic(self, own: Mapping[str, str], of_all: Mapping[str, str]) -> BrokerConfig:
+        """Returns the settings with these dynamic ones: this broker's own, and those of all brokers."""
+        static = {**self.static_values, **self.listener_values}
+        return BrokerConfig.parse(static, dynamic=own, dynamic_defaults=of_all)
+
+    @property
+    def own_dynamic_values(self) -> dict[str, str]:
+        """All dynamic settings of this broker, those of its listeners too."""
+        return {**self.dynamic_values, **self.dynamic_listener_values}
+
+    def max_connections_of(self, address: str) -> int:
+        """Returns how many connections an address may have."""
+        if not self.max_connections_per_ip_overrides:
+            return self.max_connections_per_ip
+        limits = ip_overrides(self.max_connections_per_ip_overrides)
+        return limits.get(one_spelling(address), self.max_connections_per_ip)
 
     @property
     def max_compaction_keys(self) -> int:
@@ -372,7 +426,25 @@ class BrokerConfig:
         for row in BROKER_SETTINGS:
             found = self._explained_by(row.name, _chain(row.name))
             rows.append(described(row, getattr(self, row.field), tuple(found), read_only=row.read_only))
+        if self.listener_values or self.dynamic_listener_values:
+            rows += self._describe_listeners()
         return rows
+
+    def _describe_listeners(self) -> Iterator[Described]:
+        """Yields the settings of listeners that somebody has set; secrets have no value."""
+        from kohort.broker.security.listener_settings import is_dynamic, is_secret
+
+        layers = (
+            (self.dynamic_listener_values, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self.listener_values, ConfigSource.STATIC_BROKER_CONFIG),
+        )
+        for name in sorted({**self.listener_values, **self.dynamic_listener_values}):
+            found = tuple(
+                DescribedSynonym(name, values[name], source) for values, source in layers if name in values
+            )
+            doc = "A security setting of listeners."
+            row = Setting(name, Kind.STRING, None, None, doc, sensitive=is_secret(name))
+            yield described(row, found[0].value, found, read_only=not is_dynamic(name))
 
     def describe_defaults(self) -> list[Described]:
         """Returns the settings for all brokers (resource name empty): only those that were set."""
@@ -425,8 +497,11 @@ class BrokerConfig:
             raise SettingError(
                 "group.max.session.timeout.ms must be greater than or equal to group.min.session.timeout.ms"
             )
-        if self.max_connections_per_ip == 0:
-            raise SettingError("max.connections.per.ip of 0 would refuse every client; set it to at least 1")
+        if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides:
+            raise SettingError(
+                "max.connections.per.ip of 0 would refuse every client; set it to at least 1, or say who may connect: "
+                "max.connections.per.ip.overrides=127.0.0.1:100"
+            )
         if self.default_replication_factor > 1:
             raise SettingError("default.replication.factor must be 1: a single node holds one copy")
 

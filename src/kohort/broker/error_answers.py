@@ -1,8 +1,8 @@
 """Error responses to any request, made from the schema: the error stands where clients look for it.
 
 A response holds errors in fields named `error_code`: one at its top, or one in each entry of an array, or both. An
-array of the response is filled from the array of the request that it answers: the one of the same name, or the only
-one.
+array of the response is filled from the array of the request that it answers: the one of the same name, or all that
+the request has.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from kohort.wire.struct import Message
 
 # -1 in these fields says that there is no such node or port.
 _MINUS_ONE_IF_UNKNOWN = ("node_id", "port", "leader_id")
+
+_ASKED_AS = {"user": "name"}
+"""Fields of answers that have another name in the request."""
 
 
 def mirrored(
@@ -74,16 +77,15 @@ class _Mirror:
             return []
         request = next(s for s in self._spec.structs.values() if s.name == type(source).__name__)
         arrays = [field.name for field in self._fields(request) if field.is_array]
-        if name not in arrays and len(arrays) == 1:
-            name = arrays[0]
-        if name not in arrays:
-            return []
-        asked = getattr(source, name)
-        # Null means "all of them": where there is no other place for the error, one entry without a name holds it.
-        return asked if asked is not None else [] if has_place else [None]
+        asked: list[Any] = []
+        for answered in [name] if name in arrays else arrays:
+            entries = getattr(source, answered)
+            # Null means "all of them": where there is no other place for the error, one entry without a name holds it.
+            asked += entries if entries is not None else [] if has_place else [None]
+        return asked
 
     def _scalar(self, made: Any, field: FieldSpec, source: Any) -> None:
-        value = getattr(source, field.name, None)
+        value = getattr(source, _ASKED_AS.get(field.name, field.name), None)
         if value is not None:
             setattr(made, field.name, value)
         elif field.default is None and (field.type == "int64" or field.name in _MINUS_ONE_IF_UNKNOWN):

@@ -156,6 +156,10 @@ class FetchSessions:
             return FetchPlan([], is_full=False)
         return FetchPlan(list(partitions.values()), session.id, session, is_full=False)
 
+    def drop(self, session: FetchSession) -> None:
+        """Forgets a session, because its client was not told of it."""
+        self._sessions.pop(session.id, None)
+
     @staticmethod
     def served(session: FetchSession, with_data: Iterable[Key]) -> None:
         """Moves partitions that had records to the end, so that the others come first in the next fetch."""

@@ -26,7 +26,7 @@ INERT = (
     "num.recovery.threads.per.data.dir", "num.replica.", "offsets.commit.timeout.ms",
     "offsets.load.buffer.size", "offsets.topic.compression.codec", "offsets.topic.replication.factor",
     "password.encoder.", "process.roles", "producer.id.expiration.check.interval.ms", "producer.purgatory.",
-    "queued.max.", "quota.", "remote.", "replica.", "replication.quota.", "request.timeout.ms",
+    "queued.max.", "remote.", "replica.", "replication.quota.", "request.timeout.ms",
     "reserved.broker.max.id", "rlmm.config.", "rsm.config.", "sasl.kerberos.",
     "sasl.login.", "security.inter.broker.protocol",
     "server.max.startup.", "share.", "socket.connection.setup.timeout.", "telemetry.",
@@ -43,7 +43,6 @@ _WHY_INERT = (
     (("group.streams.",), "there are no streams groups yet"),
     (("process.roles", "controller.", "metadata."), "one node needs no quorum of controllers"),
     (("zookeeper.",), "one node needs no ZooKeeper"),
-    (("quota.", "controller.quota."), "there are no quotas yet"),
     (("remote.", "rsm.config.", "rlmm.config.", "log.local.retention."), "there is no tiered storage"),
 )
 
@@ -53,6 +52,7 @@ _UNKNOWN_SECURITY = (
     "the broker does not have this part of Kafka's security, and would be less safe than you ask for. "
     "Take it out; docs/security.md names what there is"
 )
+_JAAS = "sasl.jaas.config"
 _ONE_COPY = "a single node holds one copy of everything; set it to 1, or take it out"
 _ALONE = "Kohort runs as a single node: it would know of no other. Name this node alone, or take it out"
 _JAVA = "a Java class cannot be run here. Take it out"
@@ -69,6 +69,7 @@ class _Refusal:
 
 _REFUSED = (
     _Refusal(("principal.builder.class",), _JAVA),
+    _Refusal((_JAAS,), f"say for which listener and mechanism: listener.name.lan.plain.{_JAAS}, for example"),
     _Refusal(("sasl.", "ssl.", "security.providers"), _UNKNOWN_SECURITY),
     _Refusal(("delegation.token.secret.key", "delegation.token.master.key"), _UNKNOWN_SECURITY),
     _Refusal(
@@ -78,12 +79,12 @@ _REFUSED = (
     _Refusal(
         ("config.providers", "config.providers."), "values are taken as they stand. Write them out instead"
     ),
-    _Refusal(("max.connection.creation.rate",), "it is not limited here yet. Take it out", (str(2**31 - 1),)),
     _Refusal(
-        ("max.connections.per.ip.overrides",),
-        "addresses have no limits of their own here. Take it out; max.connections.per.ip is for all of them",
+        ("quota.producer.default", "quota.consumer.default"),
+        "Kafka 4 does not have it either. Take it out, and set the default by AlterClientQuotas: "
+        "kafka-configs --alter --add-config producer_byte_rate=… --entity-type clients --entity-default",
+        (str(2**63 - 1),),
     ),
-    _Refusal(("quota.producer.default", "quota.consumer.default"), "there are no quotas yet. Take it out"),
     _Refusal(("remote.log.storage.system.enable",), "there is no tiered storage. Take it out", ("false",)),
     _Refusal(("cordoned.log.dirs",), "there is one data directory. Take it out"),
     _Refusal(("group.share.enable",), "there are no share groups yet. Take it out", ("false",)),
@@ -117,7 +118,7 @@ _REFUSED = (
 
 
 def is_inert(name: str) -> bool:
-    return name.startswith(INERT)
+    return name.startswith(INERT) and not name.startswith("controller.quota.")
 
 
 def why_inert(name: str) -> str:
@@ -151,7 +152,7 @@ def check_all(settings: Mapping[str, str]) -> None:
 
 
 def _refusal(name: str) -> _Refusal | None:
-    if name.startswith(_LOGINS) or is_of_security(name):
+    if name.startswith(_LOGINS) or (name != _JAAS and is_of_security(name)):
         return None
     for refusal in _REFUSED:
         for pattern in refusal.names:

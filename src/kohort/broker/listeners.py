@@ -14,6 +14,7 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any
 
@@ -191,6 +192,40 @@ def _told(name: str, where: Address, told: Address | None) -> Address:
 
 def _items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
+
+
+# --- limits of addresses ---------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4)
+def ip_overrides(text: str) -> dict[str, int]:
+    """Returns the limits of `max.connections.per.ip.overrides` by address; SettingError if it is wrong."""
+    limits: dict[str, int] = {}
+    for item in _items(text):
+        address = Address.parse(item, "max.connections.per.ip.overrides:")
+        try:
+            found = socket.getaddrinfo(address.host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            raise SettingError(f"max.connections.per.ip.overrides: there is no host {address.host}") from None
+        limits |= {one_spelling(str(where[0])): address.port for *_, where in found}
+    return limits
+
+
+def one_spelling(address: str) -> str:
+    """Returns an address as Python writes it, whoever wrote it."""
+    try:
+        return str(ip_address(address))
+    except ValueError:
+        return address
+
+
+def check_ip_overrides(text: object) -> str | None:
+    """Tells what is wrong with the setting."""
+    try:
+        ip_overrides(str(text))
+    except SettingError as error:
+        return str(error)
+    return None
 
 
 # --- sockets -----------------------------------------------------------------------------------------------------

@@ -13,9 +13,11 @@ from kohort.broker.request_meter import RequestMeter
 from kohort.coordinator.effects import HistoryChanged
 from kohort.coordinator.history import INTERRUPTED, LOST
 from kohort.coordinator.rebalance_kinds import KINDS, kind_of
+from kohort.security.quotas import QuotaKind
 
 REBALANCE_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 SHORT_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+THROTTLE_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _LOOK_S = 0.25  # how often the event loop's lag is measured
 
 
@@ -48,6 +50,7 @@ class BrokerMeter:
         self.loop_lag = TimeHistogram(SHORT_S)
         self.connections_opened = 0
         self.connections_refused = 0
+        self.throttles = {kind: TimeHistogram(THROTTLE_S) for kind in QuotaKind}
         self._look: asyncio.TimerHandle | None = None
 
     def on_history(self, changed: HistoryChanged) -> None:

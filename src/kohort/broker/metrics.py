@@ -60,6 +60,12 @@ LOOP_LAG = MetricSpec(
     "histogram",
     "How late the event loop runs what is due, four times a second.",
 )
+THROTTLES = MetricSpec(
+    "kohort_throttle_seconds",
+    "histogram",
+    "For how long clients were throttled, by the quota that asked for the longest time; its _count is how often.",
+    ("quota",),
+)
 JOURNAL = MetricSpec(
     "kohort_journal_write_seconds",
     "histogram",
@@ -172,7 +178,7 @@ EXPIRED_GROUPS = MetricSpec(
 
 NODE_METRICS: Final = (
     UP, BROKERS, BROKER_INFO, CONNECTIONS, OPENED, REFUSED, REQUEST_TIME, REQUEST_BYTES, RESPONSE_BYTES, ERRORS,
-    LOOP_LAG, JOURNAL,
+    THROTTLES, LOOP_LAG, JOURNAL,
 )  # fmt: skip
 TOPIC_METRICS: Final = (PARTITIONS, END, START, SIZE, LOG_BYTES, STOPPED, DISK_FREE)
 GROUP_METRICS: Final = (
@@ -304,6 +310,7 @@ def _counted(taken: Samples, meter: BrokerMeter) -> None:
     taken[REFUSED].append(((), meter.connections_refused))
     taken[LOOP_LAG].append(((), _histogram(meter.loop_lag)))
     taken[JOURNAL].append(((), _histogram(meter.journal)))
+    taken[THROTTLES] += [((kind.value,), _histogram(times)) for kind, times in meter.throttles.items()]
     taken[JOIN_TIME].append(((), _histogram(meter.join)))
     taken[SYNC_TIME].append(((), _histogram(meter.sync)))
     taken[LOADS].append(((), _histogram(meter.loads)))

@@ -14,27 +14,20 @@ log = logging.getLogger("kohort.broker")
 SHARE_GROUPS = "share groups (KIP-932)"
 _CONSUMER_GROUPS = "groups of the new protocol (KIP-848, group.protocol=consumer)"
 _STREAMS_GROUPS = "streams groups (KIP-1071)"
-_SECURITY = "SASL, ACLs and delegation tokens"
+_TOKENS = "delegation tokens"
 _QUOTAS = "quotas"
 _CLUSTERS = "clusters of several nodes"
 _TELEMETRY = "client metrics (KIP-714)"
 
 _APIS = {
-    17: ("SaslHandshake", _SECURITY),
-    29: ("DescribeAcls", _SECURITY),
-    30: ("CreateAcls", _SECURITY),
-    31: ("DeleteAcls", _SECURITY),
     34: ("AlterReplicaLogDirs", "several data directories"),
-    36: ("SaslAuthenticate", _SECURITY),
-    38: ("CreateDelegationToken", _SECURITY),
-    39: ("RenewDelegationToken", _SECURITY),
-    40: ("ExpireDelegationToken", _SECURITY),
-    41: ("DescribeDelegationToken", _SECURITY),
+    38: ("CreateDelegationToken", _TOKENS),
+    39: ("RenewDelegationToken", _TOKENS),
+    40: ("ExpireDelegationToken", _TOKENS),
+    41: ("DescribeDelegationToken", _TOKENS),
     45: ("AlterPartitionReassignments", _CLUSTERS),
     48: ("DescribeClientQuotas", _QUOTAS),
     49: ("AlterClientQuotas", _QUOTAS),
-    50: ("DescribeUserScramCredentials", _SECURITY),
-    51: ("AlterUserScramCredentials", _SECURITY),
     55: ("DescribeQuorum", _CLUSTERS),
     57: ("UpdateFeatures", _CLUSTERS),
     64: ("UnregisterBroker", _CLUSTERS),

@@ -49,8 +49,9 @@ async def start(
     wanted, warnings = listeners.parse(settings, listen, advertise)
     # Errors in the settings are reported before a port is taken.
     config = BrokerConfig.parse({**settings, **listeners.as_settings(wanted)})
-    _check_security(config, wanted, settings)
+    warnings += _check_security(config, wanted, settings)
     bound = _bind(wanted, config)
+    store: Store | None = None
     try:
         config = BrokerConfig.parse(
             {
@@ -74,10 +75,13 @@ async def start(
         told = bound[0][0].told
         broker = Broker(config, store, told.host, told.port, _sessions(config), clock)
         broker.guard = _guard(config, store, wanted, settings)
+        broker.load_quotas()
         server = Server(broker, _metered(broker, table or TABLE) if is_metered else table or TABLE)
         await server.start(bound)
     except BaseException:
         _close(bound)
+        if store is not None:
+            store.close()
         raise
     return server
 
@@ -90,6 +94,7 @@ async def start_again(stopped: Server) -> Server:
         broker = Broker(was.config, was.store, was.host, was.port, _sessions(was.config), was.clock)
         broker.guard = was.guard
         broker.meter = was.meter
+        broker.load_quotas()
         server = Server(broker, stopped.table)
         await server.start(bound)
     except BaseException:
@@ -106,13 +111,44 @@ def _uses_security(config: BrokerConfig, wanted: Sequence[Listener], settings: M
     )
 
 
-def _check_security(config: BrokerConfig, wanted: Sequence[Listener], settings: Mapping[str, str]) -> None:
-    """Raises SettingError for what is wrong, before a port is taken."""
+def _check_security(
+    config: BrokerConfig, wanted: Sequence[Listener], settings: Mapping[str, str]
+) -> list[str]:
+    """Returns warnings, and raises SettingError for what is wrong, before a port is taken."""
+    warnings: list[str] = []
+    with_certificates: list[str] = []
+    if not config.authorizer_class_name:
+        warnings += [
+            f"{name} has no effect here: there is no authorizer.class.name, so everybody may do everything"
+            for name in ("super.users", "allow.everyone.if.no.acl.found")
+            if settings.get(name, "").strip()
+        ]
+    if any(name.startswith(("ssl.", "sasl.", "connections.max.reauth")) for name in settings):
+        from kohort.broker.security.listener_settings import without_effect
+
+        warnings += without_effect(wanted, settings)
     if _uses_security(config, wanted, settings):
-        from kohort.broker.security.guard import authorizer_of, settings_of_listeners
+        from kohort.broker.security.guard import authorizer_of, settings_of_listeners, warnings_of_listeners
 
         authorizer_of(config)
-        settings_of_listeners(wanted, settings)
+        of_listeners = settings_of_listeners(wanted, settings)
+        warnings += warnings_of_listeners(of_listeners)
+        with_certificates = [
+            name for name, each in of_listeners.items() if each.values.get("ssl.client.auth") == "required"
+        ]
+    return warnings + [
+        _open_to_all(listener)
+        for listener in wanted
+        if not listener.is_loopback and not listener.uses_sasl and listener.name not in with_certificates
+    ]
+
+
+def _open_to_all(listener: Listener) -> str:
+    where = f"--listen 127.0.0.1:{listener.where.port}"
+    return (
+        f"listener {listener.name} ({listener.where}) is open: whoever reaches it may do everything. To close it, "
+        f"make it SASL_SSL (docs/security.md), or listen on this machine alone ({where})"
+    )
 
 
 def _guard(
@@ -121,8 +157,9 @@ def _guard(
     """Returns the security of the node; None where there is none, and nothing of it is loaded."""
     if not _uses_security(config, wanted, settings):
         return None
-    from kohort.broker.security.guard import BrokerGuard, settings_of_listeners
+    from kohort.broker.security.guard import BrokerGuard, settings_of_listeners, with_dynamic_settings
 
+    settings = with_dynamic_settings(settings, config, [listener.name for listener in wanted])
     return BrokerGuard(config, store, settings_of_listeners(wanted, settings))
 
 

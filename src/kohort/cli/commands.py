@@ -19,6 +19,9 @@ PLACES = {
     "groups": Place(
         "kohort.cli.groups.command", "Groups: list, describe, reset, delete; why did it rebalance?"
     ),
+    "users": Place("kohort.cli.security.users", "Who may log in: users and their passwords."),
+    "acls": Place("kohort.cli.security.acls", "Who may do what to topics, groups and the cluster."),
+    "quotas": Place("kohort.cli.security.quotas", "How much a user, a client id or an address may take."),
     "top": Place("kohort.cli.top.command", "A live view of groups, lag and rates."),
     "console": Place("kohort.cli.console.command", "The web console, for any Kafka cluster."),
     "doctor": Place(

@@ -19,6 +19,7 @@ import click
 from kohort.broker.directory import data_directory
 from kohort.broker.node import start
 from kohort.broker.running import new_event_loop
+from kohort.cli.frame.properties import read_properties
 from kohort.log.storage.system_calls import check_system, raise_open_files_limit
 from kohort.settings import SettingError
 
@@ -32,6 +33,7 @@ log = logging.getLogger("kohort")
 
 _MOST_FILES = 65_536
 _DIRECTORY = "kohort-data"
+_NO_CONSOLE = "every listener asks for TLS or a password; `kohort console --config FILE` takes a client's settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +117,7 @@ def configure_logging(log_format: str, level: str) -> None:
 
 def read_settings(options: ServeOptions) -> dict[str, str]:
     """The settings of the file, overridden by those of `--set`."""
-    settings: dict[str, str] = {}
-    if options.config:
-        try:
-            lines = Path(options.config).read_text("utf-8").splitlines()
-        except OSError as error:
-            raise SettingError(f"cannot read {options.config}: {error.strerror}") from None
-        for number, line in enumerate(lines, 1):
-            text = line.strip()
-            if text and text[0] not in "#!":
-                name, equals, value = text.partition("=")
-                if not equals:
-                    raise SettingError(f"{options.config} line {number}: {text!r} is not name=value")
-                settings[name.strip()] = value.strip()
+    settings = read_properties(Path(options.config)) if options.config else {}
     for text in options.settings:
         name, equals, value = text.partition("=")
         if not equals:
@@ -232,11 +222,17 @@ def _open_console(options: ServeOptions, settings: dict[str, str], server: Serve
 
     if options.no_console:
         return BrokerConsole()
-    listeners = server.listeners
     # A client goes where it is told: of several listeners, the one of this machine is sure to be reachable.
-    told = next((each.told for each in listeners if each.told.host == "127.0.0.1"), listeners[0].told)
+    # The console has no password: it takes a listener that asks for none.
+    told = [each.told for each in server.listeners if each.protocol == "PLAINTEXT"]
+    if not told:
+        if options.console is not None:
+            raise SettingError(f"--console: {_NO_CONSOLE}")
+        log.info("no console: %s", _NO_CONSOLE)
+        return BrokerConsole()
+    nearest = next((each for each in told if each.host == "127.0.0.1"), told[0])
     any_port = (options.listen or settings.get("listeners", "")).endswith(":0")
-    return open_console(options.console, str(told), any_port=any_port)
+    return open_console(options.console, str(nearest), any_port=any_port)
 
 
 def _monitoring(server: Server, where: str) -> Monitoring:

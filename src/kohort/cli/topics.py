@@ -11,7 +11,7 @@ import click
 from kohort.cli.frame.cluster import ClusterOptions, cluster_options
 from kohort.cli.frame.completion import complete_topic
 from kohort.cli.frame.exit_codes import ExitCode
-from kohort.cli.frame.output import json_option, print_json, print_table
+from kohort.cli.frame.output import ask, json_option, print_json, print_table
 from kohort.cli.frame.pairs import name_value_pairs
 from kohort.client.admin import Admin
 from kohort.client.admin_types import ConfigEntry, NewTopic, TopicDescription
@@ -355,7 +355,7 @@ def delete(cluster: ClusterOptions, topics: tuple[str, ...], yes: bool, if_exist
             return ExitCode.DONE
         begins, ends = _bounds(admin, there.values())
         records = sum(ends[each] - begins[each] for each in ends if each in begins)
-        _ask(f"Delete {', '.join(there)} with {records:,} records?", yes)
+        ask(f"Delete {', '.join(there)} with {records:,} records?", yes)
         admin.delete_topics(*there)
     for name in there:
         print(f"{name}: deleted")
@@ -372,14 +372,6 @@ def _there(admin: Admin, topics: tuple[str, ...]) -> tuple[dict[str, TopicDescri
             raise
         found = error.results if isinstance(error, PartlyFailed) else {}
         return found, [name for name in topics if name in missing]
-
-
-def _ask(question: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Nobody can be asked here: say --yes")
-    click.confirm(question, abort=True, err=True)
 
 
 # --- delete-records -----------------------------------------------------------------------------------
@@ -413,7 +405,7 @@ def delete_records(
             max(0, (ends.get(each, 0) if offset < 0 else offset) - begins.get(each, 0))
             for each, offset in wanted.items()
         )
-        _ask(f"Delete {lost:,} records of {topic}?", yes)
+        ask(f"Delete {lost:,} records of {topic}?", yes)
         left = admin.delete_records(wanted)
     rows = [{"partition": each.partition, "begin_offset": offset} for each, offset in sorted(left.items())]
     if as_json:

@@ -4,20 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from kohort.client.core.cluster import Node
 from kohort.client.types import TopicPartition
+from kohort.security.acls import Acl, AclFilter, AclOperation, AclResource, PatternType, Permission
+from kohort.security.scram import MIN_ITERATIONS, ScramMechanism
 
 __all__ = [
+    "Acl",
+    "AclFilter",
+    "AclOperation",
+    "AclResource",
+    "ClientQuotaEntity",
+    "ClientQuotaFilter",
     "ClusterDescription",
     "ConfigEntry",
+    "EntityName",
     "GroupDescription",
     "GroupListing",
+    "LogDirDescription",
     "MemberDescription",
     "NewTopic",
     "Node",
     "PartitionDescription",
+    "PatternType",
+    "Permission",
+    "ReplicaInfo",
+    "ScramCredentialInfo",
+    "ScramMechanism",
     "TopicDescription",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
 ]
 
 
@@ -116,3 +134,84 @@ class ClusterDescription:
     cluster_id: str | None
     controller: Node | None
     nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """A partition in a directory of a broker."""
+
+    size: int
+    """In bytes."""
+    offset_lag: int
+    is_future: bool
+    """It is being moved here from another directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """A directory of a broker, and what is in it."""
+
+    replicas: Mapping[TopicPartition, ReplicaInfo]
+    total_bytes: int | None
+    """Of the disk; None where the broker is too old to say."""
+    usable_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredentialInfo:
+    """What a cluster tells of a password: by which mechanism it is kept, never the password."""
+
+    mechanism: ScramMechanism
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class UserScramCredentialUpsertion:
+    """A password for a user by one mechanism, new or instead of the one that there was.
+
+    The client salts it, and sends what SCRAM needs to check it; the password stays here.
+    """
+
+    user: str
+    password: str = field(repr=False)
+    mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512
+    iterations: int = MIN_ITERATIONS
+    salt: bytes | None = field(default=None, repr=False)
+    """Random if None."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserScramCredentialDeletion:
+    """The end of a user's password by one mechanism."""
+
+    user: str
+    mechanism: ScramMechanism
+
+
+class EntityName(Enum):
+    """What stands for a name in an entity or a filter of quotas."""
+
+    DEFAULT = "<default>"
+    """For those who have no quota by name."""
+    ANY = "<any>"
+    """Any name and the default; for filters alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaEntity:
+    """Whom a quota is for: a user, a client id, both, or an address."""
+
+    user: str | EntityName | None = None
+    client_id: str | EntityName | None = None
+    ip: str | EntityName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaFilter:
+    """Finds quotas by their entities; what is None is not asked for."""
+
+    user: str | EntityName | None = None
+    client_id: str | EntityName | None = None
+    ip: str | EntityName | None = None
+    strict: bool = False
+    """Only entities of exactly the kinds that are asked for: `user` alone leaves out users with a client id."""

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from secrets import token_bytes
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
 from kohort.client.admin_types import (
+    Acl,
+    AclFilter,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
     ClusterDescription,
     ConfigEntry,
     GroupDescription,
     GroupListing,
+    LogDirDescription,
     NewTopic,
+    ScramCredentialInfo,
     TopicDescription,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
 )
 from kohort.client.administer.calls import REASON, AdminCalls
 from kohort.client.config import ADMIN, SECURITY_OBJECTS, read_config
@@ -239,6 +248,65 @@ class AsyncAdmin(MeasuredClient):
     async def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
         """Returns the cluster's id, its nodes, and which of them is the controller."""
         return await self._run(self._calls.describe_cluster(self._deadline(timeout)))
+
+    async def describe_log_dirs(
+        self, *brokers: int, timeout: float | None = None
+    ) -> dict[int, dict[str, LogDirDescription]]:
+        """Returns how much disk partitions take, by broker and directory; of all brokers if none are named."""
+        return await self._run(self._calls.describe_log_dirs(brokers, self._deadline(timeout)))
+
+    # --- security -------------------------------------------------------------------------------------
+
+    async def create_acls(self, acls: Iterable[Acl], *, timeout: float | None = None) -> None:
+        """Makes ACLs; one that is there already is no error."""
+        await self._run(self._calls.create_acls(acls, self._deadline(timeout)))
+
+    async def describe_acls(
+        self, wanted: AclFilter | None = None, *, timeout: float | None = None
+    ) -> list[Acl]:
+        """Returns the ACLs that a filter finds, or all, sorted."""
+        return await self._run(self._calls.describe_acls(wanted, self._deadline(timeout)))
+
+    async def delete_acls(
+        self, *filters: AclFilter, timeout: float | None = None
+    ) -> dict[AclFilter, list[Acl]]:
+        """Deletes all ACLs that the filters find, and returns them by filter."""
+        return await self._run(self._calls.delete_acls(filters, self._deadline(timeout)))
+
+    async def describe_user_scram_credentials(
+        self, *users: str, timeout: float | None = None
+    ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
+        """Returns the mechanisms and iterations by which users have passwords; of all users if none are named."""
+        return await self._run(self._calls.describe_user_scram_credentials(users, self._deadline(timeout)))
+
+    async def alter_user_scram_credentials(
+        self,
+        changes: Iterable[UserScramCredentialUpsertion | UserScramCredentialDeletion],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Sets and deletes passwords of users. A user may be named once in a call, as Kafka has it.
+
+        The password does not leave this process: what is sent is salted with random bytes.
+        """
+        steps = self._calls.alter_user_scram_credentials(changes, token_bytes, self._deadline(timeout))
+        await self._run(steps)
+
+    async def describe_client_quotas(
+        self, wanted: ClientQuotaFilter | None = None, *, timeout: float | None = None
+    ) -> dict[ClientQuotaEntity, dict[str, float]]:
+        """Returns the quotas that a filter finds, or all, by entity."""
+        return await self._run(self._calls.describe_client_quotas(wanted, self._deadline(timeout)))
+
+    async def alter_client_quotas(
+        self,
+        changes: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Changes what is named: `{ClientQuotaEntity(user="alice"): {"producer_byte_rate": 1e6}}`; None removes."""
+        await self._run(self._calls.alter_client_quotas(changes, validate_only, self._deadline(timeout)))
 
     # --- inside ---------------------------------------------------------------------------------------
 

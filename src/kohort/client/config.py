@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 from kohort.client.core.metrics import MetricWindow
 from kohort.client.core.missing_settings import is_missing
 from kohort.client.core.offset_reset import AutoOffsetResetStrategy, reset_strategy
+from kohort.client.core.security_settings import (
+    SAME_SETTINGS,
+    check_security,
+    jwt_retriever,
+    login_handler,
+    shown_settings,
+    store_type,
+)
 from kohort.settings import (
     INT_MAX,
     Kind,
@@ -23,6 +31,7 @@ from kohort.settings import (
     as_text,
     at_least,
     between,
+    list_of,
     nearest,
     one_of,
     setting,
@@ -34,7 +43,7 @@ _log = logging.getLogger("kohort.client.config")
 SECURITY_OBJECTS = ("ssl.context", "sasl.oauthbearer.token", "oauth_cb")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ClientConfig:
     """The settings of all clients."""
 
@@ -146,27 +155,162 @@ class ClientConfig:
         "sasl.password", Kind.STRING, "", None, "For PLAIN and SCRAM.", sensitive=True
     )
     sasl_jaas_config: str = setting(
-        "sasl.jaas.config", Kind.STRING, "", None, "As Java takes it; only username and password are read from it.",
+        "sasl.jaas.config", Kind.STRING, "", None,
+        "As Java takes it: one login module with its options (username and password; clientId, extension_…, "
+        "unsecuredLogin…).",
         sensitive=True,
     )  # fmt: skip
+    sasl_oauthbearer_method: str = setting(
+        "sasl.oauthbearer.method", Kind.STRING, "default", one_of("default", "oidc"),
+        "librdkafka's switch for a token endpoint; here sasl.oauthbearer.token.endpoint.url alone is enough.",
+    )  # fmt: skip
+    sasl_oauthbearer_token_endpoint_url: str = setting(
+        "sasl.oauthbearer.token.endpoint.url", Kind.STRING, "", None,
+        "Where tokens come from (OAuth 2's client-credentials grant); file:///… is a file that holds one.",
+    )  # fmt: skip
+    sasl_oauthbearer_client_credentials_client_id: str = setting(
+        "sasl.oauthbearer.client.credentials.client.id", Kind.STRING, "", None,
+        "Who asks the token endpoint.",
+    )  # fmt: skip
+    sasl_oauthbearer_client_credentials_client_secret: str = setting(
+        "sasl.oauthbearer.client.credentials.client.secret", Kind.STRING, "", None,
+        "Its secret.", sensitive=True,
+    )  # fmt: skip
+    sasl_oauthbearer_scope: str = setting(
+        "sasl.oauthbearer.scope", Kind.STRING, "", None, "The scope to ask the token endpoint for."
+    )
+    sasl_oauthbearer_header_urlencode: bool = setting(
+        "sasl.oauthbearer.header.urlencode", Kind.BOOLEAN, False, None,
+        "Whether id and secret are URL-encoded before the token endpoint gets them, as RFC 6749 says.",
+    )  # fmt: skip
+    sasl_oauthbearer_grant_type: str = setting(
+        "sasl.oauthbearer.grant.type", Kind.STRING, "client_credentials", one_of("client_credentials"),
+        "How the token endpoint is asked.",
+    )  # fmt: skip
+    sasl_oauthbearer_extensions: str = setting(
+        "sasl.oauthbearer.extensions", Kind.STRING, "", None,
+        "What the broker is told besides the token: name=value,name=value.",
+    )  # fmt: skip
+    sasl_oauthbearer_config: str = setting(
+        "sasl.oauthbearer.config", Kind.STRING, "", None,
+        "What oauth_cb is called with; for unsecured tokens `principal=ann scope=a,b lifeSeconds=600`.",
+        sensitive=True,
+    )  # fmt: skip
+    enable_sasl_oauthbearer_unsecure_jwt: bool = setting(
+        "enable.sasl.oauthbearer.unsecure.jwt", Kind.BOOLEAN, False, None,
+        "For tests: tokens that nobody signed are made from sasl.oauthbearer.config.",
+    )  # fmt: skip
+    sasl_login_callback_handler_class: str = setting(
+        "sasl.login.callback.handler.class", Kind.STRING, "", login_handler,
+        "OAuthBearerLoginCallbackHandler asks the token endpoint; an …Unsecured… one makes tokens for tests.",
+    )  # fmt: skip
+    sasl_oauthbearer_jwt_retriever_class: str = setting(
+        "sasl.oauthbearer.jwt.retriever.class", Kind.STRING, "", jwt_retriever,
+        "ClientCredentialsJwtRetriever, FileJwtRetriever or DefaultJwtRetriever, as the URL says anyway.",
+    )  # fmt: skip
+    sasl_login_connect_timeout_ms: int = setting(
+        "sasl.login.connect.timeout.ms", Kind.INT, 10_000, at_least(1),
+        "How long to wait for the token endpoint; the longer of this and the next holds for each step.",
+    )  # fmt: skip
+    sasl_login_read_timeout_ms: int = setting(
+        "sasl.login.read.timeout.ms", Kind.INT, 10_000, at_least(1),
+        "How long to wait for its answer.",
+    )  # fmt: skip
+    sasl_login_retry_backoff_ms: int = setting(
+        "sasl.login.retry.backoff.ms", Kind.LONG, 100, at_least(0),
+        "The first wait before the token endpoint is asked again; it doubles.",
+    )  # fmt: skip
+    sasl_login_retry_backoff_max_ms: int = setting(
+        "sasl.login.retry.backoff.max.ms", Kind.LONG, 10_000, at_least(0),
+        "For how long the token endpoint is asked again before that is an error.",
+    )  # fmt: skip
+    sasl_login_refresh_window_factor: float = setting(
+        "sasl.login.refresh.window.factor", Kind.DOUBLE, 0.8, between(0.5, 1.0),
+        "A token is used by all connections until this share of its life is over; then a new one is asked for.",
+    )  # fmt: skip
+    https_ca_location: str = setting(
+        "https.ca.location", Kind.STRING, "", None,
+        "PEM file of the authorities to trust at the token endpoint; the system's if empty.",
+    )  # fmt: skip
+    https_ca_pem: str = setting("https.ca.pem", Kind.STRING, "", None, "The same, as text.")
     ssl_ca_location: str = setting(
         "ssl.ca.location",
         Kind.STRING,
         "",
         None,
-        "PEM file of the authorities to trust; the system's if empty.",
+        "PEM file (or folder) of the authorities to trust; the system's if empty.",
+    )
+    ssl_ca_pem: str = setting("ssl.ca.pem", Kind.STRING, "", None, "The authorities to trust, as PEM text.")
+    ssl_truststore_type: str = setting(
+        "ssl.truststore.type", Kind.STRING, "", store_type, "PEM; Java's own key stores are refused."
+    )
+    ssl_truststore_location: str = setting(
+        "ssl.truststore.location", Kind.STRING, "", None, "Java's name for ssl.ca.location."
+    )
+    ssl_truststore_password: str = setting(
+        "ssl.truststore.password",
+        Kind.STRING,
+        "",
+        None,
+        "Not with PEM: such a file has none.",
+        sensitive=True,
+    )
+    ssl_truststore_certificates: str = setting(
+        "ssl.truststore.certificates", Kind.STRING, "", None, "Java's name for ssl.ca.pem."
     )
     ssl_certificate_location: str = setting(
         "ssl.certificate.location", Kind.STRING, "", None, "PEM file of our certificate, for mutual TLS."
     )
+    ssl_certificate_pem: str = setting(
+        "ssl.certificate.pem", Kind.STRING, "", None, "Our certificate, as PEM text."
+    )
     ssl_key_location: str = setting("ssl.key.location", Kind.STRING, "", None, "PEM file of its private key.")
+    ssl_key_pem: str = setting(
+        "ssl.key.pem", Kind.STRING, "", None, "Its private key, as PEM text.", sensitive=True
+    )
     ssl_key_password: str = setting(
         "ssl.key.password", Kind.STRING, "", None, "The password of the private key.", sensitive=True
+    )
+    ssl_keystore_type: str = setting(
+        "ssl.keystore.type", Kind.STRING, "", store_type, "PEM; Java's own key stores are refused."
+    )
+    ssl_keystore_location: str = setting(
+        "ssl.keystore.location", Kind.STRING, "", None,
+        "Java's way: a PEM file with our private key and our certificate.",
+    )  # fmt: skip
+    ssl_keystore_password: str = setting(
+        "ssl.keystore.password", Kind.STRING, "", None, "Not with PEM: use ssl.key.password.", sensitive=True
+    )
+    ssl_keystore_key: str = setting(
+        "ssl.keystore.key", Kind.STRING, "", None, "Java's name for ssl.key.pem.", sensitive=True
+    )
+    ssl_keystore_certificate_chain: str = setting(
+        "ssl.keystore.certificate.chain", Kind.STRING, "", None, "Java's name for ssl.certificate.pem."
     )
     ssl_endpoint_identification_algorithm: str = setting(
         "ssl.endpoint.identification.algorithm", Kind.STRING, "https", one_of("https", "none", ""),
         "none: the name in the broker's certificate is not checked.",
     )  # fmt: skip
+    enable_ssl_certificate_verification: bool = setting(
+        "enable.ssl.certificate.verification", Kind.BOOLEAN, True, None,
+        "false: any broker is trusted, and so is anybody between it and us. For tests.",
+    )  # fmt: skip
+    ssl_enabled_protocols: tuple[str, ...] = setting(
+        "ssl.enabled.protocols", Kind.LIST, ("TLSv1.2", "TLSv1.3"), list_of("TLSv1.2", "TLSv1.3"),
+        "The versions of TLS that may be spoken.",
+    )  # fmt: skip
+    ssl_protocol: str = setting(
+        "ssl.protocol", Kind.STRING, "TLSv1.3", one_of("TLSv1.2", "TLSv1.3", "TLS"),
+        "The newest version of TLS to speak; usually left alone.",
+    )  # fmt: skip
+    ssl_cipher_suites: tuple[str, ...] = setting(
+        "ssl.cipher.suites", Kind.LIST, (), list_of(),
+        "By Java's names, with commas, or by OpenSSL's; all that OpenSSL has if empty.",
+    )  # fmt: skip
+
+    def __repr__(self) -> str:
+        rows = (spec.metadata["setting"] for spec in fields(self) if "setting" in spec.metadata)
+        return shown_settings(self, rows)
 
     def metric_window(self) -> MetricWindow:
         """Returns the time that averages and rates look back."""
@@ -176,15 +320,10 @@ class ClientConfig:
         """Raises SettingError where settings contradict each other."""
         if not self.bootstrap_servers:
             raise SettingError("bootstrap.servers is missing: give the host:port of at least one broker")
-        by_password = self.security_protocol.startswith("SASL") and self.sasl_mechanism != "OAUTHBEARER"
-        if by_password and not (self.sasl_jaas_config or (self.sasl_username and self.sasl_password)):
-            raise SettingError(
-                f"security.protocol={self.security_protocol} with sasl.mechanism={self.sasl_mechanism} needs "
-                "sasl.username and sasl.password (or sasl.jaas.config)"
-            )
+        check_security(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ConsumerConfig(ClientConfig):
     """The settings of a consumer."""
 
@@ -293,7 +432,7 @@ class ConsumerConfig(ClientConfig):
         return reset_strategy(self.auto_offset_reset)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ProducerConfig(ClientConfig):
     """The settings of a producer."""
 
@@ -391,7 +530,7 @@ class ProducerConfig(ClientConfig):
                 raise SettingError("enable.idempotence needs retries greater than 0")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class AdminConfig(ClientConfig):
     """The settings of the admin clients."""
 
@@ -407,6 +546,9 @@ PRODUCER = Table(ProducerConfig, "producer")
 ADMIN = Table(AdminConfig, "admin")
 
 C = TypeVar("C", bound=ClientConfig)
+
+# Java and librdkafka take these in any case.
+_ANY_CASE = {"security.protocol": str.upper, "ssl.endpoint.identification.algorithm": str.lower}
 
 
 def read_config(
@@ -430,15 +572,34 @@ def read_config(
     for name, value in given.items():
         if value is None or name in objects:
             continue
-        if name in table.settings:
-            texts[name] = _text(name, value)
+        same = canonical_name(name)
+        if same != name and given.get(same) not in (None, value):
+            raise SettingError(f"{name} and {same} are two names of one setting: give one of them")
+        if same in table.settings:
+            texts[same] = _text(name, value)
         elif not is_missing(name, table.what):
             raise SettingError(f"unknown setting {name}{_hint(name, table, objects)}")
+    for name, in_its_case in _ANY_CASE.items():
+        if name in texts:
+            texts[name] = in_its_case(texts[name].strip())
     if table is PRODUCER:
         _switch_off_idempotence(texts)
     config = table.parse(texts)
     config.check()
     return config, apart
+
+
+def canonical_name(name: str) -> str:
+    """Returns the setting that a name stands for: some have librdkafka's name as a second one."""
+    return SAME_SETTINGS.get(name, name)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a client's setting must not be shown."""
+    own = canonical_name(name)
+    return any(
+        own in table.settings and table.settings[own].sensitive for table in (CONSUMER, PRODUCER, ADMIN)
+    )
 
 
 def _checked_mapping(settings: object, what: str) -> Mapping[str, object]:
@@ -463,7 +624,7 @@ def _hint(name: str, table: Table[Any], objects: tuple[str, ...]) -> str:
     for other in (CONSUMER, PRODUCER, ADMIN):
         if name in other.settings:
             return f": it is a setting of the {other.what}, not of the {table.what}"
-    return nearest(name, [*table.settings, *objects])
+    return nearest(name, [*table.settings, *SAME_SETTINGS, *objects])
 
 
 def _switch_off_idempotence(texts: dict[str, str]) -> None:

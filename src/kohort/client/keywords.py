@@ -48,13 +48,51 @@ class ClientKeywords(TypedDict, total=False):
     sasl_username: Text
     sasl_password: Text
     sasl_jaas_config: Text
+    sasl_oauthbearer_method: Text
+    sasl_oauthbearer_token_endpoint_url: Text
+    sasl_oauthbearer_client_credentials_client_id: Text
+    sasl_oauthbearer_client_credentials_client_secret: Text
+    sasl_oauthbearer_scope: Text
+    sasl_oauthbearer_header_urlencode: Bool
+    sasl_oauthbearer_grant_type: Text
+    sasl_oauthbearer_extensions: Text
+    sasl_oauthbearer_config: Text
+    enable_sasl_oauthbearer_unsecure_jwt: Bool
+    sasl_login_callback_handler_class: Text
+    sasl_oauthbearer_jwt_retriever_class: Text
+    sasl_login_connect_timeout_ms: Int
+    sasl_login_read_timeout_ms: Int
+    sasl_login_retry_backoff_ms: Int
+    sasl_login_retry_backoff_max_ms: Int
+    sasl_login_refresh_window_factor: float | str | None
+    https_ca_location: Text
+    https_ca_pem: Text
     ssl_ca_location: Text
+    ssl_ca_pem: Text
+    ssl_truststore_type: Text
+    ssl_truststore_location: Text
+    ssl_truststore_password: Text
+    ssl_truststore_certificates: Text
     ssl_certificate_location: Text
+    ssl_certificate_pem: Text
     ssl_key_location: Text
+    ssl_key_pem: Text
     ssl_key_password: Text
+    ssl_keystore_type: Text
+    ssl_keystore_location: Text
+    ssl_keystore_password: Text
+    ssl_keystore_key: Text
+    ssl_keystore_certificate_chain: Text
     ssl_endpoint_identification_algorithm: Text
+    enable_ssl_certificate_verification: Bool
+    ssl_enabled_protocols: Texts
+    ssl_protocol: Text
+    ssl_cipher_suites: Texts
+    sasl_mechanisms: Text
+    sasl_oauthbearer_client_id: Text
+    sasl_oauthbearer_client_secret: Text
     ssl_context: ssl.SSLContext | None
-    sasl_oauthbearer_token: str | Callable[[], str] | None
+    sasl_oauthbearer_token: str | Callable[[], Any] | None
     oauth_cb: Callable[[str], Any] | None
 
 

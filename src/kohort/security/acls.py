@@ -122,20 +122,26 @@ class Acl:
     operation: AclOperation
     permission: Permission
 
+    def __str__(self) -> str:
+        return (
+            f"{self.permission.name} {self.operation.name} to {self.principal} from host {self.host} "
+            f"on {self.resource_type.name} {self.pattern_type.name}:{self.resource_name}"
+        )
+
     def wrong(self) -> str | None:
         """Returns what is wrong with it as a new ACL, or None."""
         if self.resource_type in (AclResource.UNKNOWN, AclResource.ANY):
-            return f"Invalid resource type {self.resource_type.name}"
+            return f"Invalid resourceType {self.resource_type.name}"
         if self.resource_type is AclResource.CLUSTER and self.resource_name != CLUSTER_NAME:
             return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
         if not self.resource_name:
             return "Resource name should not be empty"
         if self.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-            return f"Invalid pattern type {self.pattern_type.name}"
+            return f"Invalid patternType {self.pattern_type.name}"
         if self.operation in (AclOperation.UNKNOWN, AclOperation.ANY):
-            return f"Invalid operation type {self.operation.name}"
+            return f"Invalid operation {self.operation.name}"
         if self.permission not in (Permission.DENY, Permission.ALLOW):
-            return f"Invalid permission type {self.permission.name}"
+            return f"Invalid permissionType {self.permission.name}"
         if ":" not in self.principal:
             return f"Could not parse principal from `{self.principal}` (no colon is present separating the principal type from the principal name)"  # noqa: E501
         return None
@@ -153,8 +159,16 @@ class AclFilter:
     operation: AclOperation = AclOperation.ANY
     permission: Permission = Permission.ANY
 
+    def unknown(self) -> str | None:
+        """Returns which part of it has an unknown code, in Kafka's words, or None; such a filter finds nothing."""
+        if AclResource.UNKNOWN is self.resource_type or PatternType.UNKNOWN is self.pattern_type:
+            return "patternFilter"
+        if AclOperation.UNKNOWN is self.operation or Permission.UNKNOWN is self.permission:
+            return "entryFilter"
+        return None
+
     def matches(self, acl: Acl) -> bool:
-        return (
+        return self.unknown() is None and (
             self.resource_type in (AclResource.ANY, acl.resource_type)
             and self._matches_name(acl)
             and self.principal in (None, acl.principal)

@@ -7,7 +7,9 @@ resource, whoever it is about, `allow.everyone.if.no.acl.found` decides.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from typing import TypeAlias
 
 from kohort.security.acls import (
     ANY_HOST,
@@ -22,7 +24,12 @@ from kohort.security.acls import (
     Permission,
 )
 
+_EVERY_NAME = (PatternType.LITERAL, ANY_RESOURCE)
 _MOST_CACHED = 10_000
+_LONGEST_CACHED = 300  # characters of a name; topics have at most 249
+
+Question: TypeAlias = tuple[str, str, AclOperation, AclResource, str]
+"""Principal, host, operation, type and name of the resource."""
 
 
 class Authorizer:
@@ -37,10 +44,13 @@ class Authorizer:
     ) -> None:
         self.super_users = frozenset(super_users)
         self._default = allow_everyone_if_no_acl_found
-        self._acls: set[Acl] = set()
-        self._literal: dict[tuple[AclResource, str], set[Acl]] = {}
-        self._prefixed: dict[AclResource, dict[str, set[Acl]]] = {}
-        self._decided: dict[tuple[str, str, AclOperation, AclResource, str], bool] = {}
+        self._acls: dict[Acl, None] = {}  # in the order in which they were made
+        self._literal: dict[tuple[AclResource, str], dict[Acl, None]] = {}
+        self._prefixed: dict[tuple[AclResource, str], dict[Acl, None]] = {}
+        self._prefix_sizes: dict[AclResource, Counter[int]] = {}  # how many prefixes there are of each length
+        self.decided: dict[Question, bool] = {}
+        """Answers to questions that were asked; emptied whenever an ACL changes."""
+        self._on_some: dict[tuple[str, str, AclOperation, AclResource], bool] = {}
         for acl in acls:
             self.add(acl)
 
@@ -53,31 +63,39 @@ class Authorizer:
         return acl in self._acls
 
     def __iter__(self) -> Iterator[Acl]:
-        return iter(sorted(self._acls))
+        return iter(self._acls)
 
     def add(self, acl: Acl) -> None:
         """Adds an ACL; one that is there already stays as it is."""
-        self._decided.clear()
-        self._acls.add(acl)
-        self._place(acl).add(acl)
+        self._forget_answers()
+        self._acls[acl] = None
+        pattern = acl.resource_type, acl.resource_name
+        if acl.pattern_type is PatternType.LITERAL:
+            self._literal.setdefault(pattern, {})[acl] = None
+            return
+        if pattern not in self._prefixed:
+            self._prefix_sizes.setdefault(acl.resource_type, Counter())[len(acl.resource_name)] += 1
+        self._prefixed.setdefault(pattern, {})[acl] = None
 
     def remove(self, acl: Acl) -> None:
         """Removes an ACL that is there."""
-        self._decided.clear()
-        self._acls.remove(acl)
-        place = self._place(acl)
-        place.remove(acl)
-        if place:
+        self._forget_answers()
+        del self._acls[acl]
+        places = self._literal if acl.pattern_type is PatternType.LITERAL else self._prefixed
+        pattern = acl.resource_type, acl.resource_name
+        del places[pattern][acl]
+        if places[pattern]:
             return
+        del places[pattern]
         if acl.pattern_type is PatternType.PREFIXED:
-            del self._prefixed[acl.resource_type][acl.resource_name]
-        else:
-            del self._literal[acl.resource_type, acl.resource_name]
+            sizes, size = self._prefix_sizes[acl.resource_type], len(acl.resource_name)
+            sizes[size] -= 1
+            if not sizes[size]:
+                del sizes[size]
 
-    def _place(self, acl: Acl) -> set[Acl]:
-        if acl.pattern_type is PatternType.PREFIXED:
-            return self._prefixed.setdefault(acl.resource_type, {}).setdefault(acl.resource_name, set())
-        return self._literal.setdefault((acl.resource_type, acl.resource_name), set())
+    def _forget_answers(self) -> None:
+        self.decided.clear()
+        self._on_some.clear()
 
     # --- decisions --------------------------------------------------------------------------------
 
@@ -86,13 +104,15 @@ class Authorizer:
     ) -> bool:
         """Tells whether a principal at a host may do this to a resource. Answers are kept until an ACL changes."""
         question = (principal, host, operation, resource_type, name)
-        known = self._decided.get(question)
+        known = self.decided.get(question)
         if known is None:
-            if len(self._decided) >= _MOST_CACHED:
-                self._decided.clear()
-            known = self._decided[question] = principal in self.super_users or decision(
+            known = principal in self.super_users or decision(
                 self._of_resource(resource_type, name), principal, host, operation, default=self._default
             )
+            if len(name) <= _LONGEST_CACHED:
+                if len(self.decided) >= _MOST_CACHED:
+                    self.decided.clear()
+                self.decided[question] = known
         return known
 
     def allowed_operations(self, principal: str, host: str, resource_type: AclResource, name: str) -> int:
@@ -103,56 +123,89 @@ class Authorizer:
                 bits |= 1 << operation
         return bits
 
+    def rule(
+        self, principal: str, host: str, operation: AclOperation, resource_type: AclResource, name: str
+    ) -> str:
+        """Returns what decides about a question, in Kafka's words, for people."""
+        if principal in self.super_users:
+            return "SuperUser"
+        of_resource = self._of_resource(resource_type, name)
+        deciding = deciding_acl(of_resource, principal, host, operation)
+        if deciding is not None:
+            return f"MatchingAcl(acl={deciding})"
+        return "DefaultAllow" if self._default and not of_resource else "DefaultDeny"
+
     def allows_on_some(
         self, principal: str, host: str, operation: AclOperation, resource_type: AclResource
     ) -> bool:
-        """Tells whether there is a name of this type on which the operation would be allowed (KIP-679)."""
-        if principal in self.super_users:
-            return True
-        concerned = [
-            acl
-            for acl in self._acls
-            if acl.resource_type is resource_type and _concerns(acl, principal, host)
-        ]
-        denied = [
-            acl
-            for acl in concerned
-            if acl.permission is Permission.DENY and acl.operation in (operation, AclOperation.ALL)
-        ]
-        if any(_is_everything(acl) for acl in denied):
+        """Tells whether there is a name of this type on which the operation would be allowed (KIP-679).
+
+        By ACLs, one pattern has to allow it that is not denied as a whole. By `allow.everyone.if.no.acl.found`, there
+        always is a name without an ACL, unless one is for all names.
+        """
+        question = (principal, host, operation, resource_type)
+        known = self._on_some.get(question)
+        if known is None:
+            if len(self._on_some) >= _MOST_CACHED:
+                self._on_some.clear()
+            known = self._on_some[question] = principal in self.super_users or self._finds_some(*question)
+        return known
+
+    def _finds_some(
+        self, principal: str, host: str, operation: AclOperation, resource_type: AclResource
+    ) -> bool:
+        allowed: set[tuple[PatternType, str]] = set()
+        denied: set[tuple[PatternType, str]] = set()
+        for acl in self._acls:
+            if acl.resource_type is not resource_type or not _concerns(acl, principal, host):
+                continue
+            pattern = acl.pattern_type, acl.resource_name
+            if acl.permission is Permission.ALLOW:
+                if _grants(acl, operation):
+                    allowed.add(pattern)
+            elif acl.operation in (operation, AclOperation.ALL):
+                denied.add(pattern)
+        if _EVERY_NAME in denied:
             return False
-        if self._default:
+        if self._default and (resource_type, ANY_RESOURCE) not in self._literal:
             return True
-        allowed = (acl for acl in concerned if acl.permission is Permission.ALLOW and _grants(acl, operation))
-        return any(not any(_covers(deny, allow) for deny in denied) for allow in allowed)
+        return _EVERY_NAME in allowed or any(not _is_covered(pattern, denied) for pattern in allowed)
 
     def _of_resource(self, resource_type: AclResource, name: str) -> list[Acl]:
         """Returns the ACLs whose pattern fits the name."""
         found = list(self._literal.get((resource_type, name), ()))
         if name != ANY_RESOURCE:
             found += self._literal.get((resource_type, ANY_RESOURCE), ())
-        prefixes = self._prefixed.get(resource_type)
-        if prefixes:
-            for size in range(len(name) + 1):
-                found += prefixes.get(name[:size], ())
+        for size in self._prefix_sizes.get(resource_type, ()):
+            if size <= len(name):
+                found += self._prefixed.get((resource_type, name[:size]), ())
         return found
 
 
 def decision(
-    of_resource: Iterable[Acl], principal: str, host: str, operation: AclOperation, *, default: bool
+    of_resource: Collection[Acl], principal: str, host: str, operation: AclOperation, *, default: bool
 ) -> bool:
     """Decides by the ACLs whose pattern fits the resource; `default` if there are none."""
-    is_allowed = has_acls = False
+    deciding = deciding_acl(of_resource, principal, host, operation)
+    if deciding is not None:
+        return deciding.permission is Permission.ALLOW
+    return default and not of_resource
+
+
+def deciding_acl(
+    of_resource: Iterable[Acl], principal: str, host: str, operation: AclOperation
+) -> Acl | None:
+    """Returns the ACL that decides: one that denies, else one that allows; None if no ACL is about this."""
+    allowing = None
     for acl in of_resource:
-        has_acls = True
         if not _concerns(acl, principal, host):
             continue
         if acl.permission is Permission.DENY:
             if acl.operation in (operation, AclOperation.ALL):
-                return False
+                return acl
         elif _grants(acl, operation):
-            is_allowed = True
-    return is_allowed if has_acls else default
+            allowing = acl
+    return allowing
 
 
 def _concerns(acl: Acl, principal: str, host: str) -> bool:
@@ -163,17 +216,9 @@ def _grants(acl: Acl, operation: AclOperation) -> bool:
     return acl.operation in (operation, AclOperation.ALL) or acl.operation in IMPLIED_BY.get(operation, ())
 
 
-def _is_everything(acl: Acl) -> bool:
-    """Whether the pattern fits every name: `*`, or the empty prefix."""
-    return (
-        acl.resource_name == ANY_RESOURCE
-        if acl.pattern_type is PatternType.LITERAL
-        else not acl.resource_name
+def _is_covered(pattern: tuple[PatternType, str], denied: Collection[tuple[PatternType, str]]) -> bool:
+    """Whether denials leave nothing of a pattern: one of the same, or of a prefix of it."""
+    name = pattern[1]
+    return pattern in denied or any(
+        (PatternType.PREFIXED, name[:size]) in denied for size in range(1, len(name) + 1)
     )
-
-
-def _covers(deny: Acl, allow: Acl) -> bool:
-    """Whether a denying pattern leaves nothing of an allowing one."""
-    if deny.pattern_type is PatternType.PREFIXED:
-        return allow.resource_name.startswith(deny.resource_name)
-    return deny.pattern_type is allow.pattern_type and deny.resource_name == allow.resource_name

@@ -3,44 +3,88 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
-from kohort.security.mechanism import Challenge, LoginAccepted, LoginRefused
+from kohort.security.credentials_file import ITERATIONS, SALT_BYTES, PasswordHash
+from kohort.security.mechanism import LoginAccepted, LoginRefused, Outcome, SlowStep
 
 _REFUSED = "Authentication failed: Invalid username or password"
-_MODULE = "PlainLoginModule"
+_OTHER_ID = "Authentication failed: Client requested an authorization id that is different from username"
 _USER = "user_"
+
+
+class PlainPasswords:
+    """Checks passwords: those in clear of the JAAS setting at once, those of a file by a hash that takes its time.
+
+    A password of the file that was right is remembered by its HMAC, under a key of this process, until its user gets
+    another one. An unknown user takes as long as a wrong password.
+    """
+
+    def __init__(
+        self,
+        in_clear: Mapping[str, str],
+        hashed: Callable[[], Mapping[str, PasswordHash]] | None,
+        secret: bytes,
+    ) -> None:
+        self._in_clear, self._hashed, self._secret = in_clear, hashed, secret
+        self._nobody = PasswordHash(secret[:SALT_BYTES], bytes(64), ITERATIONS)
+        self._good: dict[str, tuple[bytes, PasswordHash]] = {}
+
+    def check(self, user: str, password: str) -> LoginAccepted | LoginRefused | SlowStep:
+        """Tells whether this is the user's password, or how to find out."""
+        expected = self._in_clear.get(user)
+        is_right = hmac.compare_digest((expected or "").encode(), password.encode())
+        if expected is not None and is_right:
+            return LoginAccepted(f"User:{user}")
+        if self._hashed is None:
+            return LoginRefused(_REFUSED)
+        stored = self._hashed().get(user)
+        mark = hmac.digest(self._secret, f"{user}\0{password}".encode(), "sha256")
+        good = self._good.get(user)
+        if good is not None and good[1] == stored and hmac.compare_digest(good[0], mark):
+            return LoginAccepted(f"User:{user}")
+        work = partial((stored or self._nobody).matches, password)
+        return SlowStep(work, partial(self._checked, user, mark, stored), mark)
+
+    def _checked(
+        self, user: str, mark: bytes, stored: PasswordHash | None, is_right: bool, now_ms: int
+    ) -> Outcome:
+        if stored is None or not is_right:
+            return LoginRefused(_REFUSED)
+        self._good[user] = mark, stored
+        return LoginAccepted(f"User:{user}")
 
 
 class PlainExchange:
     """One login: `[authzid] NUL user NUL password`."""
 
-    def __init__(self, passwords: Mapping[str, str]) -> None:
+    def __init__(self, passwords: PlainPasswords) -> None:
         self._passwords = passwords
 
-    def step(self, said: bytes, now_ms: int) -> Challenge | LoginAccepted | LoginRefused:
+    def step(self, said: bytes, now_ms: int) -> Outcome | SlowStep:
         """Takes the one message of the client."""
         try:
-            parts = said.decode().split("\0")
-        except UnicodeDecodeError:
-            return LoginRefused()
-        if len(parts) != 3:
-            return LoginRefused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
-        authorization_id, user, password = parts
-        if not user:
-            return LoginRefused("Authentication failed: username not specified")
-        if not password:
-            return LoginRefused("Authentication failed: password not specified")
-        expected = self._passwords.get(user)
-        # An unknown user takes as long as a wrong password.
-        is_right = hmac.compare_digest((expected or "").encode(), password.encode())
-        if expected is None or not is_right:
-            return LoginRefused(_REFUSED)
-        if authorization_id not in ("", user):
-            return LoginRefused(
-                "Authentication failed: Client requested an authorization id that is different from username"
-            )
-        return LoginAccepted(f"User:{user}")
+            authorization_id, user, password = said.decode().split("\0")
+        except ValueError:  # it is not UTF-8, or has not three parts
+            return LoginRefused(reason="malformed PLAIN message")
+        if not user or not password:
+            return LoginRefused(reason="PLAIN message without a user or a password")
+        if authorization_id in ("", user):
+            return self._passwords.check(user, password)
+        return _with_other_id(self._passwords.check(user, password))
+
+
+def _with_other_id(checked: LoginAccepted | LoginRefused | SlowStep) -> Outcome | SlowStep:
+    """Refuses a client that wants to be somebody else; the wrong password comes first, as in Kafka."""
+    if isinstance(checked, SlowStep):
+
+        def then(found: object, now_ms: int) -> Outcome:
+            outcome = checked.then(found, now_ms)
+            return LoginRefused(_OTHER_ID) if isinstance(outcome, LoginAccepted) else outcome
+
+        return SlowStep(checked.work, then, checked.key)
+    return LoginRefused(_OTHER_ID) if isinstance(checked, LoginAccepted) else checked
 
 
 def passwords_of(options: Mapping[str, str]) -> dict[str, str]:

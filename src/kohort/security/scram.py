@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 and -512 (RFC 5802), the server's side: what is stored, and the exchange that checks it."""
+"""SCRAM-SHA-256 and -512 (RFC 5802): the keys of both sides, and the server's side with what it stores."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from kohort.security.mechanism import Challenge, LoginAccepted, LoginRefused
+from kohort.security.mechanism import Challenge, LoginAccepted, LoginRefused, Outcome
 
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
 _SALT_BYTES = 24
+_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+_NONCE = r"[\x21-\x2b\x2d-\x7e]+"
+_EXTENSIONS = r"(?:,[A-Za-z]+=[\x01-\x2b\x2d-\x7f]+)*"
 _CLIENT_FIRST = re.compile(
-    r"n,(?:a=(?P<authzid>[^,]*))?,(?P<bare>(?:m=[^,]*,)?n=(?P<name>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,.*)?)"
+    rf"n,(?:a=(?P<authzid>{_NAME}))?,"
+    rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_NONCE})(?P<extensions>{_EXTENSIONS}))"
 )
-_CLIENT_FINAL = re.compile(r"(?P<unsigned>c=[^,]*,r=(?P<nonce>[^,]+))(?:,.*?)?,p=(?P<proof>[^,]+)")
+_CLIENT_FINAL = re.compile(
+    rf"(?P<signed>c=[A-Za-z0-9/+=]*,r=(?P<nonce>{_NONCE})){_EXTENSIONS},p=(?P<proof>[A-Za-z0-9/+=]+)"
+)
+_OTHER_ID = "Authentication failed: Client requested an authorization id that is different from username"
 
 
 class ScramMechanism(IntEnum):
@@ -53,19 +60,34 @@ class ScramCredential:
         mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
     ) -> ScramCredential:
         """Makes it of a password that the client has salted."""
-        digest = mechanism.digest
-        client_key = hmac.digest(salted_password, b"Client Key", digest)
-        return ScramCredential(
-            salt,
-            hashlib.new(digest, client_key).digest(),
-            hmac.digest(salted_password, b"Server Key", digest),
-            iterations,
-        )
+        client_key, server_key = scram_keys(mechanism, salted_password)
+        return ScramCredential(salt, stored_key(mechanism, client_key), server_key, iterations)
 
 
 def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
     """Salts a password; this takes milliseconds on purpose."""
     return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
+
+
+def scram_keys(mechanism: ScramMechanism, salted: bytes) -> tuple[bytes, bytes]:
+    """Returns the client's key and the server's key of a salted password."""
+    digest = mechanism.digest
+    return hmac.digest(salted, b"Client Key", digest), hmac.digest(salted, b"Server Key", digest)
+
+
+def stored_key(mechanism: ScramMechanism, client_key: bytes) -> bytes:
+    """Returns what is stored of the client's key: a client shows the key, which nobody can make of this."""
+    return hashlib.new(mechanism.digest, client_key).digest()
+
+
+def masked(key: bytes, signature: bytes) -> bytes:
+    """Returns the proof of a client's key, or the key of a proof: one XOR the signature is the other."""
+    return bytes(a ^ b for a, b in zip(key, signature, strict=True))
+
+
+def escaped(name: str) -> str:
+    """Returns the name of a user as SCRAM messages have it."""
+    return name.replace("=", "=3D").replace(",", "=2C")
 
 
 Lookup = Callable[[str], ScramCredential | None]
@@ -81,59 +103,63 @@ class ScramExchange:
     def __init__(self, mechanism: ScramMechanism, look_up: Lookup, nonce: str, secret: bytes) -> None:
         self._mechanism, self._look_up, self._nonce, self._secret = mechanism, look_up, nonce, secret
         self._user: str | None = None
-        self._credential: ScramCredential | None = None
+        self._is_known = False
         self._so_far = ""
         self._whole_nonce = ""
 
-    def step(self, said: bytes, now_ms: int) -> Challenge | LoginAccepted | LoginRefused:
+    def step(self, said: bytes, now_ms: int) -> Outcome:
         """Takes what the client said."""
         try:
-            text = said.decode()
+            text = said.decode("ascii")
         except UnicodeDecodeError:
-            return LoginRefused()
+            return LoginRefused(reason="malformed SCRAM message")
         return self._first(text) if self._user is None else self._final(text)
 
     def _first(self, text: str) -> Challenge | LoginRefused:
         found = _CLIENT_FIRST.fullmatch(text)
-        if found is None or found["bare"].startswith("m="):
-            return LoginRefused()
+        if found is None:
+            return LoginRefused(reason="malformed SCRAM message")
+        if "tokenauth=true" in found["extensions"].lower().split(","):
+            return LoginRefused(reason="there are no delegation tokens")
         user = _unescaped(found["name"])
-        if user is None or found["authzid"] not in (None, "", found["name"]):
-            return LoginRefused()
-        self._user, self._credential = user, self._look_up(user)
+        if found["authzid"] is not None and _unescaped(found["authzid"]) != user:
+            return LoginRefused(_OTHER_ID)
+        known = self._look_up(user)
+        self._user, self._is_known = user, known is not None
+        self._credential = known or self._made_up(user)
         self._whole_nonce = found["nonce"] + self._nonce
-        if self._credential is None:
-            salt = hmac.digest(self._secret, user.encode(), "sha256")[:_SALT_BYTES]
-            iterations = MIN_ITERATIONS
-        else:
-            salt, iterations = self._credential.salt, self._credential.iterations
-        answer = f"r={self._whole_nonce},s={base64.b64encode(salt).decode()},i={iterations}"
+        salt = base64.b64encode(self._credential.salt).decode()
+        answer = f"r={self._whole_nonce},s={salt},i={self._credential.iterations}"
         self._so_far = f"{found['bare']},{answer}"
         return Challenge(answer.encode())
+
+    def _made_up(self, user: str) -> ScramCredential:
+        """Returns what an unknown user is checked against: always the same, and matched by no password."""
+        salt = hmac.digest(self._secret, user.encode(), "sha256")[:_SALT_BYTES]
+        key = hmac.digest(self._secret, salt, self._mechanism.digest)
+        return ScramCredential(salt, key, key, MIN_ITERATIONS)
 
     def _final(self, text: str) -> LoginAccepted | LoginRefused:
         found = _CLIENT_FINAL.fullmatch(text)
         credential, digest = self._credential, self._mechanism.digest
-        if found is None or found["nonce"] != self._whole_nonce or credential is None:
-            return LoginRefused()
+        if found is None or found["nonce"] != self._whole_nonce:
+            return LoginRefused(reason="malformed SCRAM message")
         try:
             proof = base64.b64decode(found["proof"], validate=True)
         except (binascii.Error, ValueError):
-            return LoginRefused()
-        signed = f"{self._so_far},{text[: text.rindex(',p=')]}".encode()
+            return LoginRefused(reason="malformed SCRAM message")
+        signed = f"{self._so_far},{found['signed']}".encode()  # without extensions, as Kafka
         signature = hmac.digest(credential.stored_key, signed, digest)
         if len(proof) != len(signature):
-            return LoginRefused()
-        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
-        if not hmac.compare_digest(hashlib.new(digest, client_key).digest(), credential.stored_key):
+            return LoginRefused(reason="malformed SCRAM message")
+        shown = stored_key(self._mechanism, masked(proof, signature))
+        is_right = hmac.compare_digest(shown, credential.stored_key)
+        if not (is_right and self._is_known):
             return LoginRefused()
         server_signature = hmac.digest(credential.server_key, signed, digest)
-        assert self._user is not None
         return LoginAccepted(f"User:{self._user}", b"v=" + base64.b64encode(server_signature))
 
 
-def _unescaped(name: str) -> str | None:
-    """Returns the name of a user with =2C and =3D replaced; None if another = is in it."""
-    if re.search(r"=(?!2C|3D)", name):
-        return None
+def _unescaped(name: str) -> str:
+    """Returns a name with =2C and =3D replaced; the pattern lets no other = through."""
     return name.replace("=2C", ",").replace("=3D", "=")

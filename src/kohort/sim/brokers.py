@@ -13,6 +13,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.broker.fetch_sessions import FetchSessions
 from kohort.broker.groups.commit_frames import CommitCodec
+from kohort.broker.permissions import Permissions
 from kohort.coordinator.commit_layout import CommitLayout
 from kohort.coordinator.effects import CommitResponse, Response
 from kohort.coordinator.events import GroupRequest, JoinGroup, OffsetCommit
@@ -93,7 +94,7 @@ class SimGroups:
         self._brokers.submit(self._broker_id, request)
 
 
-class SimBroker:
+class SimBroker(Permissions):
     """One of the brokers, with the part of the real one that handlers use."""
 
     def __init__(self, brokers: Brokers, broker_id: int, data: Data, random: Random) -> None:
@@ -101,6 +102,7 @@ class SimBroker:
         self.up = True
         self.groups = SimGroups(brokers, broker_id)
         self.store = data
+        self.guard = None  # everybody may do everything
         self._random = random
         self.lives = 0
         self.restart()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
-from kohort.client.config import CONSUMER, read_config
+from kohort.client.config import CONSUMER, canonical_name, is_secret, read_config
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError, nearest
 from kohort.spark.conditions import read_condition
@@ -106,6 +106,14 @@ class CountFrom(Enum):
     OFFSETS = "offsets"
 
 
+class KafkaSettings(dict[str, str]):
+    """Settings of a Kafka client by name. Its repr hides secrets: it may get into an exception or a log."""
+
+    def __repr__(self) -> str:
+        shown = {name: "<hidden>" if is_secret(name) else value for name, value in self.items()}
+        return f"KafkaSettings({shown!r})"
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """All options of the source, checked. They are pickled for executors."""
@@ -115,7 +123,7 @@ class SourceOptions:
     ending: OffsetSpec = Edge.LATEST
     latest_without_match: bool = False
     """A starting time after the last record means the end of the log instead of an error."""
-    kafka: dict[str, str] = field(default_factory=dict)
+    kafka: dict[str, str] = field(default_factory=KafkaSettings)
     """The settings that were given with the prefix `kafka.`, without it."""
     group_mode: GroupMode = GroupMode.NONE
     group_id: str | None = None
@@ -287,20 +295,23 @@ def read_strategy(given: Mapping[str, str]) -> Strategy:
 
 def kafka_settings(options: Mapping[str, str], refused: Mapping[str, str]) -> dict[str, str]:
     """The settings that were given with the prefix `kafka.`, without it; OptionError for those in `refused`."""
-    settings = {name[6:]: value for name, value in options.items() if name.startswith("kafka.")}
-    for name in settings:
-        if name in refused:
-            raise OptionError(f"Kafka option '{name}' is not supported{refused[name]}")
+    settings = KafkaSettings()
+    for option, value in options.items():
+        if not option.startswith("kafka."):
+            continue
+        given = option.removeprefix("kafka.")
+        if given in refused:
+            raise OptionError(f"Kafka option '{given}' is not supported{refused[given]}")
+        name = canonical_name(given)
+        if settings.setdefault(name, value) != value:
+            raise OptionError(f"{option} is given twice, by both of its names, with different values")
     return settings
 
 
 def settings_without_group(kafka: Mapping[str, str]) -> dict[str, str]:
     """The settings of a session that is no member of a group: of workers, and of queries without a group."""
-    return {
-        name: value
-        for name, value in kafka.items()
-        if name not in ("group.id", "group.instance.id", ASSIGNORS)
-    }
+    own = ("group.id", "group.instance.id", ASSIGNORS)
+    return KafkaSettings({name: value for name, value in kafka.items() if name not in own})
 
 
 def check_kafka_settings(settings: Mapping[str, str]) -> None:

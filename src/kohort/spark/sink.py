@@ -40,7 +40,7 @@ from kohort.settings import SettingError, nearest
 from kohort.spark.formats.encoding import ColumnEncoding, RowMisfit, encoded
 from kohort.spark.formats.format_options import BINARY, WRITE_OPTIONS, RecordFormats, is_format_option
 from kohort.spark.formats.write_planning import plan_encoding
-from kohort.spark.options import OptionError, kafka_settings, record_formats
+from kohort.spark.options import KafkaSettings, OptionError, kafka_settings, record_formats
 from kohort.spark.pyspark_api import DataSourceStreamArrowWriter
 from kohort.wire.errors import ErrorCode, KafkaError, KohortError
 from kohort.wire.records.batch import HEADER_SIZE
@@ -67,7 +67,7 @@ class SinkOptions:
     """All options of the sink, checked. It is pickled for executors."""
 
     topic: str | None
-    kafka: dict[str, str] = field(default_factory=dict)
+    kafka: dict[str, str] = field(default_factory=KafkaSettings)
     """The settings of the producer, which were given with the prefix `kafka.`, without it."""
     largest: int = 0
     """No record is larger than so many bytes."""

@@ -12,7 +12,7 @@ from kohort.broker.call import Call
 from kohort.log.registry import AclCreated, AclDeleted, RegistryEntry
 from kohort.security.acls import Acl, AclFilter, AclOperation, AclResource, PatternType, Permission
 from kohort.security.authorizer import Authorizer
-from kohort.wire.errors import BadFrame, ErrorCode
+from kohort.wire.errors import BadFrame, ErrorCode, KafkaError
 from kohort.wire.messages.create_acls import (
     AclCreation,
     AclCreationResult,
@@ -37,7 +37,10 @@ E = TypeVar("E", bound=IntEnum)
 
 _DISABLED = "No Authorizer is configured."
 _NOT_ALLOWED = "Cluster authorization failed."
-_MOST_DELETED = 10_000
+_MOST_CHANGED = 10_000
+"""ACLs in one request."""
+MOST_ACLS = 100_000
+"""ACLs in all. Kafka knows no limit; here each one takes memory and time of the one thread that serves everybody."""
 
 
 def describe_acls(broker: Broker, call: Call) -> DescribeAclsResponse:
@@ -72,7 +75,9 @@ async def create_acls(broker: Broker, call: Call) -> CreateAclsResponse:
         new = dict.fromkeys(
             acl for acl, why in zip(wanted, wrong, strict=True) if why is None and acl not in authorizer
         )
-        failed = await broker.commit([AclCreated(**_fields(acl)) for acl in new])
+        failed = _too_many(len(authorizer), len(new)) or await broker.commit(
+            [AclCreated(**_fields(acl)) for acl in new]
+        )
     results = []
     for why in wrong:
         if why is not None:
@@ -82,6 +87,20 @@ async def create_acls(broker: Broker, call: Call) -> CreateAclsResponse:
         else:
             results.append(AclCreationResult())
     return CreateAclsResponse(results=results)
+
+
+def _too_many(there: int, new: int) -> KafkaError | None:
+    """Returns why so many ACLs are not made; None if they can be. None of a request is made then."""
+    if new > _MOST_CHANGED:
+        text = f"{new} new ACLs in a request; send at most {_MOST_CHANGED} at once"
+        return KafkaError(ErrorCode.POLICY_VIOLATION, text)
+    if there + new > MOST_ACLS:
+        text = (
+            f"There are {there} ACLs, and this broker keeps at most {MOST_ACLS}. Delete some, or replace ACLs of many "
+            "names by one of their prefix (PREFIXED)"
+        )
+        return KafkaError(ErrorCode.POLICY_VIOLATION, text)
+    return None
 
 
 async def delete_acls(broker: Broker, call: Call) -> DeleteAclsResponse:
@@ -95,13 +114,13 @@ async def delete_acls(broker: Broker, call: Call) -> DeleteAclsResponse:
         authorizer = broker.authorizer
         assert authorizer is not None
         found = [list(_found(authorizer, each)) for each in filters]
-        if sum(map(len, found)) > _MOST_DELETED:
+        gone = dict.fromkeys(acl for acls in found for acl in acls)
+        if len(gone) > _MOST_CHANGED:
             too_many = (
                 ErrorCode.INVALID_REQUEST,
-                f"Cannot remove more than {_MOST_DELETED} ACLs in a single request",
+                f"Cannot remove more than {_MOST_CHANGED} acls in a single delete operation.",
             )
             return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(*too_many) for _ in filters])
-        gone = dict.fromkeys(acl for acls in found for acl in acls)
         entries: list[RegistryEntry] = [AclDeleted(**_fields(acl)) for acl in gone]
         failed = await broker.commit(entries)
     if failed is not None:
@@ -110,7 +129,10 @@ async def delete_acls(broker: Broker, call: Call) -> DeleteAclsResponse:
         )
     return DeleteAclsResponse(
         filter_results=[
-            DeleteAclsFilterResult(matching_acls=[_matching(acl) for acl in acls]) for acls in found
+            DeleteAclsFilterResult(ErrorCode.INVALID_REQUEST, f"Unknown {wrong}.")
+            if (wrong := each.unknown()) is not None
+            else DeleteAclsFilterResult(matching_acls=[_matching(acl) for acl in acls])
+            for each, acls in zip(filters, found, strict=True)
         ]
     )
 
@@ -152,10 +174,10 @@ def _filter(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 
 
 def _code(kind: type[E], number: int) -> E:
-    """Returns the meaning of a code. One that means nothing closes the connection, as in Kafka."""
-    if number == 0 or number not in kind._value2member_map_:
-        raise BadFrame(f"{kind.__name__} {number} means nothing")
-    return kind(number)
+    """Returns the meaning of a code. As in Kafka 0 closes the connection; another that means nothing is UNKNOWN."""
+    if number == 0:
+        raise BadFrame(f"{kind.__name__} 0 means nothing")
+    return kind(number) if number in kind._value2member_map_ else kind(0)
 
 
 def _matching(acl: Acl) -> DeleteAclsMatchingAcl:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from kohort.broker import names
 from kohort.broker.broker import Broker
@@ -39,6 +41,9 @@ from kohort.wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+
+if TYPE_CHECKING:
+    from kohort.broker.security.tls import TlsStores
 
 log = logging.getLogger("kohort.broker")
 
@@ -74,7 +79,7 @@ def restore(config: BrokerConfig, store: Store) -> BrokerConfig:
     own, of_all = store.broker_configs(config.node_id), store.broker_configs(None)
     if own or of_all:
         warnings = config.warnings
-        config = BrokerConfig.parse(config.static_values, dynamic=own, dynamic_defaults=of_all)
+        config = config.with_dynamic(own, of_all)
         config = replace(config, warnings=tuple(dict.fromkeys((*warnings, *config.warnings))))
         store.set_defaults(config.topic_defaults)
     return config
@@ -108,12 +113,12 @@ def _check_allowed(broker: Broker, call: Call, operation: AclOperation, kind: in
     """Raises KafkaError if the caller may not do this to the settings of a resource."""
     if kind == ResourceType.TOPIC:
         if not broker.may(call, operation, AclResource.TOPIC, name):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     elif kind == ResourceType.GROUP:
         if not broker.may(call, operation, AclResource.GROUP, name):
-            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
     elif not broker.may_in_cluster(call, operation):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 
 
 def _describe(
@@ -214,12 +219,20 @@ class _Change:
     resource_type: int
     name: str
     after: Callable[[Mapping[str, str], Mapping[str, Setting]], dict[str, str]]
+    check: Callable[[], None]
+    """Raises KafkaError if the names in it are wrong, whatever the resource is."""
+    named: frozenset[str] = frozenset()
+    """The settings that the request names, changed or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
     entry: TopicConfigSet | BrokerConfigSet
     config: BrokerConfig | None = None  # what the broker's settings will be
+    stores: Mapping[str, TlsStores] = field(
+        default_factory=dict
+    )  # keys and certificates of listeners, loaded anew
+    without_effect: tuple[str, ...] = ()  # names among the changed ones
 
 
 _Resource: TypeAlias = legacy.AlterConfigsResource | incremental.AlterConfigsResource
@@ -228,7 +241,12 @@ _Outcome: TypeAlias = KafkaError | None
 
 async def alter_configs(broker: Broker, call: Call) -> legacy.AlterConfigsResponse:
     request: legacy.AlterConfigsRequest = call.request
-    changes = [_Change(r.resource_type, r.resource_name, _replacing(r)) for r in request.resources]
+    changes = [
+        _Change(
+            r.resource_type, r.resource_name, _replacing(r), partial(_check_names, r, _nulls(r)), _names_in(r)
+        )
+        for r in request.resources
+    ]
     outcomes = await _alter(broker, call, changes, validate_only=request.validate_only)
     answers = [
         legacy.AlterConfigsResourceResponse(*_code_and_text(outcome), change.resource_type, change.name)
@@ -241,7 +259,16 @@ async def incremental_alter_configs(
     broker: Broker, call: Call
 ) -> incremental.IncrementalAlterConfigsResponse:
     request: incremental.IncrementalAlterConfigsRequest = call.request
-    changes = [_Change(r.resource_type, r.resource_name, _operating(r)) for r in request.resources]
+    changes = [
+        _Change(
+            r.resource_type,
+            r.resource_name,
+            _operating(r),
+            partial(_check_names, r, _nulls_set(r)),
+            _names_in(r),
+        )
+        for r in request.resources
+    ]
     outcomes = await _alter(broker, call, changes, validate_only=request.validate_only)
     answers = [
         incremental.AlterConfigsResourceResponse(*_code_and_text(outcome), change.resource_type, change.name)
@@ -268,12 +295,13 @@ async def _alter(
             try:
                 if times[change.resource_type, change.name] > 1:
                     raise _invalid("Each resource must appear at most once.")
-                _check_allowed(broker, call, AclOperation.ALTER_CONFIGS, change.resource_type, change.name)
-                plan = _plan(broker, config, change)
+                plan = _plan_if_allowed(broker, call, config, change)
             except KafkaError as error:
                 outcomes.append(error)
                 continue
             config = plan.config or config
+            for name in plan.without_effect:
+                log.warning("%s", why_inert(name))
             outcomes.append(None)
             planned.append(plan)
             at.append(number)
@@ -283,10 +311,32 @@ async def _alter(
         if failed is None and config is not broker.config:
             broker.config = config
             broker.store.set_defaults(config.topic_defaults)
+        if failed is None and broker.guard is not None:
+            for plan in planned:
+                broker.guard.renew(plan.stores)
     if failed is not None:
         for number in at:
             outcomes[number] = failed
     return outcomes
+
+
+def _plan_if_allowed(broker: Broker, call: Call, config: BrokerConfig, change: _Change) -> _Planned:
+    """Plans a change that the caller may make.
+
+    As in Kafka, names and a broker's values are checked before that; but nobody who may not change them makes this node
+    read files of certificates.
+    """
+    change.check()
+    kind = change.resource_type
+    if kind not in _TYPES:
+        raise _invalid(f"Unknown resource type {kind}")
+    reads_files = any(name.startswith("listener.name.") for name in change.named)
+    if kind == ResourceType.BROKER and not reads_files:
+        plan = _plan(broker, config, change)
+        _check_allowed(broker, call, AclOperation.ALTER_CONFIGS, kind, change.name)
+        return plan
+    _check_allowed(broker, call, AclOperation.ALTER_CONFIGS, kind, change.name)
+    return _plan(broker, config, change)
 
 
 def _plan(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
@@ -298,8 +348,7 @@ def _plan(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
         case ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS | ResourceType.GROUP:
             what = ResourceType(change.resource_type).name
             raise _invalid(f"Settings of the type {what} cannot be altered on this broker")
-        case _:
-            raise _invalid(f"Unknown resource type {change.resource_type}")
+    raise AssertionError(f"resource type {change.resource_type}")
 
 
 def _plan_topic(broker: Broker, change: _Change) -> _Planned:
@@ -324,26 +373,44 @@ def _plan_topic(broker: Broker, change: _Change) -> _Planned:
 def _plan_broker(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
     """Plans a change of a broker's settings. If they are wrong the error is INVALID_REQUEST, as in Kafka."""
     this_node = _is_this_node(broker, change.name)
-    before = config.dynamic_values if this_node else config.dynamic_defaults
+    before = config.own_dynamic_values if this_node else config.dynamic_defaults
     after = change.after(before, BROKER_SETTINGS.settings)
     changed = {n: after.get(n) for n in {**before, **after} if before.get(n) != after.get(n)}
     try:
         new = config.with_changes(changed, for_all_brokers=not this_node)
         for topic in broker.store.topics.values():  # a default must not contradict what a topic sets
             TopicConfig.parse(topic.overrides, new.topic_defaults)
+        stores = _load_stores(broker, new, change.named | changed.keys(), this_node=this_node)
     except SettingError as error:
         raise _invalid(str(error)) from error
-    for name in filter(is_inert, changed):
-        log.warning("%s", why_inert(name))
-    values = new.dynamic_values if this_node else new.dynamic_defaults
-    return _Planned(BrokerConfigSet(broker.node_id if this_node else None, dict(values)), new)
+    values = new.own_dynamic_values if this_node else new.dynamic_defaults
+    entry = BrokerConfigSet(broker.node_id if this_node else None, dict(values))
+    return _Planned(entry, new, stores, tuple(filter(is_inert, changed)))
+
+
+def _load_stores(
+    broker: Broker, new: BrokerConfig, named: AbstractSet[str], *, this_node: bool
+) -> Mapping[str, TlsStores]:
+    """Loads the keys and certificates of listeners that a change names: a file that was named before is read again."""
+    of_listeners = sorted(name for name in named if name.startswith("listener.name."))
+    if not of_listeners:
+        return {}
+    from kohort.broker.security.listener_settings import check_dynamic
+
+    check_dynamic(of_listeners, for_all_brokers=not this_node)
+    if broker.guard is None:
+        raise SettingError(f"{of_listeners[0]}: this broker has no listener with TLS")
+    return broker.guard.renewed(new.dynamic_listener_values, of_listeners)
+
+
+def _names_in(resource: _Resource) -> frozenset[str]:
+    return frozenset(config.name for config in resource.configs)
 
 
 def _replacing(resource: legacy.AlterConfigsResource) -> Callable[..., dict[str, str]]:
     """Returns the change of AlterConfigs: what is not named goes back to its default."""
 
     def after(before: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, str]:
-        _check_names(resource, [config.name for config in resource.configs if config.value is None])
         values = {config.name: config.value or "" for config in resource.configs}
         return _checked_sizes(values)
 
@@ -354,12 +421,6 @@ def _operating(resource: incremental.AlterConfigsResource) -> Callable[..., dict
     """Returns the change of IncrementalAlterConfigs: what is not named stays."""
 
     def after(before: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, str]:
-        nulls = [
-            config.name
-            for config in resource.configs
-            if config.value is None and config.config_operation != AlterConfigOp.DELETE
-        ]
-        _check_names(resource, nulls)
         values = dict(before)
         for config in resource.configs:
             _operate(values, settings.get(config.name), config)
@@ -396,6 +457,18 @@ def _operate(values: dict[str, str], row: Setting | None, config: incremental.Al
 def _items(text: str) -> dict[str, None]:
     """Returns the parts of a list, each once and in order."""
     return {item.strip(): None for item in text.split(",") if item.strip()}
+
+
+def _nulls(resource: legacy.AlterConfigsResource) -> list[str]:
+    return [config.name for config in resource.configs if config.value is None]
+
+
+def _nulls_set(resource: incremental.AlterConfigsResource) -> list[str]:
+    return [
+        config.name
+        for config in resource.configs
+        if config.value is None and config.config_operation != AlterConfigOp.DELETE
+    ]
 
 
 def _check_names(resource: _Resource, nulls: list[str]) -> None:

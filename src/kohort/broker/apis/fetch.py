@@ -16,17 +16,23 @@ from typing import TYPE_CHECKING
 
 from kohort.broker.apis.fetch_answers import NOT_HERE, NOTHING, PartitionAnswer, layout
 from kohort.broker.apis.offsets import READ_COMMITTED, epoch_error
-from kohort.broker.call import Call, Encoded
-from kohort.broker.fetch_sessions import FetchPlan, FetchSessions, Key, Wanted
+from kohort.broker.call import Call, Encoded, release
+from kohort.broker.fetch_sessions import NO_SESSION, FetchPlan, FetchSessions, Key, Wanted
 from kohort.log.partition import Partition
 from kohort.security.acls import AclOperation, AclResource
+from kohort.wire.compiler.compile import Chunk
 from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.frame import response_chunks
 from kohort.wire.messages.fetch import AbortedTransaction, EpochEndOffset, FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
 
 log = logging.getLogger("kohort.broker")
+
+# Requests ask by these; a look-up in an Enum is slow.
+_READ = AclOperation.READ
+_TOPIC = AclResource.TOPIC
 
 
 def fetch(broker: Broker, call: Call) -> Encoded | FetchResponse | None:
@@ -50,6 +56,8 @@ class _Fetch:
         "_call",
         "_denied",
         "_errors",
+        "_min_bytes",
+        "_most_bytes",
         "_on_change",
         "_partitions",
         "_plan",
@@ -59,7 +67,12 @@ class _Fetch:
 
     def __init__(self, broker: Broker, call: Call, plan: FetchPlan) -> None:
         self._broker, self._call, self._plan = broker, call, plan
-        self._denied = _denied(broker, call, plan) if broker.guard is not None else frozenset()
+        request: FetchRequest = call.request
+        most_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        if broker.quotas is not None and (limit := call.most_fetch_bytes()) is not None:
+            most_bytes = min(most_bytes, limit)
+        self._most_bytes, self._min_bytes = most_bytes, min(request.min_bytes, most_bytes)
+        self._denied = _denied(broker, call, plan) if broker.authorizer is not None else frozenset()
         self._answers: list[PartitionAnswer] = []  # what each partition had when it was last read
         self._errors: list[int] = []  # those among them
         self.is_enough = False  # to answer at once
@@ -75,18 +88,17 @@ class _Fetch:
         `min_bytes` are enough, and so is an error; but a missing partition is reported only with the others' news, as
         in Kafka: a client that keeps asking for one would otherwise never wait.
         """
-        request: FetchRequest = self._call.request
         answers: list[PartitionAnswer] = []
         self._answers = answers
         if self._errors:
             self._errors = []
-        total, failed = 0, False
-        most_bytes = min(request.max_bytes, self._broker.config.fetch_max_bytes)
+        total, failed, most_bytes = 0, False, self._most_bytes
         incremental = not self._plan.is_full
-        committed = request.isolation_level == READ_COMMITTED
+        committed = self._call.request.isolation_level == READ_COMMITTED
         for wanted in self._plan.wanted:
             if self._denied and wanted.key in self._denied:
                 wanted.partition = None  # nobody waits for it
+                self._errors.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 answers.append((wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1, NOTHING, None))
                 continue
             partition = wanted.partition
@@ -114,7 +126,7 @@ class _Fetch:
             failed = failed or isinstance(answer[6], EpochEndOffset)
             total += len(answer[5])
             answers.append(answer)
-        self.is_enough = failed or total >= request.min_bytes
+        self.is_enough = failed or total >= self._min_bytes
 
     def _find(self, wanted: Wanted) -> Partition | None:
         key, store = wanted.key, self._broker.store
@@ -210,12 +222,48 @@ class _Fetch:
     # --- answering ---------------------------------------------------------------------------------
 
     def encoded(self) -> Encoded:
+        plan = self._plan
+        if self._broker.quotas is not None:
+            return self._charged()
+        return Encoded(self._frame(self._answers if plan.session is None else self._news()), self._errors)
+
+    def _frame(self, answers: list[PartitionAnswer]) -> list[Chunk]:
         call, plan = self._call, self._plan
-        answers = self._answers if plan.session is None else self._news()
         read_committed = call.request.isolation_level == READ_COMMITTED
-        return Encoded(
-            layout(call.version).frame(call.correlation_id, plan.session_id, answers, read_committed),
-            self._errors,
+        return layout(call.version).frame(call.correlation_id, plan.session_id, answers, read_committed)
+
+    def _charged(self) -> Encoded:
+        """Answers a client that may have a quota. What it is not told because of that is not remembered as told."""
+        session = self._plan.session
+        told = self._answers if session is None else [each for each in self._answers if self._is_news(each)]
+        chunks = self._frame(told)
+        header = 5 if self._call.codec.response_header_is_flexible else 4
+        throttle_ms = self._call.throttle_fetch(sum(map(len, chunks)) - header)
+        if throttle_ms:
+            release(chunks)
+            return self._throttled(throttle_ms)
+        if session is not None:
+            self._news()
+        return Encoded(chunks, self._errors)
+
+    def _throttled(self, throttle_ms: int) -> Encoded:
+        """Returns an answer without partitions. A session that it would have begun is not begun, as in Kafka."""
+        call, plan = self._call, self._plan
+        answer = FetchResponse(throttle_time_ms=throttle_ms, session_id=plan.session_id)
+        if plan.session is not None and plan.is_full:
+            self._broker.sessions.drop(plan.session)
+            answer.session_id = NO_SESSION
+        return Encoded(response_chunks(call.codec, call.correlation_id, call.codec.encode_response(answer)))
+
+    def _is_news(self, answer: PartitionAnswer) -> bool:
+        wanted, error, end, _, start, records, rare = answer
+        return (
+            self._plan.is_full
+            or len(records) > 0
+            or error != 0
+            or rare is not None
+            or wanted.high_watermark != end
+            or wanted.log_start_offset != start
         )
 
     def _news(self) -> list[PartitionAnswer]:
@@ -244,10 +292,19 @@ class _Fetch:
 
 
 def _denied(broker: Broker, call: Call, plan: FetchPlan) -> frozenset[Key]:
-    """Returns the partitions that the caller may not read. An id that nobody knows is not among them."""
+    """Returns the partitions that the caller may not read. An id that nobody knows is not among them.
+
+    Each fetch asks, so a change of an ACL counts from the next one on; one that waits goes on with the answers that it
+    got when it came, as in Kafka.
+    """
     store, by_id = broker.store, call.version >= 13
     allowed: dict[str, bool] = {}
     denied = []
+    if _is_from_a_node(call.request, call.version):
+        # A node among nodes reads everything, or nothing of what it named.
+        if broker.may_in_cluster(call, AclOperation.CLUSTER_ACTION):
+            return frozenset()
+        return frozenset(wanted.key for wanted in plan.wanted)
     for wanted in plan.wanted:
         name = wanted.key[0]
         if by_id:
@@ -256,10 +313,14 @@ def _denied(broker: Broker, call: Call, plan: FetchPlan) -> frozenset[Key]:
                 continue
             name = topic.name
         if name not in allowed:
-            allowed[name] = broker.may(call, AclOperation.READ, AclResource.TOPIC, name)
+            allowed[name] = broker.may(call, _READ, _TOPIC, name)
         if not allowed[name]:
             denied.append(wanted.key)
     return frozenset(denied)
+
+
+def _is_from_a_node(request: FetchRequest, version: int) -> bool:
+    return (request.replica_state.replica_id if version >= 15 else request.replica_id) >= 0
 
 
 def _diverging_epoch(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:

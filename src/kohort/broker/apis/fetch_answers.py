@@ -30,6 +30,7 @@ from kohort.wire.varint import uvarint_bytes
 
 NOTHING = b""
 NOT_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_NOT_READ = (*NOT_HERE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 # One partition: what was asked for, error code, high watermark, last stable offset, log start offset, records, and what
 # is rare: where the logs diverge, or the transactions that were aborted.
@@ -96,8 +97,8 @@ class Layout:
             self._begin_topic(run, name, len(group))
             for wanted, error, end, stable, start, records, _ in group:
                 size, index = len(records), wanted.key[2]
-                # Kafka sends an empty list for a partition that does not exist; for other errors what it sends without.
-                told = none if error and error in NOT_HERE else aborted
+                # Kafka sends an empty list for what it did not try to read; for other errors what it sends without.
+                told = none if error and error in _NOT_READ else aborted
                 if flexible:
                     if not size:
                         run.append(self._empty(index, error, end, stable, start, told, -1, b"\1\0"))
@@ -182,7 +183,7 @@ def response_of(session_id: int, answers: list[PartitionAnswer], read_committed:
             topic = topics[name] = FetchableTopicResponse(*name)
             response.responses.append(topic)
         data = PartitionData(wanted.key.partition, error, end, stable, start, records=records)
-        if read_committed or error in NOT_HERE:
+        if read_committed or error in _NOT_READ:
             data.aborted_transactions = rare if isinstance(rare, list) else []
         if isinstance(rare, EpochEndOffset):
             data.diverging_epoch = rare

@@ -62,13 +62,13 @@ def _count_lookups(broker: Broker, call: Call, group_id: str) -> None:
 def _refusal(broker: Broker, call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | None]:
     """Returns why the caller may not know the coordinator; NONE if it may."""
     if key_type == GROUP and not broker.may(call, AclOperation.DESCRIBE, AclResource.GROUP, key):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED, None
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
     if key_type == TRANSACTION and not broker.may(
         call, AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, key
     ):
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional Id authorization failed."
     if key_type == SHARE and not broker.may_in_cluster(call, AclOperation.CLUSTER_ACTION):
-        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
     return ErrorCode.NONE, None
 
 

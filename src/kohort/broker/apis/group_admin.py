@@ -81,15 +81,16 @@ def list_groups(broker: Broker, call: Call) -> None:
     request: listing.ListGroupsRequest = call.request
     shards = range(len(broker.groups.runtime.shards))
 
+    def may_describe(group_id: str) -> bool:
+        return broker.may(call, AclOperation.DESCRIBE, AclResource.GROUP, group_id, audits_denial=False)
+
     def finish(replies: list[ListResponse]) -> listing.ListGroupsResponse:
         error = next((reply.error for reply in replies if reply.error), ErrorCode.NONE)
         groups = [listing.ListedGroup(*group) for reply in replies for group in reply.groups]
-        if broker.guard is not None and not broker.may_in_cluster(call, AclOperation.DESCRIBE):
-            groups = [
-                group
-                for group in groups
-                if broker.may(call, AclOperation.DESCRIBE, AclResource.GROUP, group.group_id)
-            ]
+        if broker.guard is not None and not broker.may_in_cluster(
+            call, AclOperation.DESCRIBE, audits_denial=False
+        ):
+            groups = [group for group in groups if may_describe(group.group_id)]
         return listing.ListGroupsResponse(0, error, groups)
 
     gather = _Gather(call, len(shards), finish)

@@ -28,6 +28,9 @@ from kohort.wire.messages import sync_group as sync
 from kohort.wire.struct import Message
 
 _NO_GENERATION = -1
+# Requests ask by these; a look-up in an Enum is slow.
+_READ = AclOperation.READ
+_GROUP = AclResource.GROUP
 _PROTOCOL = attrgetter("name", "metadata")
 _ASSIGNMENT = attrgetter("member_id", "assignment")
 
@@ -49,7 +52,7 @@ def fresh_uuid() -> str:
 
 
 def _may_read(broker: Broker, call: Call, group_id: str) -> bool:
-    return broker.guard is None or broker.may(call, AclOperation.READ, AclResource.GROUP, group_id)
+    return broker.guard is None or broker.may(call, _READ, _GROUP, group_id)
 
 
 def join_group(broker: Broker, call: Call) -> join.JoinGroupResponse | None:
@@ -63,7 +66,7 @@ def join_group(broker: Broker, call: Call) -> join.JoinGroupResponse | None:
             None if call.version >= 7 else "",
             "",
             False,
-            request.member_id,
+            "",
         )
     version = call.version
     call.park()
@@ -104,10 +107,10 @@ def _joined(response: JoinResponse) -> join.JoinGroupResponse:
 
 def sync_group(broker: Broker, call: Call) -> sync.SyncGroupResponse | None:
     request: sync.SyncGroupRequest = call.request
-    if not _may_read(broker, call, request.group_id):
-        return sync.SyncGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return sync.SyncGroupResponse(0, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not _may_read(broker, call, request.group_id):
+        return sync.SyncGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     call.park()
     broker.groups.submit(
         SyncGroup(

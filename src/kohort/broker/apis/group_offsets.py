@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from kohort.broker.groups.coordinator import Groups
 
 NO_OFFSET = -1
+# Requests ask by these; a look-up in an Enum is slow.
+_READ, _DESCRIBE = AclOperation.READ, AclOperation.DESCRIBE
+_GROUP, _TOPIC = AclResource.GROUP, AclResource.TOPIC
 NONE = ErrorCode.NONE
 _tuple = tuple.__new__  # a NamedTuple without its Python-level constructor
 
@@ -40,7 +43,7 @@ def offset_commit(broker: Broker, call: Call) -> commit.OffsetCommitResponse | N
             prepared.commit(broker.groups, call, request.offsets)
             return None
         call.request = request = request.message()
-    if not broker.may(call, AclOperation.READ, AclResource.GROUP, request.group_id):
+    if not broker.may(call, _READ, _GROUP, request.group_id):
         count = sum(len(topic.partitions) for topic in request.topics)
         refused = CommitResponse((ErrorCode.GROUP_AUTHORIZATION_FAILED,) * count)
         return _committed(request, refused)
@@ -52,8 +55,8 @@ def offset_commit(broker: Broker, call: Call) -> commit.OffsetCommitResponse | N
 
 def _may_commit(broker: Broker, call: Call, prepared: PreparedCommit) -> bool:
     """Asks for each commit: an ACL may have changed since the last one."""
-    return broker.may(call, AclOperation.READ, AclResource.GROUP, prepared.layout.group_id) and all(
-        broker.may(call, AclOperation.READ, AclResource.TOPIC, name) for name in prepared.names
+    return broker.may(call, _READ, _GROUP, prepared.layout.group_id) and all(
+        broker.may(call, _READ, _TOPIC, name) for name in prepared.names
     )
 
 
@@ -76,11 +79,7 @@ def _resolved(
         elif by_id:
             unknown = ErrorCode.UNKNOWN_TOPIC_ID
         is_known = unknown is not ErrorCode.UNKNOWN_TOPIC_ID
-        if (
-            asker is not None
-            and is_known
-            and not broker.may(asker, AclOperation.READ, AclResource.TOPIC, name)
-        ):
+        if asker is not None and is_known and not broker.may(asker, _READ, _TOPIC, name):
             count, unknown = 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for part in each.partitions:
             index = part.partition_index
@@ -221,7 +220,7 @@ def offset_fetch(broker: Broker, call: Call) -> fetch.OffsetFetchResponse | None
         _Fetches(broker, call).start()
         return None
     request: fetch.OffsetFetchRequest = call.request
-    if not broker.may(call, AclOperation.DESCRIBE, AclResource.GROUP, request.group_id):
+    if not broker.may(call, _DESCRIBE, _GROUP, request.group_id):
         refused = FetchResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED, request.group_id)
         return _fetched_one(request, refused, call.version)
     topics = None
@@ -240,8 +239,8 @@ def offset_fetch(broker: Broker, call: Call) -> fetch.OffsetFetchResponse | None
     return None
 
 
-def _may_describe(broker: Broker, call: Call, topic: str) -> bool:
-    return broker.guard is None or broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic)
+def _may_describe(broker: Broker, call: Call, topic: str, *, audits_denial: bool = True) -> bool:
+    return broker.guard is None or broker.may(call, _DESCRIBE, _TOPIC, topic, audits_denial=audits_denial)
 
 
 def _only_described(
@@ -251,7 +250,7 @@ def _only_described(
     if broker.guard is None or response.error:
         return response
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    topics = [each for each in response.topics if _may_describe(broker, call, each[0])]
+    topics = [each for each in response.topics if _may_describe(broker, call, each[0], audits_denial=False)]
     for name, indexes in denied:
         topics.append((name, tuple(FetchedOffset(index, NO_OFFSET, -1, "", refused) for index in indexes)))
     return FetchResponse(response.error, response.group_id, tuple(topics))
@@ -308,7 +307,7 @@ class _Fetches:
             self._start_one(index, group, request.require_stable)
 
     def _start_one(self, index: int, group: fetch.OffsetFetchRequestGroup, require_stable: bool) -> None:
-        if not self.broker.may(self.call, AclOperation.DESCRIBE, AclResource.GROUP, group.group_id):
+        if not self.broker.may(self.call, _DESCRIBE, _GROUP, group.group_id):
             self._done(index, FetchResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED, group.group_id), [])
             return
         topics = None
@@ -372,11 +371,7 @@ def offset_delete(broker: Broker, call: Call) -> delete.OffsetDeleteResponse | N
     request: delete.OffsetDeleteRequest = call.request
     if not broker.may(call, AclOperation.DELETE, AclResource.GROUP, request.group_id):
         return delete.OffsetDeleteResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    denied = {
-        each.name
-        for each in request.topics
-        if not broker.may(call, AclOperation.READ, AclResource.TOPIC, each.name)
-    }
+    denied = {each.name for each in request.topics if not broker.may(call, _READ, _TOPIC, each.name)}
     known: list[tuple[str, tuple[int, ...]]] = []
     for each in request.topics:
         topic = broker.store.topics.get(each.name)

@@ -36,7 +36,7 @@ async def metadata(broker: Broker, call: Call) -> MetadataResponse:
         found = [
             _topic(broker, topic)
             for name, topic in broker.store.topics.items()
-            if name not in names.HIDDEN and _may_describe(broker, call, name)
+            if name not in names.HIDDEN and _may_describe(broker, call, name, audits_denial=False)
         ]
     elif not _is_allowed(call.version, request.topics):
         return _invalid(request.topics)
@@ -62,8 +62,8 @@ async def metadata(broker: Broker, call: Call) -> MetadataResponse:
     )
 
 
-def _may_describe(broker: Broker, call: Call, topic: str) -> bool:
-    return broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic)
+def _may_describe(broker: Broker, call: Call, topic: str, *, audits_denial: bool = True) -> bool:
+    return broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic, audits_denial=audits_denial)
 
 
 def _is_allowed(version: int, asked: list[MetadataRequestTopic]) -> bool:
@@ -106,7 +106,7 @@ async def _by_name(broker: Broker, call: Call, request: MetadataRequest) -> list
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         creatable = [name for name in wanted if name in missing and topics.may_create(broker, call, name)]
         failed = dict.fromkeys(missing.difference(creatable), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        failed |= await topics.create_missing(broker, creatable)
+        failed |= await topics.create_missing(broker, call, creatable)
     found = []
     for name in wanted:
         if name in denied:
@@ -158,9 +158,7 @@ def describe_topic_partitions(broker: Broker, call: Call) -> DescribeTopicPartit
     first_topic, first_partition = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)
     everything = not request.topics
     asked = (
-        {name for name in set(broker.store.topics) - names.HIDDEN if _may_describe(broker, call, name)}
-        if everything
-        else {topic.name for topic in request.topics}
+        set(broker.store.topics) - names.HIDDEN if everything else {topic.name for topic in request.topics}
     )
     if first_partition < 0 or (cursor and not everything and first_topic not in asked):
         code = ErrorCode.INVALID_REQUEST
@@ -169,14 +167,12 @@ def describe_topic_partitions(broker: Broker, call: Call) -> DescribeTopicPartit
     limit = broker.config.max_request_partition_size_limit
     room = max(1, min(limit, request.response_partition_limit))
     response = DescribeTopicPartitionsResponse()
-    for name in sorted(name for name in asked if name >= first_topic):
+    wanted = sorted(name for name in asked if name >= first_topic)
+    denied = {name for name in wanted if not _may_describe(broker, call, name, audits_denial=not everything)}
+    for name in (name for name in wanted if name not in denied):
         if room == 0:
             response.next_cursor = CursorResponse(name, 0)
             break
-        if not everything and not _may_describe(broker, call, name):
-            refused_topic = DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
-            response.topics.append(refused_topic)
-            continue
         operations = broker.allowed_operations(call, AclResource.TOPIC, name)
         topic = broker.store.topics.get(name)
         if topic is None:
@@ -191,6 +187,9 @@ def describe_topic_partitions(broker: Broker, call: Call) -> DescribeTopicPartit
         if stop < len(topic.partitions):
             response.next_cursor = CursorResponse(name, stop)
             break
+    if not everything:  # those that are refused come last, and on every page, as in Kafka
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        response.topics += [DescribeTopicPartitionsResponseTopic(code, name) for name in sorted(denied)]
     return response
 
 

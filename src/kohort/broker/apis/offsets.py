@@ -143,7 +143,7 @@ def epoch_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:
 
 def offset_for_leader_epoch(broker: Broker, call: Call) -> OffsetForLeaderEpochResponse:
     request: OffsetForLeaderEpochRequest = call.request
-    is_broker = broker.guard is None or broker.may_in_cluster(call, AclOperation.CLUSTER_ACTION)
+    is_broker = broker.may_in_cluster(call, AclOperation.CLUSTER_ACTION, audits_denial=False)
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:
         if is_broker or broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic.topic):
@@ -176,10 +176,11 @@ async def delete_records(broker: Broker, call: Call) -> DeleteRecordsResponse:
     response = DeleteRecordsResponse()
     for name, offsets in wanted.items():
         results = []
+        may_delete = broker.may(call, AclOperation.DELETE, AclResource.TOPIC, name)
         for index, offset in offsets.items():
             low, code = -1, ErrorCode.NONE
             try:
-                if not broker.may(call, AclOperation.DELETE, AclResource.TOPIC, name):
+                if not may_delete:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 low = _delete_up_to(broker, name, index, offset)
             except KafkaError as error:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 ALL = -1
 ADDS_SINCE = 12  # from this version on the broker adds partitions to a transaction; clients do before
+# Requests ask by these; a look-up in an Enum is slow.
+_WRITE = AclOperation.WRITE
+_TOPIC = AclResource.TOPIC
 NO_TIMESTAMP = -1
 _CODECS = {
     "uncompressed": Compression.NONE,
@@ -62,17 +65,16 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
     now_ms = broker.now_ms()
     answer = ProduceResponse()
     waiting = _Waiting(broker, call, answer)
-    refused_all = _refused_transaction(request)
+    asks = broker.authorizer is not None
+    refused_all = _refused_transaction(broker, call)
     for data in request.topic_data:
         topic = broker.store.topics_by_id.get(data.topic_id) if by_id else broker.store.topics.get(data.name)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         result = TopicProduceResponse(data.name, data.topic_id)
         answer.responses.append(result)
-        refused = refused_all
-        if not refused and broker.guard is not None:
-            refused = _refused(broker, call, topic, data.name)
+        refused = refused_all or (asks and _refused(broker, call, by_id, topic, data.name))
         if refused:
-            result.partition_responses = [_failed(part, refused) for part in data.partition_data]
+            result.partition_responses = [_failed(call, part, refused) for part in data.partition_data]
             continue
         for part in data.partition_data:
             outcome = _append(broker, call, topic, unknown, part, now_ms, waiting)
@@ -82,8 +84,9 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
     return waiting.answer_or_wait()
 
 
-def _refused_transaction(request: ProduceRequest) -> ErrorCode:
-    """Returns why no batch of a request with transactional batches is appended; NONE if that is not so."""
+def _refused_transaction(broker: Broker, call: Call) -> ErrorCode:
+    """Returns why a request with records of a transaction is refused as a whole; NONE if it is not."""
+    request: ProduceRequest = call.request
     producer_ids = {
         bytes(batch[PRODUCER_ID_AT : PRODUCER_ID_AT + 8])
         for data in request.topic_data
@@ -93,27 +96,31 @@ def _refused_transaction(request: ProduceRequest) -> ErrorCode:
         and batch[FLAGS_AT] & TRANSACTIONAL
         and batch[MAGIC_AT] == MAGIC
     }
-    if producer_ids and request.transactional_id is None:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return ErrorCode.INVALID_PRODUCER_ID_MAPPING if len(producer_ids) > 1 else ErrorCode.NONE
-
-
-def _refused(broker: Broker, call: Call, topic: Topic | None, name: str) -> ErrorCode:
-    """Returns why the caller may not write to a topic; NONE if it may. An id that nobody knows is told before."""
-    transactional_id = call.request.transactional_id
-    if transactional_id is not None and not broker.may(
+    if not producer_ids:
+        return ErrorCode.NONE
+    transactional_id = request.transactional_id
+    if transactional_id is not None and broker.may(
         call, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id
     ):
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    asked = topic.name if topic is not None else name
-    if not asked or broker.may(call, AclOperation.WRITE, AclResource.TOPIC, asked):
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING if len(producer_ids) > 1 else ErrorCode.NONE
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def _refused(broker: Broker, call: Call, by_id: bool, topic: Topic | None, name: str) -> ErrorCode:
+    """Returns why the caller may not write to a topic; NONE if it may. An id that nobody knows is told before."""
+    if by_id:
+        if topic is None:
+            return ErrorCode.NONE
+        name = topic.name
+    if broker.may(call, _WRITE, _TOPIC, name):
         return ErrorCode.NONE
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def _failed(part: PartitionProduceData, code: ErrorCode) -> PartitionProduceResponse:
+def _failed(call: Call, part: PartitionProduceData, code: ErrorCode) -> PartitionProduceResponse:
     outcome = PartitionProduceResponse(part.index)
     _fail(outcome, code, "")
+    call.connection.failed(call, (code,))
     return outcome
 
 
@@ -140,9 +147,8 @@ class _FirstBatch:
         verification: Verification,
     ) -> None:
         self.topic, self.index = topic, index
-        self.batch = memoryview(
-            bytearray(batch)
-        )  # the request's own bytes are overwritten when its handler returns
+        # The bytes of the request are overwritten when its handler returns.
+        self.batch = memoryview(bytearray(batch))
         self.header = header
         self.outcome = outcome
         self.verification = verification

@@ -29,11 +29,11 @@ async def init_producer_id(broker: Broker, call: Call) -> InitProducerIdResponse
     One with a transactional id is told what the transaction coordinator says.
     """
     request: InitProducerIdRequest = call.request
-    if request.transactional_id == "" or (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
-        return _refused(ErrorCode.INVALID_REQUEST)
     refused = _refusal(broker, call, request.transactional_id)
     if refused:
         return _refused(refused)
+    if request.transactional_id == "" or (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
+        return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return await _init_transactional(broker, call, request.transactional_id)
     try:
@@ -70,8 +70,8 @@ def _refusal(broker: Broker, call: Call, transactional_id: str | None) -> ErrorC
     if transactional_id is not None:
         may = broker.may(call, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
         return ErrorCode.NONE if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if broker.may_in_cluster(call, AclOperation.IDEMPOTENT_WRITE) or broker.may_on_some(
-        call, AclOperation.WRITE, AclResource.TOPIC
+    if broker.may_on_some(call, AclOperation.WRITE, AclResource.TOPIC) or broker.may_in_cluster(
+        call, AclOperation.IDEMPOTENT_WRITE
     ):
         return ErrorCode.NONE
     return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -89,12 +89,12 @@ def describe_producers(broker: Broker, call: Call) -> DescribeProducersResponse:
 
 
 def _describe_topic(broker: Broker, call: Call, topic: TopicRequest) -> TopicResponse:
-    if not broker.may(call, AclOperation.READ, AclResource.TOPIC, topic.name):
+    wrong = names.what_is_wrong(topic.name)
+    if wrong is None and not broker.may(call, AclOperation.READ, AclResource.TOPIC, topic.name):
         refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return TopicResponse(
             topic.name, [PartitionResponse(each, refused) for each in topic.partition_indexes]
         )
-    wrong = names.what_is_wrong(topic.name)
     partitions = []
     for index in topic.partition_indexes:
         found = ErrorCode.INVALID_TOPIC_EXCEPTION if wrong else broker.partition(topic.name, index)

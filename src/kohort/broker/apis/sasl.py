@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
+from kohort.security.sasl import AuthenticateAnswer
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -26,18 +27,21 @@ def sasl_handshake(broker: Broker, call: Call) -> SaslHandshakeResponse | None:
 def sasl_authenticate(broker: Broker, call: Call) -> SaslAuthenticateResponse | None:
     request: SaslAuthenticateRequest = call.request
     connection = call.connection
-    session = getattr(connection, "sasl", None)
-    if session is None:
+    if getattr(connection, "sasl", None) is None:
         return SaslAuthenticateResponse(
             ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate request received on a listener without SASL"
         )
-    answer = session.authenticate(bytes(request.auth_bytes), broker.now_ms())
-    response = SaslAuthenticateResponse(
-        answer.error, answer.message, answer.told, session_lifetime_ms=answer.session_lifetime_ms
-    )
-    if answer.closes:
-        connection.refuse(call, response, answer.message or answer.error.name)  # type: ignore[attr-defined]
-        return None
-    if answer.error is ErrorCode.NONE and session.is_authenticated:
-        connection.authenticated()  # type: ignore[attr-defined]
-    return response
+
+    def then(answer: AuthenticateAnswer) -> None:
+        response = SaslAuthenticateResponse(
+            answer.error, answer.message, answer.told, session_lifetime_ms=answer.session_lifetime_ms
+        )
+        if answer.closes:
+            reason = answer.reason or answer.message or answer.error.name
+            connection.refuse(call, response, reason)  # type: ignore[attr-defined]
+        else:
+            call.reply(response)
+
+    call.park()
+    connection.authenticate(bytes(request.auth_bytes), then)  # type: ignore[attr-defined]
+    return None

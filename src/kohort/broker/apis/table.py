@@ -106,6 +106,8 @@ TABLE: dict[int, Row] = {
         Row(44, "IncrementalAlterConfigs", 0, 1, configs.incremental_alter_configs),
         Row(46, "ListPartitionReassignments", 0, 0, cluster.list_partition_reassignments, note="none move"),
         Row(47, "OffsetDelete", 0, 0, FirstUse(47, "group_offsets.offset_delete")),
+        Row(48, "DescribeClientQuotas", 0, 1, FirstUse(48, "client_quotas.describe_client_quotas")),
+        Row(49, "AlterClientQuotas", 0, 1, FirstUseAsync(49, "client_quotas.alter_client_quotas")),
         Row(
             50,
             "DescribeUserScramCredentials",

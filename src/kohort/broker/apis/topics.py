@@ -5,6 +5,7 @@ All changes of one request are planned first, made durable with one write, then 
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
@@ -17,6 +18,7 @@ from kohort.coordinator.history import HISTORY_TOPIC
 from kohort.log.config import TopicConfig
 from kohort.log.datadir import new_uuid
 from kohort.log.registry import PartitionsAdded, TopicCreated, TopicDeleted
+from kohort.log.topic import Topic
 from kohort.security.acls import AclOperation, AclResource
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -48,7 +50,9 @@ _TOO_MANY = "Excessively large number of partitions per request."
 _DUPLICATE = "Duplicate topic name."
 _UNKNOWN_NAME = "This server does not host this topic-partition."
 _NOT_ALLOWED = "Authorization failed."
+_NOT_ALLOWED_TOPIC = "Topic authorization failed."
 _UNKNOWN_ID = "This server does not host this topic ID."
+_THROTTLED = "The throttling quota has been exceeded."
 
 
 # --- CreateTopics ----------------------------------------------------------------------------------------------
@@ -56,9 +60,13 @@ _UNKNOWN_ID = "This server does not host this topic ID."
 
 async def create_topics(broker: Broker, call: Call) -> CreateTopicsResponse:
     request: CreateTopicsRequest = call.request
-    denied = {topic.name for topic in request.topics if not may_create(broker, call, topic.name)}
+    denied = {
+        topic.name
+        for topic in request.topics
+        if topic.name != names.METADATA_TOPIC and not may_create(broker, call, topic.name)
+    }
     async with broker.changes:
-        planned = _plan_topics(broker, request, denied)
+        planned = _plan_topics(broker, request, denied, _Payment(broker, call, strict_since=6))
         entries = [plan for plan in planned.values() if isinstance(plan, TopicCreated)]
         failed = None if request.validate_only else await broker.commit(entries)
         if not request.validate_only and any(entry.name == names.OFFSETS_TOPIC for entry in entries):
@@ -76,16 +84,30 @@ async def create_topics(broker: Broker, call: Call) -> CreateTopicsResponse:
 
 def may_create(broker: Broker, call: Call, topic: str) -> bool:
     """Tells whether the caller may create a topic: any in the cluster, or this one."""
-    return broker.may_in_cluster(call, AclOperation.CREATE) or broker.may(
+    return broker.may_in_cluster(call, AclOperation.CREATE, audits_denial=False) or broker.may(
         call, AclOperation.CREATE, AclResource.TOPIC, topic
     )
 
 
+class _Payment:
+    """What a request pays with for partitions that it makes or deletes, where a quota limits that."""
+
+    __slots__ = ("_broker", "_quota")
+
+    def __init__(self, broker: Broker, call: Call, *, strict_since: int) -> None:
+        self._broker, self._quota = broker, call.mutation_quota(strict=call.version >= strict_since)
+
+    def take(self, partitions: int) -> None:
+        """Pays; KafkaError if the client has to wait before."""
+        if self._quota is not None and not self._quota.take(partitions, self._broker.clock.steady_ms()):
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, _THROTTLED)
+
+
 def _plan_topics(
-    broker: Broker, request: CreateTopicsRequest, denied: Collection[str]
+    broker: Broker, request: CreateTopicsRequest, denied: Collection[str], payment: _Payment
 ) -> dict[str, TopicCreated | KafkaError]:
     times = Counter(topic.name for topic in request.topics)
-    once = [topic for topic in request.topics if times[topic.name] == 1]
+    once = [topic for topic in request.topics if times[topic.name] == 1 and topic.name not in denied]
     excessive = sum(_how_many(broker, topic) for topic in once) > MOST_PARTITIONS_AT_ONCE
     collisions = Collisions(broker.store.topics)
     planned: dict[str, TopicCreated | KafkaError] = {}
@@ -97,7 +119,9 @@ def _plan_topics(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
             if topic.name in denied:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED)
-            planned[topic.name] = _plan_topic(broker, topic, collisions)
+            plan = _plan_topic(broker, topic, collisions)
+            payment.take(plan.partitions)
+            planned[topic.name] = plan
         except KafkaError as error:
             planned[topic.name] = error
     return planned
@@ -202,7 +226,7 @@ def _created(
 ) -> CreatableTopicResult:
     result = CreatableTopicResult(name=plan.name, topic_id=plan.topic_id, error_message=None, configs=[])
     if described is not None and not broker.may(
-        call, AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, plan.name
+        call, AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, plan.name, audits_denial=False
     ):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     elif described is not None:
@@ -225,8 +249,11 @@ def _not_created(name: str, error: KafkaError | None) -> CreatableTopicResult:
 # --- topics that are created because a client asked for them ------------------------------------------------------
 
 
-async def create_missing(broker: Broker, wanted: Sequence[str]) -> dict[str, ErrorCode]:
-    """Creates those of these topics that do not exist; returns the errors of those that could not be, by name."""
+async def create_missing(broker: Broker, call: Call, wanted: Sequence[str]) -> dict[str, ErrorCode]:
+    """Creates those of these topics that do not exist; returns the errors of those that could not be, by name.
+
+    Where a quota does not let the client create one, it is told that there is none: it asks again.
+    """
     failed: dict[str, ErrorCode] = {}
     entries: list[TopicCreated] = []
     room = MOST_PARTITIONS_AT_ONCE
@@ -234,6 +261,7 @@ async def create_missing(broker: Broker, wanted: Sequence[str]) -> dict[str, Err
         await broker.groups.ensure_topic()
     async with broker.changes:
         collisions = Collisions(broker.store.topics)
+        quota = call.mutation_quota(strict=True, throttles=False)
         for name in wanted:
             if name in broker.store.topics:
                 continue
@@ -241,6 +269,9 @@ async def create_missing(broker: Broker, wanted: Sequence[str]) -> dict[str, Err
                 _check_name(broker, name, collisions)
                 room -= broker.config.num_partitions
                 if room < 0 or name in names.INTERNAL or name == names.METADATA_TOPIC:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                now_ms = broker.clock.steady_ms()
+                if quota is not None and not quota.take(broker.config.num_partitions, now_ms):
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 entries.append(TopicCreated(name, new_uuid(), broker.config.num_partitions))
             except KafkaError as error:
@@ -263,11 +294,15 @@ async def delete_topics(broker: Broker, call: Call) -> DeleteTopicsResponse:
         return DeleteTopicsResponse(responses=refused)
     async with broker.changes:
         results = _plan_deletion(broker, call, asked)
+        _pay_for_deletion(broker, results, _Payment(broker, call, strict_since=5))
         doomed = [result for result in results if result.error_code == ErrorCode.NONE]
         failed = await broker.commit([TopicDeleted(result.topic_id) for result in doomed])
     if failed is not None:
         for result in doomed:
             result.error_code, result.error_message = failed.code, failed.message
+    if broker.authorizer is not None:
+        # Nobody shall learn from the order which of the topics that it may not see exist; Kafka shuffles too.
+        random.shuffle(results)
     return DeleteTopicsResponse(responses=results)
 
 
@@ -275,6 +310,7 @@ def _plan_deletion(
     broker: Broker, call: Call, asked: Sequence[DeleteTopicState]
 ) -> list[DeletableTopicResult]:
     """Returns one result per topic; those without an error are to be deleted."""
+    any_topic = broker.may_in_cluster(call, AclOperation.DELETE, audits_denial=False)
     times = Counter((topic.name, topic.topic_id) for topic in asked)
     taken: set[bytes] = set()
     results = []
@@ -286,11 +322,8 @@ def _plan_deletion(
             result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, wrong
             continue
         topic = broker.store.topics_by_id.get(topic_id) if name is None else broker.store.topics.get(name)
-        known_as = topic.name if topic is not None else name
-        if known_as is not None and not _may_delete(broker, call, known_as):
-            result.error_code, result.error_message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED
-            if topic is not None and broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic.name):
-                result.name, result.topic_id = topic.name, topic.topic_id
+        if not any_topic and not _may_delete(broker, call, name, topic, result):
+            result.error_code, result.error_message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED_TOPIC
             continue
         if topic is None and name is None:
             result.error_code, result.error_message = ErrorCode.UNKNOWN_TOPIC_ID, _UNKNOWN_ID
@@ -308,11 +341,28 @@ def _plan_deletion(
     return results
 
 
-def _may_delete(broker: Broker, call: Call, topic: str) -> bool:
-    return broker.may_in_cluster(call, AclOperation.DELETE) or (
-        broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic)
-        and broker.may(call, AclOperation.DELETE, AclResource.TOPIC, topic)
-    )
+def _pay_for_deletion(broker: Broker, results: list[DeletableTopicResult], payment: _Payment) -> None:
+    for result in results:
+        if result.error_code == ErrorCode.NONE:
+            try:
+                payment.take(len(broker.store.topics_by_id[result.topic_id].partitions))
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message
+
+
+def _may_delete(
+    broker: Broker, call: Call, name: str | None, topic: Topic | None, result: DeletableTopicResult
+) -> bool:
+    """Tells whether a topic is not refused. Without DESCRIBE nobody learns what a name or an id stands for."""
+    if name is not None:
+        if not broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, name):
+            return False
+        return topic is None or broker.may(call, AclOperation.DELETE, AclResource.TOPIC, name)
+    if topic is None or broker.may(call, AclOperation.DELETE, AclResource.TOPIC, topic.name):
+        return True
+    if broker.may(call, AclOperation.DESCRIBE, AclResource.TOPIC, topic.name, audits_denial=False):
+        result.name = topic.name
+    return False
 
 
 def _wrong_reference(name: str | None, topic_id: bytes, times: int) -> str | None:
@@ -334,6 +384,7 @@ async def create_partitions(broker: Broker, call: Call) -> CreatePartitionsRespo
     results: dict[str, CreatePartitionsTopicResult] = {}
     entries: dict[str, PartitionsAdded] = {}
     room = MOST_PARTITIONS_AT_ONCE
+    payment = _Payment(broker, call, strict_since=3)
     async with broker.changes:
         for topic in request.topics:
             result = results[topic.name] = CreatePartitionsTopicResult(topic.name)
@@ -341,8 +392,10 @@ async def create_partitions(broker: Broker, call: Call) -> CreatePartitionsRespo
                 if times[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
                 if not broker.may(call, AclOperation.ALTER, AclResource.TOPIC, topic.name):
-                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED)
-                room -= _check_growth(broker, topic, room)
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED_TOPIC)
+                added = _check_growth(broker, topic, room)
+                payment.take(added)
+                room -= added
                 entries[topic.name] = PartitionsAdded(broker.store.topics[topic.name].topic_id, topic.count)
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message or None

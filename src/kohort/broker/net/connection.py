@@ -6,7 +6,8 @@ the bytes that have arrived, never with the length that a frame announces.
 
 Order: each request gets its position in `_calls`; an answer is sent when all before it have been. A parked call (a
 long poll) stops the reading, as in Kafka; a Produce that waits for the disk does not, so that one sync serves all that
-a client has sent. While a client does not read its answers, nothing more is read from it.
+a client has sent. While a client does not read its answers, nothing more is read from it. A client that has exceeded
+a quota gets its answer and is not read for a time: the connection is muted.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Sequence
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from kohort.broker.api_row import unsupported_version
 from kohort.broker.call import Call, release
 from kohort.broker.listeners import Address
 from kohort.broker.missing import api_of
+from kohort.broker.net.hosts import host_of
 from kohort.broker.net.outbox import Outbox
 from kohort.loopback import send_at_once
 from kohort.security.acls import ANONYMOUS
@@ -42,14 +45,48 @@ _MOST_TRUSTED = 1024 * 1024
 SPARE_BYTES = 1024 * 1024  # of the buffers for large frames that all connections share
 MOST_SPARES = 8
 _MOST_CALLS = 1024  # requests that wait for the disk on one connection
+_TLS_HELLOS = frozenset(
+    {0x160300, 0x160301, 0x160302, 0x160303}
+)  # how TLS begins; read as a size it is 369 MB
 
 
 class _NotThere(Exception):
     """Raised for an API that Kafka has and Kohort has not: its name, the feature, the client's id."""
 
 
+class WrongFrameSize(BadFrame):
+    """Raised for a frame that is too long, or whose length is negative."""
+
+
+class Mute:
+    """Keeps a connection from being read for a time, as a parked call does; the answers still leave."""
+
+    __slots__ = ("_connection", "_deadline", "_timer", "on_stop")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self.on_stop = self.on_close  # nothing has to be answered
+
+    def last(self, seconds: float) -> None:
+        """Lasts so long from now on, if that is longer than it would last already."""
+        loop = self._connection.loop
+        deadline = loop.time() + seconds
+        if deadline > self._deadline:
+            self.on_close()
+            self._deadline, self._timer = deadline, loop.call_at(deadline, self._connection.unmute)
+
+    def on_close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 class Connection(asyncio.BufferedProtocol):
     """The connection of one client."""
+
+    is_authenticated = True  # who is not known on a listener without SASL is User:ANONYMOUS
 
     def __init__(self, server: Server, told: Address) -> None:
         self._server = server
@@ -58,7 +95,8 @@ class Connection(asyncio.BufferedProtocol):
         self._rows = server.table
         self._max_bytes = server.broker.config.socket_request_max_bytes
         self._calls: deque[Call] = deque()
-        self._parked: Call | None = None
+        self._parked: Call | Mute | None = None  # what keeps it from being read
+        self._mute: Mute | None = None  # is parked when nothing else is
         self._own: bytearray | None = None  # an incomplete frame, or what arrived while reading was paused
         self._filled = 0
         self._trusted = _FIRST_BUFFER  # the size of the largest frame that has arrived, up to a limit
@@ -74,28 +112,52 @@ class Connection(asyncio.BufferedProtocol):
         self.lookups: dict[
             str, tuple[int, int]
         ] = {}  # the last group whose coordinator was looked for: how often, since when
-        self.last_active = 0.0
+        self.last_active = self.begun_s = 0.0
 
     # --- what the event loop calls -----------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self._transport: asyncio.Transport = transport
         self.loop = self._server.loop
-        self.last_active = self.loop.time()
+        self.last_active = self.begun_s = self.loop.time()
         peer = transport.get_extra_info("peername")
         # A socket for all interfaces shows IPv4 addresses as IPv6 ones.
         host = peer[0].removeprefix("::ffff:") if peer else ""
         self.peer = str(Address(host, peer[1])) if peer else "?"
         sock = transport.get_extra_info("socket")
         send_at_once(sock)
-        self._outbox = Outbox(self.loop, sock.fileno(), self._on_drained)
-        if not self._server.admit(self, host):
+        outbox_of = transport.get_extra_info("outbox_of")  # TLS writes in its own way
+        self._outbox: Outbox = (outbox_of or Outbox)(self.loop, sock.fileno(), self._on_drained)
+        address, quotas = host_of(peer), self._broker.quotas
+        hold_ms = 0 if quotas is None else quotas.hold_ms(address)
+        if not self._server.admit(self, address):
             self._closing = True
             transport.abort()
+        elif hold_ms:
+            self._hold(hold_ms)
+
+    def _hold(self, ms: int) -> None:
+        """Closes later what comes too fast, and reads nothing, so that its client does not try again at once."""
+        self._closing = True
+        self._pause()
+        self.loop.call_later(ms / 1000, self._transport.abort)
+
+    def is_in_handshake(self) -> None:
+        """Hears from a transport with TLS that `secured` comes later, if the client goes through with it."""
+        if not self._closing:
+            self._server.admission.is_unknown(self)
+
+    def secured(self, principal: str) -> None:
+        """Hears from a transport with TLS that the handshake is done, and who the client is by its certificate."""
+        self.principal = principal
+        self._server.admission.is_known(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._outbox.drop()
+        mute, self._mute = self._mute, None
+        if mute is not None:
+            mute.on_close()
         parked, self._parked = self._parked, None
         if parked is not None and parked.on_close is not None:
             parked.on_close()
@@ -189,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
             while end - position >= 4 and not self._is_blocked() and not self._closing:
                 (size,) = _LENGTH(data, position)
                 if not 0 <= size <= self._max_bytes:
-                    raise BadFrame(f"a frame of {size} bytes; socket.request.max.bytes is {self._max_bytes}")
+                    raise WrongFrameSize(self._wrong_size(size))
                 stop = position + 4 + size
                 if stop > end:
                     break
@@ -203,8 +265,7 @@ class Connection(asyncio.BufferedProtocol):
             self._broker.missing.tell(feature, api, client_id, self.peer, now_ms)
             self._close_after_answers()
         except BadFrame as error:
-            log.warning("closing the connection of %s: %s", self.peer, error)
-            self._close_after_answers()
+            self._refuse_frame(error)
         except Exception:
             log.exception("closing the connection of %s: a request could not be handled", self.peer)
             self._close_after_answers()
@@ -214,6 +275,20 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closing and self._is_blocked() and (position < end or self._parked is None):
             self._pause()
         return position
+
+    def _refuse_frame(self, error: BadFrame) -> None:
+        """Closes after a frame that is not taken."""
+        self.close_because(str(error))
+
+    def _wrong_size(self, size: int) -> str:
+        """Says what is wrong with the announced size of a frame."""
+        text = f"a frame of {size} bytes; socket.request.max.bytes is {self._max_bytes}"
+        if size >> 8 in _TLS_HELLOS:
+            text += (
+                ". It is probably the beginning of TLS, which this listener does not speak: set the client's "
+                "security.protocol to that of the listener, PLAINTEXT or SASL_PLAINTEXT"
+            )
+        return text
 
     def _handle(self, frame: memoryview) -> None:
         api_key, version, correlation_id, client_id, body = read_request_header(frame)
@@ -230,9 +305,15 @@ class Connection(asyncio.BufferedProtocol):
         api_codec = row.codec(version)
         if api_codec.flexible:
             body = body_of(frame, body)
-        call = Call(
-            self, api_codec, correlation_id, client_id, api_codec.decode_request(frame, body, row.slack)
-        )
+        quotas = self._broker.quotas
+        if quotas is None:
+            call = Call(
+                self, api_codec, correlation_id, client_id, api_codec.decode_request(frame, body, row.slack)
+            )
+        else:
+            began_ns = perf_counter_ns()
+            request = api_codec.decode_request(frame, body, row.slack)
+            call = quotas.call(self, api_codec, correlation_id, client_id, request, len(frame), began_ns)
         self._calls.append(call)
         if row.is_async:
             call.park()
@@ -242,12 +323,15 @@ class Connection(asyncio.BufferedProtocol):
         message = row.handler(self._broker, call)
         if message is not None:
             call.answer(message)
-        elif call.parked and call.chunks is None:
-            self._parked = call
+        elif call.chunks is None:
+            if call.parked:
+                self._parked = call
+            if quotas is not None:
+                call.waits()
 
     async def _run(self, handler: Any, call: Call) -> None:
         try:
-            call.reply(await handler(self._broker, call))
+            call.reply(await call.timed(handler(self._broker, call)))
         except Exception:
             log.exception("closing the connection of %s: a request could not be handled", self.peer)
             self._transport.abort()
@@ -268,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
             release(call.chunks or ())
             return
         if self._parked is call:
-            self._parked = None
+            self._parked = self._mute
         if not self._consuming and not self._flush_scheduled:
             self._flush_scheduled = True
             self._server.flush_soon(self)
@@ -318,6 +402,23 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closing and not self._is_blocked():
             self._resume()
 
+    def mute(self, ms: int) -> None:
+        """Reads nothing more for so long, because the client has exceeded a quota; a longer mute takes precedence."""
+        if self._closing:
+            return
+        if self._mute is None:
+            self._mute = Mute(self)
+            if self._parked is None:
+                self._parked = self._mute
+        self._mute.last(ms / 1000)
+
+    def unmute(self) -> None:
+        """Reads on; what has arrived meanwhile comes first."""
+        mute, self._mute = self._mute, None
+        if self._parked is mute:
+            self._parked = None
+            self._go_on()
+
     def _pause(self) -> None:
         if not self._paused:
             self._paused = True
@@ -337,8 +438,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def close_because(self, reason: str) -> None:
-        log.warning("closing the connection of %s: %s", self.peer, reason)
+        self.complain(reason)
         self._close_after_answers()
+
+    def complain(self, reason: str) -> None:
+        """Writes to the log why it is closed, unless that was written a moment ago."""
+        self._server.admission.complain(self, reason)
 
     @property
     def is_idle(self) -> bool:

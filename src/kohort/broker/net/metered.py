@@ -83,9 +83,10 @@ class MeteredConnection(Connection):
         if missing:
             self._marks.extend([self.last_active] * missing)
         position, apis = 0, self._apis
-        while position < len(frames):
+        while position + 6 <= len(frames):
             size, key = _HEAD(frames, position)
-            apis[key].request_bytes += size + 4
+            if 0 <= key < len(apis):  # a raw token of SASL has no key
+                apis[key].request_bytes += size + 4
             position += size + 4
 
     def _flush(self) -> None:

@@ -46,9 +46,16 @@ class Outbox:
     def flush(self) -> None:
         """Sends what the socket takes, and the rest when it takes more. Raises OSError if the client is gone."""
         if not self.is_waiting and not self._send():
-            self._writable_fd = os.dup(self._fd)
+            self._watch()
             self.is_waiting = True
-            self._loop.add_writer(self._writable_fd, self._on_writable)
+
+    def _watch(self) -> None:
+        self._writable_fd = os.dup(self._fd)
+        self._loop.add_writer(self._writable_fd, self._on_writable)
+
+    def _unwatch(self) -> None:
+        self._loop.remove_writer(self._writable_fd)
+        os.close(self._writable_fd)
 
     def _on_writable(self) -> None:
         try:
@@ -62,8 +69,7 @@ class Outbox:
     def _stop_watching(self) -> None:
         if self.is_waiting:
             self.is_waiting = False
-            self._loop.remove_writer(self._writable_fd)
-            os.close(self._writable_fd)
+            self._unwatch()
             self._writable_fd = -1
 
     def _send(self) -> bool:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 import sys
-from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ from kohort.broker.api_row import Row
 from kohort.broker.broker import Broker
 from kohort.broker.listeners import Listener
 from kohort.broker.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kohort.broker.net.admission import Admission, Begin
 from kohort.broker.net.connection import MOST_SPARES, SPARE_BYTES, Connection
 from kohort.log.storage.files import files_that_fit
 from kohort.log.storage.system_calls import open_files_limit
@@ -40,26 +40,19 @@ class Server:
         # was not used yet is not resident.
         self.spares = [bytearray(SPARE_BYTES) for _ in range(MOST_SPARES)]
         self.is_stopping = False
-        self._connections: set[Connection] = set()
-        self._addresses: Counter[str] = Counter()
         self._to_flush: list[Connection] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
         self.listeners: list[Listener] = []
-        self._accepting: list[asyncio.Server] = []
-        self._most_connections = _connections_that_fit()
+        self.admission = Admission(broker, self.loop, _connections_that_fit())
 
     async def start(self, bound: Sequence[tuple[Listener, socket.socket]]) -> None:
         """Accepts connections on these sockets, loads the groups, and starts the timers."""
         config = self.broker.config
         for listener, sock in bound:
             self.listeners.append(listener)
-            accepting = await self.loop.create_server(
-                self._connections_of(listener),
-                sock=sock,
-                backlog=max(config.socket_listen_backlog_size, 1024),
-            )
-            self._accepting.append(accepting)
+            sock.listen(max(config.socket_listen_backlog_size, 1024))
+            self.admission.accept(listener, sock, self._connections_of(listener), self._begins_on(listener))
         if config.connections_max_idle_ms > 0:
             self._every(min(config.connections_max_idle_ms / 2, 30_000), self._close_idle)
         if OFFSETS_TOPIC in self.broker.store.topics:
@@ -69,6 +62,24 @@ class Server:
         # A partition that did not change since the last round costs nothing; retention has its own interval.
         pause_ms = min(config.log_retention_check_interval_ms, config.log_cleaner_backoff_ms)
         self._every(max(pause_ms, 100), self.housekeeping)
+
+    def _begins_on(self, listener: Listener) -> Begin:
+        """Returns what serves an accepted socket by a connection; TLS is loaded where it is needed."""
+        if listener.uses_tls:
+            from kohort.broker.net.tls_transport import begin_with_tls
+
+            guard = self.broker.guard
+            assert guard is not None, "a listener with TLS has a guard"
+            return partial(begin_with_tls, self.loop, guard.tls[listener.name])
+        return lambda connection, sock: self.run(self._begin(connection, sock))
+
+    async def _begin(self, connection: Connection, sock: socket.socket) -> None:
+        try:
+            await self.loop.connect_accepted_socket(lambda: connection, sock)
+        except OSError as error:  # the client is gone already
+            log.debug("a connection ended before it began: %s", error)
+            sock.close()
+            self.admission.forget(connection)
 
     def _connections_of(self, listener: Listener) -> Callable[[], Connection]:
         """Returns what serves a new client of a listener; classes are loaded where they are needed."""
@@ -92,39 +103,20 @@ class Server:
     # --- connections -------------------------------------------------------------------------------
 
     def admit(self, connection: Connection, address: str) -> bool:
-        """Counts a new connection; False if there are too many."""
-        config = self.broker.config
-        self._connections.add(connection)
-        self._addresses[address] += 1
-        connection.address = address
-        if len(self._connections) > config.max_connections:
-            log.warning("refused %s: max.connections is %d", connection.peer, config.max_connections)
-            return False
-        if len(self._connections) > self._most_connections:
-            log.warning(
-                "refused %s: the limit of open files is too low; raise it (ulimit -n)", connection.peer
-            )
-            return False
-        if self._addresses[address] > config.max_connections_per_ip:
-            limit = config.max_connections_per_ip
-            log.warning("refused %s: max.connections.per.ip is %d", connection.peer, limit)
-            return False
-        return not self.is_stopping
+        """Counts a new connection; False if it is not wanted."""
+        return self.admission.admit(connection, address) and not self.is_stopping
 
     @property
     def is_accepting(self) -> bool:
         """Whether all listeners take connections."""
-        return not self.is_stopping and all(accepting.is_serving() for accepting in self._accepting)
+        return not self.is_stopping and self.admission.is_accepting
 
     @property
     def connection_count(self) -> int:
-        return len(self._connections)
+        return len(self.admission.connections)
 
     def forget(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        self._addresses[connection.address] -= 1
-        if not self._addresses[connection.address]:
-            del self._addresses[connection.address]
+        self.admission.forget(connection)
 
     def flush_soon(self, connection: Connection) -> None:
         """Sends its answers at the end of this iteration of the loop, with those of all others, by one callback."""
@@ -163,13 +155,15 @@ class Server:
 
     def _close_idle(self) -> None:
         oldest = self.loop.time() - self.broker.config.connections_max_idle_ms / 1000
-        for connection in list(self._connections):
+        for connection in list(self.admission.connections):
             if connection.last_active < oldest and connection.is_idle:
                 log.info("closing the connection of %s: idle", connection.peer)
                 connection.close()
 
     def housekeeping(self) -> None:
         """Begins a round of retention and compaction with the settings of now."""
+        if self.broker.quotas is not None:
+            self.broker.quotas.forget_unused()
         config, store = self.broker.config, self.broker.store
         store.set_upkeep(
             compacts=config.log_cleaner_enable,
@@ -186,8 +180,8 @@ class Server:
         self.is_stopping = True
         for timer in self._timers:
             timer.cancel()
-        await self._stop_accepting()
-        for connection in list(self._connections):
+        self.admission.close()
+        for connection in list(self.admission.connections):
             connection.stop_reading()
         deadline = self.loop.time() + patience_s
         if self.broker.has_transactions:
@@ -196,33 +190,21 @@ class Server:
             # Members that wait in a rebalance would wait for members that are not read any more.
             await self.broker.groups.resign(deadline)
         await asyncio.sleep(0)  # what is answered now is sent, even with no patience at all
-        while self.loop.time() < deadline and not all(c.is_idle for c in self._connections):
+        while self.loop.time() < deadline and not all(c.is_idle for c in self.admission.connections):
             await asyncio.sleep(0.005)
-        for connection in list(self._connections):
+        for connection in list(self.admission.connections):
             connection.close()
         await asyncio.sleep(0)  # lets connection_lost run before the files are closed
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LONGEST_GOODBYE_S)
         if self.broker.has_transactions:
             await self.broker.transactions.close()
+        if self.broker.guard is not None:
+            self.broker.guard.workers.close()
         if self.broker.has_groups:
             await self.broker.groups.close()
         if not keep_store:
             self.broker.store.close()
-
-    async def _stop_accepting(self) -> None:
-        """Closes the listening sockets.
-
-        asyncio's own loop needs two steps: a connection that it accepts while the server is being closed would never
-        be closed (python/cpython issue 109564). So accepting ends first, and what was accepted is set up.
-        """
-        for accepting in self._accepting:
-            if isinstance(accepting, asyncio.Server):
-                for sock in accepting.sockets:
-                    self.loop.remove_reader(sock.fileno())
-        await asyncio.sleep(0)
-        for accepting in self._accepting:
-            accepting.close()
 
 
 def _connections_that_fit() -> int:

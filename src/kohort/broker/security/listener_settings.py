@@ -34,11 +34,28 @@ _TLS = frozenset(
         "ssl.allow.san.changes", "ssl.endpoint.identification.algorithm",
     }
 )  # fmt: skip
-OF_A_LISTENER = (
-    _TLS | _OAUTH | frozenset(_BY_MECHANISM) | {"sasl.enabled.mechanisms", "sasl.server.max.receive.size"}
+_SASL = frozenset({"sasl.enabled.mechanisms", "sasl.server.max.receive.size", "sasl.credentials.file"})
+OF_A_LISTENER = _TLS | _OAUTH | _SASL | frozenset(_BY_MECHANISM)
+"""The settings of security that may have the prefix of a listener."""
+LIMITS = ("max.connections", "max.connection.creation.rate")
+"""The limits that a listener may have besides those of the whole broker."""
+RENEWABLE = frozenset(
+    f"ssl.{name}"
+    for name in (
+        "keystore.type", "keystore.location", "keystore.password", "keystore.key", "keystore.certificate.chain",
+        "key.password", "truststore.type", "truststore.location", "truststore.password", "truststore.certificates",
+    )
+)  # fmt: skip
+"""The settings of a listener that IncrementalAlterConfigs changes while the broker runs."""
+_ENDINGS = tuple(f".{name}" for name in RENEWABLE)
+SECRET = (
+    "password",
+    "jaas.config",
+    "keystore.key",
+    "keystore.certificate.chain",
+    "truststore.certificates",
+    "secret",
 )
-"""The settings that may have the prefix of a listener."""
-SECRET = ("password", "jaas.config", "keystore.key", "secret")
 
 
 def is_security_setting(name: str) -> bool:
@@ -46,10 +63,54 @@ def is_security_setting(name: str) -> bool:
     return name.startswith(_PREFIX) or name in OF_A_LISTENER
 
 
+def without_effect(listeners: Sequence[Listener], settings: Mapping[str, str]) -> list[str]:
+    """Returns a warning for each setting, without the prefix of a listener, that no listener has a use for."""
+    uses_sasl = any(listener.uses_sasl for listener in listeners)
+    uses_tls = any(listener.uses_tls for listener in listeners)
+    warnings = []
+    for name, value in settings.items():
+        if name not in OF_A_LISTENER or not value.strip():
+            continue
+        if name.startswith("ssl.") and not uses_tls:
+            warnings.append(f"{name} has no effect here: no listener is SSL or SASL_SSL")
+        elif not name.startswith("ssl.") and not uses_sasl:
+            warnings.append(f"{name} has no effect here: no listener is SASL_PLAINTEXT or SASL_SSL")
+    return warnings
+
+
+def is_secret(name: str) -> bool:
+    """Whether nobody is shown its value; those that Kafka calls passwords."""
+    return name.endswith(SECRET)
+
+
+def is_dynamic(name: str) -> bool:
+    """Whether it can be changed while the broker runs: a store of one listener."""
+    return name.startswith(_PREFIX) and name.endswith(_ENDINGS)
+
+
+def check_dynamic(names: Sequence[str], *, for_all_brokers: bool) -> None:
+    """Raises SettingError for settings of listeners that cannot be changed while the broker runs, in Kafka's words."""
+    unprefixed = sorted(name for name in names if name in RENEWABLE)
+    if unprefixed:
+        raise SettingError(
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"{', '.join(unprefixed)}; say listener.name.LISTENER.{unprefixed[0]}"
+        )
+    fixed = sorted(name for name in names if not is_dynamic(name))
+    if fixed:
+        raise SettingError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+    if for_all_brokers:
+        raise SettingError(
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            f"{', '.join(sorted(names))}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
     """The security settings of one listener; those of SASL by mechanism."""
 
+    listener: Listener
     mechanisms: tuple[str, ...]
     jaas: Mapping[str, JaasEntry]
     max_reauth_ms: Mapping[str, int]
@@ -58,7 +119,7 @@ class ListenerSettings:
     """All others that are in force for it."""
 
     def __repr__(self) -> str:
-        return f"ListenerSettings({self.mechanisms})"
+        return f"ListenerSettings({self.listener.name}, {self.mechanisms})"
 
 
 def read_listener_settings(
@@ -74,11 +135,19 @@ def read_listener_settings(
     }
     values = {name: value for name, value in settings.items() if name in OF_A_LISTENER}
     client_auth = values.pop("ssl.client.auth", "none") if listener.uses_sasl else None
-    values |= {name: value for name, value in own.items() if name in OF_A_LISTENER}
+    values |= {name: value for name, value in own.items() if name in OF_A_LISTENER or name in LIMITS}
+    values |= {name: own[f"oauthbearer.{name}"] for name in _OAUTH if f"oauthbearer.{name}" in own}
+    for name in LIMITS:
+        if name in values:
+            _whole_number(f"{own_prefix}{name}", values[name], 1)
     if client_auth is not None:  # listeners with SASL obey only the prefixed form
         values["ssl.client.auth"] = own.get("ssl.client.auth", "none")
+    if listener.uses_tls:
+        from kohort.broker.security.tls import check_tls
+
+        check_tls(listener, values)
     if not listener.uses_sasl:
-        return ListenerSettings((), {}, {}, {}, values)
+        return ListenerSettings(listener, (), {}, {}, {}, values)
     mechanisms = _mechanisms(listener, values.get("sasl.enabled.mechanisms", "GSSAPI"))
     jaas, reauth, handlers = {}, {}, {}
     for mechanism in mechanisms:
@@ -91,12 +160,7 @@ def read_listener_settings(
         handler = own.get(f"{prefix}sasl.server.callback.handler.class")
         if handler is not None:
             handlers[mechanism] = handler.strip()
-    if "PLAIN" in mechanisms and "PLAIN" not in jaas:
-        raise SettingError(
-            f"listener {listener.name} offers PLAIN but has no users: say {own_prefix}plain.sasl.jaas.config="
-            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="…";'
-        )
-    return ListenerSettings(mechanisms, jaas, reauth, handlers, values)
+    return ListenerSettings(listener, mechanisms, jaas, reauth, handlers, values)
 
 
 def _mechanisms(listener: Listener, text: str) -> tuple[str, ...]:
@@ -123,7 +187,9 @@ def _check_names(settings: Mapping[str, str], names: Sequence[str]) -> None:
             raise SettingError(f"{name}: there is no such listener; listeners has {', '.join(names)}")
         rest = name[len(_PREFIX) + len(listener) + 1 :]
         with_mechanism = re.fullmatch(rf"(?:{mechanisms})\.(.+)", rest)
-        known = with_mechanism[1] in _BY_MECHANISM if with_mechanism else rest in OF_A_LISTENER
+        known = rest in OF_A_LISTENER or rest in LIMITS
+        if with_mechanism:
+            known = with_mechanism[1] in _BY_MECHANISM or rest.removeprefix("oauthbearer.") in _OAUTH
         if not known:
             raise SettingError(
                 f"{name} is not supported: a listener has no setting {rest} of its own. Take it out"
@@ -134,11 +200,11 @@ def _check_names(settings: Mapping[str, str], names: Sequence[str]) -> None:
             )
 
 
-def _whole_number(name: str, text: str) -> int:
+def _whole_number(name: str, text: str, least: int = 0) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise SettingError(f"{name} must be a whole number of milliseconds") from None
-    if number < 0:
-        raise SettingError(f"{name} must not be negative; 0 is never")
+        raise SettingError(f"{name} must be a whole number") from None
+    if number < least:
+        raise SettingError(f"{name} must be at least {least}")
     return number

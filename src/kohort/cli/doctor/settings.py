@@ -20,6 +20,8 @@ from kohort.client.config import (
     ClientConfig,
     ConsumerConfig,
     ProducerConfig,
+    canonical_name,
+    is_secret,
     read_config,
 )
 from kohort.settings import SettingError, Table
@@ -27,7 +29,6 @@ from kohort.settings import SettingError, Table
 _TABLES: dict[str, Table[Any]] = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
 _SERVERS, _SOMEWHERE = "bootstrap.servers", "127.0.0.1:9092"
 _LOGGER = "kohort.client.config"
-_SECRET = ("password", "secret", "jaas", "key.location", "token")
 
 
 @click.command(epilog="Example: kohort doctor settings client.properties --client consumer")
@@ -93,9 +94,10 @@ class _Warnings(logging.Handler):
 
 def _alone(table: Table[Any], name: str, value: str) -> Finding | None:
     """Checks one setting; None if it is right by itself."""
-    if name in table.settings:
+    own = canonical_name(name)
+    if own in table.settings:
         try:
-            table.settings[name].parse(value)
+            table.settings[own].parse(value)
         except SettingError as error:
             return Finding(name, WRONG, str(error))
         return None
@@ -134,6 +136,11 @@ def _security(config: ClientConfig, given: Mapping[str, str]) -> Iterator[Findin
         yield Finding(
             "ssl.endpoint.identification.algorithm", WRONG, text, "Take it out; https is the default."
         )
+    if "SSL" in protocol and not config.enable_ssl_certificate_verification:
+        text = (
+            "any certificate is taken for the broker's: whoever is in between can read and change everything"
+        )
+        yield Finding("enable.ssl.certificate.verification", WRONG, text, "Take it out; true is the default.")
     if config.request_timeout_ms > config.default_api_timeout_ms:
         text = (
             f"request.timeout.ms ({config.request_timeout_ms}) is longer than default.api.timeout.ms"
@@ -143,9 +150,7 @@ def _security(config: ClientConfig, given: Mapping[str, str]) -> Iterator[Findin
 
 
 def _readable_by_others(file: Path, given: Mapping[str, str]) -> Iterator[Finding]:
-    secret = sorted(
-        name for name in given if any(word in name for word in _SECRET) and not name.endswith("location")
-    )
+    secret = sorted(name for name in given if is_secret(name))
     if secret and file.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         text = f"others on this machine may read {', '.join(secret)}"
         yield Finding("permissions", NOTE, text, f"chmod 600 {file}")

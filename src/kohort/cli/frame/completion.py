@@ -1,4 +1,4 @@
-"""Completes the names of topics, groups and profiles in the shell."""
+"""Completes the names of topics, groups, users and profiles in the shell."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) 
     """Names the groups of the cluster that begin with what was typed."""
     return _names_of_cluster(
         ctx, incomplete, lambda admin: [each.group_id for each in admin.list_groups(timeout=_PATIENCE_S)]
+    )
+
+
+def complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names the SCRAM users of the cluster that begin with what was typed."""
+    return _names_of_cluster(
+        ctx, incomplete, lambda admin: list(admin.describe_user_scram_credentials(timeout=_PATIENCE_S))
     )
 
 

@@ -13,6 +13,7 @@ _NOT_FOUND = {
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.GROUP_ID_NOT_FOUND,
     ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.RESOURCE_NOT_FOUND,
 }
 
 
@@ -25,7 +26,7 @@ class ExitCode(IntEnum):
     WRONG_USAGE = 2
     """The arguments are wrong; nothing was done."""
     NOT_FOUND = 3
-    """There is no such topic, group or member."""
+    """There is no such topic, group, member, user, ACL or quota."""
     NO_ANSWER = 4
     """No broker answered in time."""
     NOT_ALLOWED = 5

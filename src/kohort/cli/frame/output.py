@@ -1,4 +1,4 @@
-"""Prints tables for people, and JSON for programs."""
+"""Prints tables for people, and JSON for programs; asks a person before something is gone."""
 
 from __future__ import annotations
 
@@ -44,6 +44,15 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     for row in texts:
         cells = (_cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True))
         print(_GAP.join(cells).rstrip())
+
+
+def ask(question: str, yes: bool) -> None:
+    """Ends the command unless somebody agrees; `yes` agrees beforehand."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Nobody can be asked here: say --yes")
+    click.confirm(question, abort=True, err=True)
 
 
 def short_ids(text: str) -> str:

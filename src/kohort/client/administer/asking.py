@@ -89,6 +89,11 @@ class Asking:
         return max(1, min(deadline_ms - self._clock(), 2**31 - 1))
 
 
+def named(item: Any, said: str | None) -> str:
+    """Returns what the broker says of an item, with the item's name: brokers often leave it out."""
+    return str(item) if not said else said if str(item) in said else f"{item}: {said}"
+
+
 def raise_partly(errors: Mapping[Any, KafkaError], results: Mapping[Any, Any]) -> NoReturn:
     """Raises PartlyFailed, or the error itself if there was only one thing to do."""
     if len(errors) == 1 and not results:
@@ -102,7 +107,7 @@ def outcome(rows: Iterable[tuple[Any, Any, Any]]) -> dict[Any, Any]:
     errors: dict[Any, KafkaError] = {}
     for item, row, result in rows:
         if row.error_code:
-            errors[item] = error_for(row.error_code, getattr(row, "error_message", None) or str(item))
+            errors[item] = error_for(row.error_code, named(item, getattr(row, "error_message", None)))
         else:
             results[item] = result
     if errors:

@@ -1,6 +1,7 @@
 """Checks the arguments of each call of Admin and AsyncAdmin, and returns the steps of the call.
 
-The steps themselves are in topics.py and groups.py. Arguments are checked when the call is made, before the first step.
+The steps themselves are in topics.py, groups.py and security.py. Arguments are checked when the call is made, before
+the first step.
 """
 
 from __future__ import annotations
@@ -8,14 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from kohort.client.admin_types import (
+    Acl,
+    AclFilter,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
     ClusterDescription,
     ConfigEntry,
     GroupDescription,
     GroupListing,
+    LogDirDescription,
     NewTopic,
+    ScramCredentialInfo,
     TopicDescription,
 )
+from kohort.client.administer import security
 from kohort.client.administer.groups import GroupCalls
+from kohort.client.administer.security import ScramChange, SecurityCalls
 from kohort.client.administer.topics import BROKER, TOPIC, TopicCalls
 from kohort.client.core import arguments
 from kohort.client.core.metadata import Metadata
@@ -55,6 +64,7 @@ class AdminCalls:
     ) -> None:
         self._topics = TopicCalls(requests, metadata, clock, obstacle)
         self._groups = GroupCalls(requests, metadata, clock, obstacle)
+        self._security = SecurityCalls(requests, metadata, clock, obstacle)
 
     # --- topics ---------------------------------------------------------------------------------------
 
@@ -182,3 +192,49 @@ class AdminCalls:
 
     def describe_cluster(self, deadline_ms: int) -> Steps[ClusterDescription]:
         return self._topics.describe_cluster(deadline_ms)
+
+    def describe_log_dirs(
+        self, brokers: tuple[int, ...], deadline_ms: int
+    ) -> Steps[dict[int, dict[str, LogDirDescription]]]:
+        return self._topics.describe_log_dirs([int(_broker(broker)) for broker in brokers], deadline_ms)
+
+    # --- security -------------------------------------------------------------------------------------
+
+    def create_acls(self, acls: Iterable[Acl], deadline_ms: int) -> Steps[None]:
+        return self._security.create_acls(security.checked_acls(acls), deadline_ms)
+
+    def describe_acls(self, wanted: AclFilter | None, deadline_ms: int) -> Steps[list[Acl]]:
+        (checked,) = security.checked_filters([AclFilter() if wanted is None else wanted])
+        return self._security.describe_acls(checked, deadline_ms)
+
+    def delete_acls(
+        self, filters: tuple[AclFilter, ...], deadline_ms: int
+    ) -> Steps[dict[AclFilter, list[Acl]]]:
+        return self._security.delete_acls(security.checked_filters(filters), deadline_ms)
+
+    def describe_user_scram_credentials(
+        self, users: tuple[str, ...], deadline_ms: int
+    ) -> Steps[dict[str, tuple[ScramCredentialInfo, ...]]]:
+        return self._security.describe_user_scram_credentials(_names(users), deadline_ms)
+
+    def alter_user_scram_credentials(
+        self, changes: Iterable[ScramChange], random_bytes: Callable[[int], bytes], deadline_ms: int
+    ) -> Steps[None]:
+        checked = security.checked_scram_changes(changes)
+        salts = [random_bytes(security.SALT_BYTES) for _ in checked]
+        return self._security.alter_user_scram_credentials(checked, salts, deadline_ms)
+
+    def describe_client_quotas(
+        self, wanted: ClientQuotaFilter | None, deadline_ms: int
+    ) -> Steps[dict[ClientQuotaEntity, dict[str, float]]]:
+        checked = security.checked_quota_filter(ClientQuotaFilter() if wanted is None else wanted)
+        return self._security.describe_client_quotas(checked, deadline_ms)
+
+    def alter_client_quotas(
+        self,
+        changes: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
+        validate_only: bool,
+        deadline_ms: int,
+    ) -> Steps[None]:
+        only = arguments.choice(validate_only, "validate_only")
+        return self._security.alter_client_quotas(security.checked_quota_changes(changes), only, deadline_ms)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kohort.client.admin_types import (
     ClusterDescription,
     ConfigEntry,
+    LogDirDescription,
     NewTopic,
     PartitionDescription,
+    ReplicaInfo,
     TopicDescription,
 )
-from kohort.client.administer.asking import Asking, outcome, raise_partly
+from kohort.client.administer.asking import Asking, named, outcome, raise_partly
 from kohort.client.core import arguments
 from kohort.client.core.cluster import NO_NODE, Cluster, TopicInfo
 from kohort.client.core.effects import ANY_NODE
@@ -45,23 +48,35 @@ from kohort.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
 )
+from kohort.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
 from kohort.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
 from kohort.wire.messages.list_offsets import ListOffsetsRequest
+from kohort.wire.struct import Message
 
 TOPIC, BROKER = 2, 4  # kinds of resources
 SET, DELETE = 0, 1  # operations on a setting
 DEFAULT_SOURCES = (5,)  # DEFAULT_CONFIG
 RETRY_MS = 100  # before a moved leader is looked up again
+THROTTLED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 ROUND_MS = 5_000  # a leader that has not answered by then may have moved
 
 
-def first_error(rows: Callable[[Any], Iterable[Any]]) -> Callable[[Any], int]:
-    """Makes a verdict for answers about many things: the first error that may pass, so that it is asked again."""
-    return lambda response: next((r.error_code for r in rows(response) if r.error_code in RETRIABLE), 0)
+Rows = Callable[[Any], Iterable[Any]]
+"""Returns what an answer says of each thing that was asked for."""
+
+
+def first_error(rows: Rows) -> Callable[[Any], int]:
+    """Makes a verdict for answers about many things: the first error that may pass, so that it is asked again.
+
+    A quota is no such error: what was within it is done, and would fail if it were asked for again.
+    """
+    return lambda response: next(
+        (r.error_code for r in rows(response) if r.error_code in RETRIABLE and r.error_code != THROTTLED), 0
+    )
 
 
 class TopicCalls(Asking):
@@ -70,29 +85,34 @@ class TopicCalls(Asking):
     # --- topics ---------------------------------------------------------------------------------------
 
     def create_topics(self, topics: Iterable[NewTopic], deadline_ms: int, validate_only: bool) -> Steps[None]:
-        request = CreateTopicsRequest(
-            [_creatable(topic) for topic in arguments.iterable(topics, 'topics, as in [NewTopic("orders")]')],
-            self.timeout_ms(deadline_ms),
-            arguments.choice(validate_only, "validate_only"),
+        wanted = [
+            _creatable(topic) for topic in arguments.iterable(topics, 'topics, as in [NewTopic("orders")]')
+        ]
+        only_checks = arguments.choice(validate_only, "validate_only")
+
+        def make(names: Collection[str], version: int) -> CreateTopicsRequest:
+            some = [topic for topic in wanted if topic.name in names]
+            return CreateTopicsRequest(some, self.timeout_ms(deadline_ms), only_checks)
+
+        yield from self._for_each(
+            [topic.name for topic in wanted],
+            CreateTopicsRequest.API_KEY,
+            make,
+            lambda r: r.topics,
+            deadline_ms,
         )
-        response = yield from self.ask(
-            request, CONTROLLER, deadline_ms, verdict=first_error(lambda r: r.topics)
-        )
-        outcome((row.name, row, None) for row in response.topics)
 
     def delete_topics(self, topics: Sequence[str], deadline_ms: int) -> Steps[None]:
-        names, timeout_ms = [arguments.topic_name(topic) for topic in topics], self.timeout_ms(deadline_ms)
+        wanted = [arguments.topic_name(topic) for topic in topics]
 
-        def make(version: int) -> DeleteTopicsRequest:
+        def make(names: Collection[str], version: int) -> DeleteTopicsRequest:
+            timeout_ms = self.timeout_ms(deadline_ms)
             if version >= 6:
                 return DeleteTopicsRequest([DeleteTopicState(name) for name in names], timeout_ms=timeout_ms)
-            return DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms)
+            return DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms)
 
-        response = yield from self.ask(
-            make, CONTROLLER, deadline_ms, api_key=DeleteTopicsRequest.API_KEY,
-            verdict=first_error(lambda r: r.responses),
-        )  # fmt: skip
-        outcome((row.name, row, None) for row in response.responses)
+        key = DeleteTopicsRequest.API_KEY
+        yield from self._for_each(wanted, key, make, lambda r: r.responses, deadline_ms)
 
     def create_partitions(
         self, counts: Mapping[str, int], assignments: Mapping[str, list[list[int]]], deadline_ms: int
@@ -114,11 +134,41 @@ class TopicCalls(Asking):
             )
             for name, count in arguments.mapping(counts, 'partitions go by topic, as in {"orders": 6}')
         ]
-        request = CreatePartitionsRequest(topics, self.timeout_ms(deadline_ms))
-        response = yield from self.ask(
-            request, CONTROLLER, deadline_ms, verdict=first_error(lambda r: r.results)
+
+        def make(names: Collection[str], version: int) -> CreatePartitionsRequest:
+            some = [topic for topic in topics if topic.name in names]
+            return CreatePartitionsRequest(some, self.timeout_ms(deadline_ms))
+
+        yield from self._for_each(
+            [topic.name for topic in topics],
+            CreatePartitionsRequest.API_KEY,
+            make,
+            lambda r: r.results,
+            deadline_ms,
         )
-        outcome((row.name, row, None) for row in response.results)
+
+    def _for_each(
+        self,
+        names: Collection[str],
+        api_key: int,
+        make: Callable[[Collection[str], int], Message],
+        rows: Rows,
+        deadline_ms: int,
+    ) -> Steps[None]:
+        """Has the controller change topics; those beyond a quota are asked for again, alone, when the broker says."""
+        settled: dict[str, Any] = {}
+        left = names
+        while True:
+            response = yield from self.ask(
+                partial(make, left), CONTROLLER, deadline_ms, api_key=api_key, verdict=first_error(rows)
+            )
+            settled |= {row.name: row for row in rows(response)}
+            left = [name for name, row in settled.items() if row.error_code == THROTTLED]
+            again_ms = self._clock() + max(response.throttle_time_ms, RETRY_MS)
+            if not left or again_ms >= deadline_ms:
+                break
+            yield Until(lambda: False, again_ms)
+        outcome((name, row, None) for name, row in settled.items())
 
     def describe_topics(
         self, topics: Iterable[str] | None, deadline_ms: int, include_internal: bool
@@ -129,9 +179,7 @@ class TopicCalls(Asking):
             chosen = [t for t in cluster.topics.values() if include_internal or not t.is_internal]
             return {topic.name: _described(topic) for topic in chosen}
         unknown = {
-            name: error_for(
-                cluster.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), f"there is no topic {name}"
-            )
+            name: _not_described(name, cluster.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             for name in names
             if name not in cluster.topics
         }
@@ -156,7 +204,9 @@ class TopicCalls(Asking):
             )
             for row in response.results:
                 if row.error_code:
-                    errors[row.resource_name] = error_for(row.error_code, row.error_message or "")
+                    errors[row.resource_name] = error_for(
+                        row.error_code, named(row.resource_name, row.error_message)
+                    )
                 else:
                     found[row.resource_name] = {entry.name: _entry(entry) for entry in row.configs}
         if errors:
@@ -320,6 +370,45 @@ class TopicCalls(Asking):
         nodes = tuple(node for _, node in sorted(cluster.nodes.items()))
         return ClusterDescription(cluster.cluster_id, cluster.nodes.get(cluster.controller_id), nodes)
 
+    def describe_log_dirs(
+        self, brokers: Sequence[int], deadline_ms: int
+    ) -> Steps[dict[int, dict[str, LogDirDescription]]]:
+        """Asks all brokers at the same time; those in `brokers`, or all that there are."""
+        if not brokers:
+            cluster: Cluster = yield from self.look_up((), deadline_ms)
+            brokers = sorted(cluster.nodes)
+        asked = [
+            (node_id, self.begin(DescribeLogDirsRequest(None), node_id, deadline_ms)) for node_id in brokers
+        ]
+        found: dict[int, dict[str, LogDirDescription]] = {}
+        errors: dict[Any, KafkaError] = {}
+        for node_id, operation in asked:
+            response = yield from self.wait(operation, deadline_ms)
+            if response.error_code:
+                errors[node_id] = error_for(response.error_code, f"directories of broker {node_id}")
+                continue
+            found[node_id] = {row.log_dir: _log_dir(row) for row in response.results if not row.error_code}
+            errors |= {
+                row.log_dir: error_for(row.error_code, f"{row.log_dir} of broker {node_id}")
+                for row in response.results
+                if row.error_code
+            }
+        if errors:
+            raise_partly(errors, found)
+        return found
+
+
+def _log_dir(row: DescribeLogDirsResult) -> LogDirDescription:
+    replicas = {
+        TopicPartition(topic.name, each.partition_index): ReplicaInfo(
+            each.partition_size, each.offset_lag, each.is_future_key
+        )
+        for topic in row.topics
+        for each in topic.partitions
+    }
+    total, usable = (None if size < 0 else size for size in (row.total_bytes, row.usable_bytes))
+    return LogDirDescription(replicas, total, usable)
+
 
 def _numbers(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, int]:
     return {partition: at.offset for partition, at in found.items() if at is not None}
@@ -356,6 +445,12 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 def _brokers(given: Iterable[int], topic: str) -> list[int]:
     what = f"the broker of a replica of {topic}"
     return [arguments.whole_number(one, what, 0, arguments.INT32) for one in arguments.iterable(given, what)]
+
+
+def _not_described(name: str, code: ErrorCode) -> KafkaError:
+    if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return error_for(code, f"not allowed to see topic {name}: this user needs DESCRIBE on it")
+    return error_for(code, f"there is no topic {name}")
 
 
 def _described(topic: TopicInfo) -> TopicDescription:

@@ -50,6 +50,14 @@ class Failure:
         return self.kind in (FailureKind.DISCONNECTED, FailureKind.TIMED_OUT)
 
 
+class Rejected(Exception):
+    """The node cannot be used; `failure` says why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Send:
     """A request to a node; exactly one `Answer` follows."""

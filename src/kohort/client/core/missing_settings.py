@@ -21,7 +21,6 @@ _TRANSACTIONS = "transactions are not supported yet"
 _SHARE = "share groups are not supported yet"
 _KERBEROS = "GSSAPI (Kerberos) is not supported yet; PLAIN, SCRAM and OAUTHBEARER are"
 _TOKENS = "set sasl.oauthbearer.token to a function that returns a token"
-_PEM = "certificates are PEM files here: ssl.ca.location, ssl.certificate.location and ssl.key.location"
 _CONTEXT = "set ssl.context to an ssl.SSLContext with what you need"
 
 # name -> whether it may come one day, and what to do instead
@@ -43,9 +42,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "interceptor.classes": (_NEVER, f"{_CLASS}; set interceptors to a list of objects"),
     "config.providers": (_NEVER, f"{_CLASS}; put the values themselves into the settings"),
     "sasl.client.callback.handler.class": (_NEVER, f"{_CLASS}; {_TOKENS}"),
-    "sasl.login.callback.handler.class": (_NEVER, f"{_CLASS}; {_TOKENS}"),
     "sasl.login.class": (_NEVER, f"{_CLASS}; {_TOKENS}"),
-    "sasl.oauthbearer.jwt.retriever.class": (_NEVER, f"{_CLASS}; {_TOKENS}"),
     "sasl.oauthbearer.jwt.validator.class": (_NEVER, f"{_CLASS}; {_TOKENS}"),
     **{
         f"sasl.oauthbearer.{name}": (_LATER, _TOKENS)
@@ -53,10 +50,9 @@ REFUSED: dict[str, tuple[str, str]] = {
             "assertion.algorithm", "assertion.claim.aud", "assertion.claim.exp.seconds", "assertion.claim.iss",
             "assertion.claim.jti.include", "assertion.claim.nbf.seconds", "assertion.claim.sub", "assertion.file",
             "assertion.private.key.file", "assertion.private.key.passphrase", "assertion.template.file",
-            "client.credentials.client.id", "client.credentials.client.secret", "clock.skew.seconds",
-            "expected.audience", "expected.issuer", "header.urlencode", "jwks.endpoint.refresh.ms",
+            "clock.skew.seconds", "expected.audience", "expected.issuer", "jwks.endpoint.refresh.ms",
             "jwks.endpoint.retry.backoff.max.ms", "jwks.endpoint.retry.backoff.ms", "jwks.endpoint.url",
-            "scope", "scope.claim.name", "sub.claim.name", "token.endpoint.url",
+            "scope.claim.name", "sub.claim.name",
         )
     },
     **{
@@ -68,16 +64,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     },
     "security.providers": (_NEVER, f"{_CLASS}; {_CONTEXT}"),
     "ssl.engine.factory.class": (_NEVER, f"{_CLASS}; {_CONTEXT}"),
-    "ssl.cipher.suites": (_LATER, _CONTEXT),
-    "ssl.enabled.protocols": (_LATER, _CONTEXT),
-    "ssl.protocol": (_LATER, _CONTEXT),
-    **{
-        f"ssl.{name}": (_LATER, _PEM)
-        for name in (
-            "keystore.certificate.chain", "keystore.key", "keystore.location", "keystore.password", "keystore.type",
-            "truststore.certificates", "truststore.location", "truststore.password", "truststore.type",
-        )
-    },
 }  # fmt: skip
 
 # name -> why it has no effect
@@ -89,11 +75,8 @@ NO_EFFECT: dict[str, str] = {
     "partitioner.adaptive.partitioning.enable": "records without a key are not spread by the load of brokers",
     "partitioner.availability.timeout.ms": "records without a key are not spread by the load of brokers",
     **{
-        f"sasl.login.{name}": "a token is asked for when a connection needs one"
-        for name in (
-            "connect.timeout.ms", "read.timeout.ms", "refresh.buffer.seconds", "refresh.min.period.seconds",
-            "refresh.window.factor", "refresh.window.jitter", "retry.backoff.max.ms", "retry.backoff.ms",
-        )
+        f"sasl.login.{name}": "a token is renewed when a connection needs one, by sasl.login.refresh.window.factor"
+        for name in ("refresh.buffer.seconds", "refresh.min.period.seconds", "refresh.window.jitter")
     },
     "ssl.keymanager.algorithm": "it chooses among Java classes",
     "ssl.provider": "it chooses among Java classes",
@@ -111,8 +94,26 @@ OTHER_NAMES = {
     "message.timeout.ms": "Kafka's name for it is delivery.timeout.ms",
     "broker.address.family": "all addresses of a name are tried",
     "metadata.broker.list": _TAKE + "bootstrap.servers",
-    "sasl.mechanisms": _TAKE + "sasl.mechanism",
-    "enable.ssl.certificate.verification": "give an ssl.context of your own to switch it off",
+    **{
+        f"sasl.oauthbearer.{name}": _TOKENS
+        for name in ("assertion.jwt.template.file", "metadata.authentication.type")
+    },
+    **{f"sasl.kerberos.{name}": _KERBEROS for name in ("keytab", "principal")},
+    **{
+        f"ssl.{name}": _CONTEXT
+        for name in (
+            "ca.certificate.stores",
+            "crl.location",
+            "curves.list",
+            "engine.id",
+            "engine.location",
+            "providers",
+            "sigalgs.list",
+        )
+    },
+    "ssl_key": _CONTEXT,
+    "ssl_certificate": _CONTEXT,
+    "ssl_ca": _CONTEXT,
     "socket.timeout.ms": _TAKE + "request.timeout.ms",
     "topic.metadata.refresh.interval.ms": _TAKE + "metadata.max.age.ms",
     "fetch.wait.max.ms": _TAKE + "fetch.max.wait.ms",

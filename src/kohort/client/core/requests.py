@@ -213,12 +213,11 @@ class Requests:
         return target
 
     def _found_coordinator(self, question: _Question, response: FindCoordinatorResponse, now_ms: int) -> None:
+        assert isinstance(question.target, GroupOf)
         found: Any = response.coordinators[0] if response.coordinators else response
         if found.error_code:
-            message = found.error_message or "no coordinator"
-            self._again(question, found.error_code, f"FindCoordinator: {message}", now_ms)
+            self._again(question, found.error_code, _no_coordinator(question.target, found), now_ms)
             return
-        assert isinstance(question.target, GroupOf)
         self.learn_coordinator(question.target.group_id, Node(found.node_id, found.host, found.port))
         self._try(question, now_ms)
 
@@ -264,6 +263,12 @@ class Requests:
     def _close(self, question: _Question) -> None:
         if question in self._open:
             self._open.remove(question)
+
+
+def _no_coordinator(target: GroupOf, found: Any) -> str:
+    if found.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        return f"not allowed to see group {target.group_id}: this user needs DESCRIBE on it"
+    return f"FindCoordinator of group {target.group_id}: {found.error_message or 'no coordinator'}"
 
 
 _LOOK_UP = -2  # the coordinator must be looked up first

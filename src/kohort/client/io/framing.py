@@ -69,6 +69,10 @@ class FrameReader:
         self._filled = 0
         self._rooms = BufferPool(MOST_KEPT, fitting=True)
 
+    def begins_with(self, beginning: bytes) -> bool:
+        """Whether what was received and is no frame (yet) begins so."""
+        return self._scratch[: self._have].startswith(beginning)
+
     def read(self, receive: Callable[[memoryview], int], on_frame: Callable[[memoryview], None]) -> bool:
         """Receives once; returns whether there is probably more.
 

@@ -74,7 +74,7 @@ class Peer:
             connection is not None
             and connection.state is ConnectionState.READY
             and now_ms >= self.throttled_until_ms
-            and (connection.expires_ms is None or now_ms < connection.expires_ms)
+            and not (connection.session is not None and connection.is_expired(now_ms))
         )
 
 
@@ -131,6 +131,9 @@ class Network:
                 request.fail(Failure(FailureKind.DISCONNECTED, f"node {send.node_id} is not known"))
                 return
             peer = self._peer((node.host, node.port))
+        connection = peer.connections.get(send.lane)
+        if connection is not None and connection.session is not None:
+            connection.renew_if_due(now_ms)
         if peer.is_ready(send.lane, now_ms) and not peer.waiting[send.lane]:
             peer.connections[send.lane].take(request, now_ms)
         else:
@@ -166,9 +169,12 @@ class Network:
 
     def _connect_if_due(self, peer: Peer, lane: Lane, now_ms: int) -> None:
         connection = peer.connections.get(lane)
-        if connection is not None and connection.expires_ms is not None and now_ms >= connection.expires_ms:
-            self._retire(peer, connection)
-            connection = None
+        if connection is not None and connection.session is not None and connection.is_expired(now_ms):
+            if connection.session.in_place:
+                connection.renew_if_due(now_ms)
+            else:
+                self._retire(peer, connection)
+            connection = peer.connections.get(lane)
         if self._closed or connection is not None or now_ms < max(peer.retry_ms, peer.throttled_until_ms):
             return
         connection = NodeConnection(
@@ -180,12 +186,13 @@ class Network:
             self._security,
             self._hooks,
             self._setup.after(peer.failures + 1),
+            self._jitter,
         )
         peer.connections[lane] = connection
         connection.start(now_ms)
 
     def _retire(self, peer: Peer, connection: NodeConnection) -> None:
-        """Uses a connection no more, whose session is about to end; requests under way come to their end on it."""
+        """Uses a connection no more whose session is too short to be renewed; requests under way end on it."""
         del peer.connections[connection.lane]
         self._retiring.append(connection)
         if not connection.in_flight:
@@ -229,7 +236,8 @@ class Network:
             return
         peer = self._peer((connection.host, connection.port))
         peer.connections.pop(connection.lane, None)
-        was_ready = connection.setup_done
+        # A session that was refused when it was to be renewed is like a connection that was refused.
+        was_ready = connection.setup_done and failure.kind is not FailureKind.AUTHENTICATION
         now_ms = self._reactor.now_ms()
         if requests or not was_ready:
             self._note_failure(peer, connection, failure, now_ms)
@@ -307,12 +315,15 @@ class Network:
         if connection.receive():
             connection.grant_until(now_ms + GRACE_MS)
             return
-        if connection.state is ConnectionState.READY:
+        if connection.setup_done and connection.state is not ConnectionState.CLOSED:
             late = connection.take_late(now_ms)
             peer = f"{connection.host}:{connection.port}"
             first = late[0].send
-            assert first is not None
-            message = f"no answer for {first.timeout_ms} ms"
+            message = (
+                "its session could not be renewed in time"
+                if first is None
+                else f"no answer for {first.timeout_ms} ms"
+            )
             connection.close(Failure(FailureKind.DISCONNECTED, message))
             _fail_all(late, Failure(FailureKind.TIMED_OUT, f"{peer}: {message}"))
         elif connection.state is not ConnectionState.CLOSED:

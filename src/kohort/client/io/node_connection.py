@@ -2,6 +2,9 @@
 
 It never waits and never retries: it begins connecting, becomes ready once or fails, and ends closed. Every request that
 it took is finished exactly once, with the response or with a failure.
+
+A session that the broker ends after some time is renewed on the same connection (KIP-368): the login follows the
+requests that are under way, and requests that come meanwhile wait until it is done. So all keep their order.
 """
 
 from __future__ import annotations
@@ -12,17 +15,19 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from kohort import __version__
 from kohort.client.config import ClientConfig
-from kohort.client.core.effects import Answer, Failure, FailureKind, Lane, Send
+from kohort.client.core.backoff import Jitter
+from kohort.client.core.effects import Answer, Failure, FailureKind, Lane, Rejected, Send
+from kohort.client.core.sasl_login import SessionTimes, session_times
 from kohort.client.io.framing import ChunkWriter, FrameReader, request_chunks
 from kohort.client.io.network_metrics import NetworkMetrics
 from kohort.client.io.reactor import Reactor, SocketAddress
-from kohort.client.io.transport import Rejected, Security, Transport
+from kohort.client.io.transport import Security, Transport
 from kohort.loopback import send_at_once
 from kohort.wire.compiler.compile import Codec, codec
 from kohort.wire.errors import BadFrame, ErrorCode
@@ -36,6 +41,8 @@ _log = logging.getLogger("kohort.client.network")
 HANDSHAKE_LIMIT = 4 << 20
 """The longest response of a peer that is not known to be a broker yet: HTTP and TLS look like lengths of gigabytes."""
 FRAME_LIMIT = 2**31 - 1
+RENEWAL_RETRY_MS = 5_000
+"""If a session cannot be renewed yet (no token), that is tried again after this."""
 FRAME_HEAD = 4  # bytes before a frame, which say how long it is
 
 VersionRanges = dict[int, tuple[int, int]]
@@ -44,14 +51,23 @@ Handshake = Generator[tuple[int, int, Message], Any, None]
 _IN_PROGRESS = (0, errno.EINPROGRESS, getattr(errno, "WSAEWOULDBLOCK", errno.EINPROGRESS))
 
 
+TLS_ALERT = b"\x15\x03"
+"""How the answer of a TLS port to plain bytes begins; read as a length it is 352518912 and more."""
+
+
 class ConnectionState(Enum):
     """How far a connection is; the values are for people."""
 
+    PREPARING = "waiting for a token"
     CONNECTING = "connecting"
     SECURING = "in its TLS handshake"
     HANDSHAKE = "negotiating"
     READY = "ready"
+    RENEWING = "renewing its session"
     CLOSED = "closed"
+
+
+_RECEIVING = (ConnectionState.HANDSHAKE, ConnectionState.READY, ConnectionState.RENEWING)
 
 
 @dataclass(slots=True, eq=False)
@@ -98,12 +114,15 @@ class NodeConnection:
     security: Security
     hooks: Hooks
     setup_timeout_ms: int
-    state: ConnectionState = ConnectionState.CONNECTING
+    jitter: Jitter
+    state: ConnectionState = ConnectionState.PREPARING
     versions: VersionRanges = field(default_factory=dict)
     in_flight: deque[InFlightRequest] = field(default_factory=deque)
     used_ms: int = 0
-    expires_ms: int | None = None
+    session: SessionTimes | None = None
     """When the broker ends this session (KIP-368): from then on the connection takes no new requests."""
+    logins: int = 0
+    """How often SASL has accepted us on it."""
     setup_deadline_ms: int = 0
     setup_done: bool = False
     _sock: socket.socket | None = None
@@ -115,16 +134,28 @@ class NodeConnection:
     _reader: FrameReader = field(default_factory=lambda: FrameReader(HANDSHAKE_LIMIT))
     _writer: ChunkWriter = field(default_factory=ChunkWriter)
     _handshake: Handshake | None = None
+    _is_preparing: bool = False  # the renewal of its session
     _correlation_id: int = 0
     _client_id: bytes = b""
     _is_counted: bool = False  # as connected
+    _was_answered: bool = False  # a request of a user, at least once
 
     # --- connecting ------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
         self._client_id = self.config.client_id.encode()
         self.used_ms = now_ms
-        self.setup_deadline_ms = now_ms + self.setup_timeout_ms
+        self.setup_deadline_ms = now_ms + self._preparation_timeout_ms
+        self.security.prepare(self.reactor, self._prepared)
+
+    def _prepared(self, failure: Failure | None) -> None:
+        if self.state is ConnectionState.CLOSED:
+            return
+        if failure is not None:
+            self.close(failure)
+            return
+        self.state = ConnectionState.CONNECTING
+        self.setup_deadline_ms = self.reactor.now_ms() + self.setup_timeout_ms
         self.reactor.resolve(self.host, self.port, self._resolved)
 
     def _resolved(self, addresses: list[SocketAddress], error: OSError | None) -> None:
@@ -218,7 +249,12 @@ class NodeConnection:
                 Failure(FailureKind.UNSUPPORTED_VERSION, f"ApiVersions: error {response.error_code}")
             )
         self.versions = common_versions(ranges)
-        yield from self.security.authenticate(self)
+        yield from self._log_in()
+
+    def _log_in(self) -> Handshake:
+        lifetime_ms = yield from self.security.login(self.versions)
+        self.session = session_times(self.reactor.now_ms(), lifetime_ms, self.jitter())
+        self.logins += 1
 
     def _go_on_with_handshake(self, response: Any) -> None:
         assert self._handshake is not None
@@ -234,7 +270,52 @@ class NodeConnection:
         else:
             with_codec = codec(key, version)
             chunks = self._encoded(with_codec, message)
-            self._put(InFlightRequest(None, _nobody, self.setup_deadline_ms), with_codec, chunks)
+            self._put(InFlightRequest(None, _nobody, self._login_deadline_ms()), with_codec, chunks)
+
+    def _login_deadline_ms(self) -> int:
+        """Returns until when a request of the handshake has time; one that renews comes after all that is under way."""
+        if self.state is not ConnectionState.RENEWING:
+            return self.setup_deadline_ms
+        before_ms = max((request.deadline_ms for request in self.in_flight), default=0)
+        return max(before_ms, self.reactor.now_ms()) + self._handshake_timeout_ms
+
+    # --- renewing the session --------------------------------------------------------------------
+
+    def renew_if_due(self, now_ms: int) -> None:
+        """Begins to renew the session if it is time; until the login can begin, requests are taken as before."""
+        session = self.session
+        if (
+            session is not None
+            and session.in_place
+            and now_ms >= session.renew_ms
+            and self.state is ConnectionState.READY
+            and not self._is_preparing
+        ):
+            self._is_preparing = True
+            self.security.prepare(self.reactor, self._renew)
+
+    def _renew(self, failure: Failure | None) -> None:
+        self._is_preparing = False
+        if self.state is not ConnectionState.READY:
+            return
+        assert self.session is not None
+        now_ms = self.reactor.now_ms()
+        if failure is None:
+            self.state = ConnectionState.RENEWING
+            self._handshake = self._log_in()
+            self._go_on_with_handshake(None)
+        elif now_ms < self.session.expires_ms:
+            again_ms = min(now_ms + RENEWAL_RETRY_MS, self.session.expires_ms)
+            self.session = replace(self.session, renew_ms=again_ms)
+            _log.warning(
+                "the session with %s:%d is not renewed yet: %s", self.host, self.port, failure.message
+            )
+        else:
+            self.close(failure)
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Whether its session is over, or nearly so."""
+        return self.session is not None and now_ms >= self.session.expires_ms
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -319,7 +400,7 @@ class NodeConnection:
 
     def receive(self) -> bool:
         """Reads what has arrived; returns whether that was anything."""
-        if self.state not in (ConnectionState.HANDSHAKE, ConnectionState.READY):
+        if self.state not in _RECEIVING:
             return False
         assert self._transport is not None
         before, transport = self._reader.received, self._transport
@@ -330,17 +411,36 @@ class NodeConnection:
         except (BlockingIOError, InterruptedError):
             pass
         except BadFrame as error:
-            self.close(Failure(FailureKind.BAD_ANSWER, f"not an answer of Kafka's protocol: {error}"))
+            self.close(self._bad_frame(error))
         except OSError as error:
             self.close(self._why(transport, error))
         return self._reader.received > before
 
+    def _bad_frame(self, error: BadFrame) -> Failure:
+        if self.state is ConnectionState.HANDSHAKE and self._reader.begins_with(TLS_ALERT):
+            return Failure(
+                FailureKind.AUTHENTICATION,
+                f"this is a TLS port: set security.protocol to {self._with_tls}, or take the port of a listener "
+                "without TLS",
+            )
+        return Failure(FailureKind.BAD_ANSWER, f"not an answer of Kafka's protocol: {error}")
+
+    @property
+    def _with_tls(self) -> str:
+        return "SASL_SSL" if self.config.security_protocol.startswith("SASL") else "SSL"
+
     def _why(self, transport: Transport, error: OSError) -> Failure:
         failure = transport.why(error)
-        if self.state is ConnectionState.HANDSHAKE and failure.kind is FailureKind.DISCONNECTED:
+        if failure.kind is not FailureKind.DISCONNECTED:
+            return failure
+        if self.state is ConnectionState.HANDSHAKE:
             # This is what a broker does to a client that does not speak TLS, or speaks it where it should not.
             hint = f"{failure.message} before it said who it is (is security.protocol right?)"
             return Failure(failure.kind, hint)
+        if not self._was_answered and not self.config.security_protocol.startswith("SASL"):
+            # This is what a listener with SASL does to a client that does not log in.
+            hint = "before it answered any request (does this listener want SASL? see security.protocol)"
+            return Failure(failure.kind, f"{failure.message} {hint}")
         return failure
 
     def _on_frame(self, frame: memoryview) -> None:
@@ -361,13 +461,10 @@ class NodeConnection:
             self._go_on_with_handshake(response)
         else:
             self.used_ms = now_ms
+            self._was_answered = True
             self.hooks.on_answered(self, request, response)
 
     # --- time ------------------------------------------------------------------------------------
-
-    def expire_at(self, expires_ms: int) -> None:
-        """Sets when the broker ends this session."""
-        self.expires_ms = expires_ms
 
     def grant_until(self, deadline_ms: int) -> None:
         """Gives all requests under way at least until this time."""
@@ -383,7 +480,7 @@ class NodeConnection:
     @property
     def deadline_ms(self) -> int | None:
         """When the first thing that it waits for is too late."""
-        if self.state is not ConnectionState.READY:
+        if self.state not in (ConnectionState.READY, ConnectionState.RENEWING):
             return self.setup_deadline_ms
         return min([r.deadline_ms for r in self.in_flight], default=None)
 
@@ -391,13 +488,20 @@ class NodeConnection:
     def _handshake_timeout_ms(self) -> int:
         return min(self.setup_timeout_ms, self.config.request_timeout_ms)
 
+    @property
+    def _preparation_timeout_ms(self) -> int:
+        """How long a token may take: as long as a request of ours, for a token is one to somebody else."""
+        return max(self.setup_timeout_ms, self.config.request_timeout_ms)
+
     def setup_is_late(self) -> None:
         """Tries the next address of the name, or gives up, because the time to become ready is up."""
         if self.state is ConnectionState.CONNECTING:
             limit_ms = self.setup_timeout_ms
             self._connect_next(OSError(errno.ETIMEDOUT, f"no connection after {limit_ms} ms"))
         else:
-            message = f"still {self.state.value} after {self._handshake_timeout_ms} ms"
+            is_preparing = self.state is ConnectionState.PREPARING
+            limit_ms = self._preparation_timeout_ms if is_preparing else self._handshake_timeout_ms
+            message = f"still {self.state.value} after {limit_ms} ms"
             self.close(Failure(FailureKind.DISCONNECTED, message))
 
     # --- the end ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kohort.client.core.effects import Lane
 from kohort.client.errors import IllegalState
@@ -37,6 +37,9 @@ SocketAddress = tuple[socket.AddressFamily, tuple[str, int]]
 FoundAddresses = tuple[list[SocketAddress], OSError | None]
 LookUp = Callable[[str, int], FoundAddresses]
 Resolved = Callable[[list[SocketAddress], OSError | None], None]
+T = TypeVar("T")
+Called = Callable[[T | None, BaseException | None], None]
+"""Gets what a function returned, or what it raised."""
 
 
 class SteadyClock:
@@ -59,6 +62,9 @@ class Reactor(Protocol):
     def want_write(self, sock: socket.socket, on_writable: Action | None) -> None: ...
     def unregister(self, sock: socket.socket) -> None: ...
     def resolve(self, host: str, port: int, then: Resolved) -> None: ...
+    def call_apart(self, name: str, function: Callable[[], T], then: Called[T]) -> None:
+        """Calls a function that may wait on a thread of its own; `then` gets its result from who drives the reactor."""
+
     def close(self) -> None: ...
 
 
@@ -132,16 +138,21 @@ class SelectorReactor:
 
     def resolve(self, host: str, port: int, then: Resolved) -> None:
         """Looks up a name on a thread of its own; `then` is called by the thread that drives."""
-
-        def on_thread() -> None:
-            addresses, error = self._look_up(host, port)
-            self._soon.append(lambda: then(addresses, error))
-            self.wakeup_all()
-
         if is_numeric(host):
             then(*look_up_addresses(host, port))
         else:
-            threading.Thread(target=on_thread, name=f"kohort-resolve-{host}", daemon=True).start()
+            found = _looked_up(then)
+            self.call_apart(f"kohort-resolve-{host}", lambda: self._look_up(host, port), found)
+
+    def call_apart(self, name: str, function: Callable[[], T], then: Called[T]) -> None:
+        """Calls a function that may wait on a thread of its own; `then` is called by the thread that drives."""
+
+        def on_thread() -> None:
+            result, error = _outcome(function)
+            self._soon.append(lambda: then(result, error))
+            self.wakeup_all()
+
+        threading.Thread(target=on_thread, name=name, daemon=True).start()
 
     def wakeup(self) -> None:
         """Makes `wait` return; from any thread."""
@@ -260,21 +271,27 @@ class LoopReactor:
                 self.loop.remove_writer(fd)
 
     def resolve(self, host: str, port: int, then: Resolved) -> None:
-        def back(addresses: list[SocketAddress], error: OSError | None) -> None:
-            if not self._closed:
-                self._call_and_schedule(lambda: then(addresses, error))
-
-        def on_thread() -> None:
-            found = self._look_up(host, port)
-            try:
-                self.loop.call_soon_threadsafe(back, *found)
-            except RuntimeError:  # the loop was closed meanwhile
-                pass
-
         if is_numeric(host):
             then(*look_up_addresses(host, port))
         else:
-            threading.Thread(target=on_thread, name=f"kohort-resolve-{host}", daemon=True).start()
+            found = _looked_up(then)
+            self.call_apart(f"kohort-resolve-{host}", lambda: self._look_up(host, port), found)
+
+    def call_apart(self, name: str, function: Callable[[], T], then: Called[T]) -> None:
+        """Calls a function that may wait on a thread of its own; `then` is called on the loop."""
+
+        def back(result: T | None, error: BaseException | None) -> None:
+            if not self._closed:
+                self._call_and_schedule(lambda: then(result, error))
+
+        def on_thread() -> None:
+            outcome = _outcome(function)
+            try:
+                self.loop.call_soon_threadsafe(back, *outcome)
+            except RuntimeError:  # the loop was closed meanwhile
+                pass
+
+        threading.Thread(target=on_thread, name=name, daemon=True).start()
 
     def wakeup(self) -> None:
         """Makes what is called after an iteration be called soon; from any thread."""
@@ -311,6 +328,23 @@ def check_loop_watches_sockets(loop: asyncio.AbstractEventLoop) -> None:
             f"{type(loop).__name__} cannot watch sockets: run the client on an asyncio.SelectorEventLoop, as in "
             "asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)"
         )
+
+
+def _outcome(function: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    try:
+        return function(), None
+    except BaseException as error:  # SystemExit too: who waits must be told
+        return None, error
+
+
+def _looked_up(then: Resolved) -> Called[FoundAddresses]:
+    def found(addresses: FoundAddresses | None, error: BaseException | None) -> None:
+        if addresses is None:
+            then([], OSError(f"the name cannot be looked up: {error!r}"))
+        else:
+            then(*addresses)
+
+    return found
 
 
 def is_numeric(host: str) -> bool:

@@ -1,28 +1,54 @@
-"""Secures connections as security.protocol and the settings ssl.* say: TLS over a nonblocking socket, SASL, or both."""
+"""Secures connections as security.protocol says: TLS over a nonblocking socket, SASL, or both."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kohort.client.config import ClientConfig
 from kohort.client.core.effects import Failure, FailureKind
-from kohort.client.io.sasl import Mechanism, authenticate, mechanism_for
-from kohort.client.io.transport import Greeter, PlainTransport, Transport, first_bytes
-from kohort.settings import SettingError
-from kohort.wire.struct import Message
+from kohort.client.core.sasl_login import LoginRequests, login
+from kohort.client.io.reactor import Reactor
+from kohort.client.io.sasl import SaslMechanism, mechanism_for
+from kohort.client.io.tls_context import tls_context
+from kohort.client.io.tokens import Prepared
+from kohort.client.io.transport import PlainTransport, Transport, first_bytes
+
+_REASONS = {
+    "WRONG_VERSION_NUMBER": "this is no TLS port: set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or take the "
+    "port of a listener with TLS",
+    "UNKNOWN_PROTOCOL": "this is no TLS port: see security.protocol",
+    "HTTP_REQUEST": "this is a port for HTTP",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker wants to see our certificate: set ssl.keystore.location, or "
+    "ssl.certificate.location and ssl.key.location",
+    "TLSV1_ALERT_UNKNOWN_CA": "the broker does not trust the authority that signed our certificate: have it added to "
+    "the broker's ssl.truststore",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the broker does not accept our certificate, or wants one: see "
+    "ssl.keystore.location",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate has expired: renew what ssl.keystore.location or "
+    "ssl.certificate.location has",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the broker does not accept our certificate: see ssl.keystore.location",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the broker speaks no version of TLS that ssl.enabled.protocols allows",
+    "UNSUPPORTED_PROTOCOL": "the broker speaks no version of TLS that ssl.enabled.protocols allows",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "no cipher in common (see ssl.cipher.suites), or the broker wants to see our "
+    "certificate (see ssl.keystore.location)",
+}
+_MISMATCHES = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDRESS_MISMATCH
+_NOT_YET_VALID, _EXPIRED = 9, 10
 
 
 class TlsTransport:
     """Reads and writes through an SSLSocket; raises BlockingIOError for whatever TLS waits for."""
 
-    __slots__ = ("sock", "_tls")
+    __slots__ = ("sock", "_tls", "_host", "_has_spoken")
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
         self._tls = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
         self.sock: socket.socket = self._tls
+        self._host = host
+        self._has_spoken = False
 
     @property
     def holds_more(self) -> bool:
@@ -39,9 +65,11 @@ class TlsTransport:
 
     def receive(self, into: memoryview) -> int:
         try:
-            return self._tls.recv_into(into)
+            received = self._tls.recv_into(into)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
+        self._has_spoken = True
+        return received
 
     def send(self, chunks: list[memoryview]) -> int:
         """Sends the first chunk, or several small ones as one record."""
@@ -51,32 +79,40 @@ class TlsTransport:
             raise BlockingIOError from None
 
     def why(self, error: OSError) -> Failure:
-        """Says what an error means: a handshake that failed will not succeed next time, one that was cut off may."""
-        if isinstance(error, ssl.SSLCertVerificationError):
+        """Says what an error means: a handshake that failed will not succeed next time, one that was cut off may.
+
+        In TLS 1.3 a broker that refuses our certificate says so after the handshake, before anything else.
+        """
+        if self._has_spoken or not isinstance(error, ssl.SSLError):
+            return Failure(FailureKind.DISCONNECTED, f"TLS: {error.strerror or error}")
+        if isinstance(error, ssl.SSLEOFError):
             return Failure(
-                FailureKind.AUTHENTICATION,
-                f"the broker's certificate was not accepted: {error.verify_message} (see ssl.ca.location and "
-                "ssl.endpoint.identification.algorithm)",
+                FailureKind.DISCONNECTED,
+                "the broker closed the connection in the TLS handshake; a port without TLS does that "
+                "(see security.protocol)",
             )
-        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-            reason = error.reason or str(error)
-            hint = " (is this a TLS port? see security.protocol)" if reason == "WRONG_VERSION_NUMBER" else ""
-            return Failure(FailureKind.AUTHENTICATION, f"the TLS handshake failed: {reason}{hint}")
-        return Failure(FailureKind.DISCONNECTED, f"TLS: {error.strerror or error}")
+        return Failure(FailureKind.AUTHENTICATION, handshake_failure(error, self._host))
 
 
 class Secured:
     """What security.protocol asks for: TLS, SASL or both."""
 
-    def __init__(self, context: ssl.SSLContext | None, mechanism: Mechanism | None) -> None:
+    def __init__(self, context: ssl.SSLContext | None, mechanism: SaslMechanism | None) -> None:
         self._context, self._mechanism = context, mechanism
+
+    def prepare(self, reactor: Reactor, then: Prepared) -> None:
+        if self._mechanism is None:
+            then(None)
+        else:
+            self._mechanism.prepare(reactor, then)
 
     def transport(self, sock: socket.socket, host: str) -> Transport:
         return PlainTransport(sock) if self._context is None else TlsTransport(sock, self._context, host)
 
-    def authenticate(self, connection: Greeter) -> Generator[tuple[int, int, Message], Any, None]:
-        if self._mechanism is not None:
-            yield from authenticate(connection, self._mechanism)
+    def login(self, versions: Mapping[int, tuple[int, int]]) -> LoginRequests:
+        if self._mechanism is None:
+            return 0
+        return (yield from login(self._mechanism.credentials, versions))
 
 
 def security_for(config: ClientConfig, objects: Mapping[str, Any] | None = None) -> Secured:
@@ -91,34 +127,23 @@ def security_for(config: ClientConfig, objects: Mapping[str, Any] | None = None)
     return Secured(context, mechanism)
 
 
-def tls_context(config: ClientConfig) -> ssl.SSLContext:
-    """Makes a context from PEM files; raises SettingError, which names the setting, for a file that cannot be read."""
-    context = ssl.create_default_context()
-    if config.ssl_endpoint_identification_algorithm != "https":
-        context.check_hostname = False  # the chain of the certificate is checked all the same
-    if config.ssl_ca_location:
-        try:
-            context = _trusting(config)
-        except OSError as error:
-            raise SettingError(f"ssl.ca.location={config.ssl_ca_location}: {error}") from error
-    if config.ssl_certificate_location:
-        try:
-            context.load_cert_chain(
-                config.ssl_certificate_location,
-                config.ssl_key_location or None,
-                lambda: config.ssl_key_password,
-            )
-        except OSError as error:
-            raise SettingError(
-                f"ssl.certificate.location={config.ssl_certificate_location}, "
-                f"ssl.key.location={config.ssl_key_location}: {error}"
-            ) from error
-    return context
+def handshake_failure(error: ssl.SSLError, host: str) -> str:
+    """Says why TLS failed and what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the broker's certificate was not accepted: {error.verify_message} ({_certificate_hint(error, host)})"
+    reason = getattr(error, "reason", None) or str(error)
+    hint = _REASONS.get(reason)
+    return f"the TLS handshake failed: {reason}" + (f" ({hint})" if hint else "")
 
 
-def _trusting(config: ClientConfig) -> ssl.SSLContext:
-    """Makes a context that trusts only the given authorities, not the system's."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
-    context.load_verify_locations(config.ssl_ca_location)
-    return context
+def _certificate_hint(error: ssl.SSLCertVerificationError, host: str) -> str:
+    if error.verify_code in _MISMATCHES:
+        return (
+            f"it is for another name: connect by a name that it has, or have {host} added to it; "
+            "ssl.endpoint.identification.algorithm=none switches the check off"
+        )
+    if error.verify_code == _EXPIRED:
+        return "have the broker's certificate renewed, or look at the clock of this machine"
+    if error.verify_code == _NOT_YET_VALID:
+        return "look at the clocks of this machine and of the broker"
+    return "set ssl.ca.location, or ssl.truststore.location, to the authority that signed it"

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Generator
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from kohort.client.core.effects import Failure, FailureKind
+from kohort.client.core.sasl_login import LoginRequests
+from kohort.client.io.reactor import Reactor
 from kohort.portable import PORTABLE
-from kohort.wire.struct import Message
 
 JOINED_BYTES = 16 << 10
 """A chunk of this size is sent by itself; TLS cuts what it sends into records of this size."""
-
-
-class Rejected(Exception):
-    """The node cannot be used; `failure` says why."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
 
 
 class Transport(Protocol):
@@ -72,20 +65,12 @@ class PlainTransport:
         return Failure(FailureKind.DISCONNECTED, error.strerror or str(error))
 
 
-class Greeter(Protocol):
-    """The connection, as far as authentication needs it."""
-
-    host: str
-    port: int
-    versions: dict[int, tuple[int, int]]
-
-    @property
-    def reactor(self) -> Any: ...
-    def expire_at(self, expires_ms: int) -> None: ...
-
-
 class Security(Protocol):
     """What security.protocol asks for: how a connection is wrapped, and what is said before the first request."""
 
+    def prepare(self, reactor: Reactor, then: Callable[[Failure | None], None]) -> None:
+        """Calls `then` when `login` can begin, at once or later (a token must come first), or why it cannot."""
+
     def transport(self, sock: socket.socket, host: str) -> Transport: ...
-    def authenticate(self, connection: Greeter) -> Generator[tuple[int, int, Message], Any, None]: ...
+    def login(self, versions: Mapping[int, tuple[int, int]]) -> LoginRequests:
+        """Says who we are, on a new connection or to renew its session; nothing is said without SASL."""

@@ -46,7 +46,8 @@ _FRAME = struct.Struct(">4sI")  # magic, CRC of the rest
 _STATE = struct.Struct(">qqqqqqqqqq")
 _ABORTED = struct.Struct(">q")
 _MAGIC = b"KHS2"
-_OLD_MAGIC = b"KHS1"  # of versions without transactions: the number of aborted ones is missing
+_OLD_MAGIC = b"KHS1"  # of versions without transactions: the number of aborted ones is not known
+_NOT_KNOWN = -1
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ class StateFile(NamedTuple):
         body = data[_FRAME.size :]
         if magic not in (_MAGIC, _OLD_MAGIC) or zlib.crc32(body) != crc:
             return None
-        at, aborted = _STATE.size, 0
+        at, aborted = _STATE.size, _NOT_KNOWN
         if magic == _MAGIC:
             (aborted,) = _ABORTED.unpack_from(body, at)
             at += _ABORTED.size
@@ -285,9 +286,12 @@ def _renew_index_files(opened: Opened, segment: Segment) -> None:
 def _adopt(opened: Opened, segment: Segment, state: StateFile) -> bool:
     """Gives the segment the indexes it had when the state was written; False if its files lack them."""
     aborted = len(segment.txn_index)
-    if aborted < state.aborted_entries:
+    aborted_then = state.aborted_entries
+    if aborted_then == _NOT_KNOWN:  # the file may be Kafka's
+        aborted_then = sum(entry.last_offset < state.end_offset for entry in segment.txn_index.entries)
+    if aborted < aborted_then:
         return False
-    segment.txn_index.truncate(state.aborted_entries)
+    segment.txn_index.truncate(aborted_then)
     try:
         offsets, times = segment.read_indexes(may_be_empty=not state.offset_entries)
     except DamagedIndex:
@@ -295,9 +299,7 @@ def _adopt(opened: Opened, segment: Segment, state: StateFile) -> bool:
     if len(offsets) < state.offset_entries or len(times) < state.time_entries:
         return False
     is_longer = (
-        len(offsets) > state.offset_entries
-        or len(times) > state.time_entries
-        or aborted > state.aborted_entries
+        len(offsets) > state.offset_entries or len(times) > state.time_entries or aborted > aborted_then
     )
     offsets.truncate(state.offset_entries)
     times.truncate(state.time_entries)
