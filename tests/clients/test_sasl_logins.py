@@ -153,7 +153,7 @@ def by_kafka_python(address: str, mechanism: str, password: str, bearer: str) ->
         bootstrap_servers=address,
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism=mechanism,
-        bootstrap_timeout_ms=30_000 if password == PASSWORD else 400,
+        bootstrap_timeout_ms=30_000 if password == PASSWORD else 1_200 if mechanism == "PLAIN" else 500,
         **login,
     )
     try:
