@@ -165,7 +165,7 @@ def test_a_store_that_is_missing_at_a_start_is_told_and_locks_nothing(certificat
         assert certificate_shown(broker, certificates.context()) == new.text("certificate")
 
 
-def test_keys_as_texts_are_secrets(certificates):
+def test_keys_as_texts_are_secrets(certificates, caplog):
     """A listener whose own key is given as text gets another one so; nobody is shown either."""
     settings = {n: v for n, v in settings_of(certificates).items() if n != "ssl.keystore.location"}
     prefix = "listener.name.lan."
@@ -189,6 +189,8 @@ def test_keys_as_texts_are_secrets(certificates):
                 (None, ConfigSource.DYNAMIC_BROKER_CONFIG, True, False)
             }
         assert certificate_shown(broker, certificates.context()) == locked.text("certificate")
+    assert f"{prefix}ssl.keystore.key is kept in clear in the data directory" in caplog.text
+    assert "sesame" not in caplog.text
 
 
 def test_whom_a_listener_trusts_is_renewed_too(certificates):
