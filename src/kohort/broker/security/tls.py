@@ -63,8 +63,11 @@ class ListenerTls:
         return self._stores.context
 
     def principal_of(self, certificate: bytes | None) -> str | None:
-        """Returns who a client with this certificate (DER) is; None if no rule maps its name."""
-        if certificate is None:
+        """Returns who a client with this certificate (DER) is; None if no rule maps its name.
+
+        Where SASL follows, a certificate lets a client in and says nothing more.
+        """
+        if certificate is None or self.is_before_sasl:
             return ANONYMOUS
         name = mapped_name(self._rules, subject_name(certificate))
         return None if name is None else f"User:{name}"
