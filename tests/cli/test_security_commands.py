@@ -177,6 +177,25 @@ def test_users_of_plain_are_in_a_file(tmp_path: Path) -> None:
         assert run_kohort("users", "add", "x", *words, *wrong, "--password-stdin", stdin=b"t").code == 2
 
 
+def test_a_broker_takes_the_users_of_the_file_and_those_that_are_added_later(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    words = ("--credentials-file", str(file), "--password-stdin")
+    assert run_kohort("users", "add", "alice", *words, stdin=b"first").code == 0
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.credentials.file": str(file),
+    }
+    with running(settings=settings) as broker:
+        for user, password in (("alice", "first"), ("bob", "second")):
+            assert run_kohort("users", "add", user, *words, stdin=password.encode()).code == 0
+            with Admin(login(broker, user, password)) as theirs:
+                assert theirs.describe_cluster().nodes
+        assert run_kohort("users", "remove", "alice", *words[:2], "--yes").code == 0
+        with Admin(login(broker, "alice", "first")) as theirs, pytest.raises(AuthenticationFailed):
+            theirs.describe_cluster()
+
+
 # --- ACLs ---------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -13,9 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
 
-from kohort import AuthenticationFailed, AuthorizationFailed, Consumer, Producer
+from kohort import Admin, AuthenticationFailed, AuthorizationFailed, Consumer, Producer
 from kohort.broker.running import running
 from kohort.cli.frame.properties import read_properties
 from tests.cli.command_line import kohort_process, run_at_terminal, run_kohort
@@ -59,7 +63,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredPlace]:
     of_broker, of_admin = blocks(test, "properties")
     (commands,) = blocks(test, "console")
     certificate, first_user, serve, user, acls = lines_of(commands)
-    (folder / "broker.properties").write_text(of_broker.text.replace(ADDRESS, "localhost:0"))
+    faster = "group.initial.rebalance.delay.ms=0\n"
+    (folder / "broker.properties").write_text(of_broker.text.replace(ADDRESS, "localhost:0") + faster)
     subprocess.run(["bash", "-c", certificate], cwd=folder, check=True, capture_output=True, timeout=60)
     said = [typed(folder, first_user, "admin")]
     log = folder / "broker.log"
@@ -163,16 +168,41 @@ def test_the_python_of_the_page(
 def test_a_broker_starts_with_the_settings_of_the_page(
     place: SecuredPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And takes the tokens of the provider, of which a file stands in for the URL."""
     monkeypatch.chdir(place.folder)
     (block,) = blocks("test_a_broker_starts_with_the_settings_of_the_page", "properties")
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    published = json.loads(RSAAlgorithm.to_jwk(key.public_key()))
     keys = tmp_path / "keys"
-    keys.write_text('{"keys": []}')
+    keys.write_text(json.dumps({"keys": [{**published, "kid": "one", "use": "sig", "alg": "RS256"}]}))
     file = tmp_path / "broker.properties"
     file.write_text(
         block.text.replace(ADDRESS, "localhost:0").replace("https://login.example/keys", keys.as_uri())
     )
+
+    def settings(audience: str) -> dict[str, object]:
+        now = int(time.time())
+        claims = {
+            "sub": "alice",
+            "iss": "https://login.example",
+            "aud": audience,
+            "iat": now,
+            "exp": now + 300,
+        }
+        token = jwt.encode(claims, key, algorithm="RS256", headers={"kid": "one"})
+        return {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": "ca.pem",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token": lambda: token,
+        }
+
     with running(settings=read_properties(file)) as broker:
-        assert broker.bootstrap_servers
+        with Admin(settings("kafka")) as admin:
+            assert admin.describe_cluster(timeout=30).nodes
+        with Admin(settings("others")) as admin, pytest.raises(AuthenticationFailed):
+            admin.describe_cluster(timeout=30)
 
 
 def test_a_certificate_is_renewed_while_the_broker_runs(

@@ -31,6 +31,8 @@ log = logging.getLogger("kohort.broker")
 
 AUTHENTICATE_WITHIN_S = 10.0
 """How long a client has for TLS and SASL together; Kafka has only connections.max.idle.ms."""
+_LINGER_S = 0.05
+"""How long a refused client has to read its answer: some take no answer that comes together with the end."""
 _LOOK_AGAIN_S = 0.02
 _LOOKS = 50
 """How often a refused re-authentication looks whether requests that came before it are answered."""
@@ -191,7 +193,8 @@ class SaslConnection(Connection):
         if looks and not self.is_idle:
             self.loop.call_later(_LOOK_AGAIN_S, self._end, reason, looks - 1)
         else:
-            self.close_because(reason)
+            self.complain(reason)
+            self.loop.call_later(_LINGER_S, self._close_after_answers)
 
     def _is_blocked(self) -> bool:
         return self._is_refused or super()._is_blocked()
