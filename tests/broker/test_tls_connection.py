@@ -380,6 +380,25 @@ def test_a_client_is_who_its_certificate_says(certificates, rules, principal):
             )
 
 
+@pytest.mark.parametrize("who", ["alice", "nobody"])
+@pytest.mark.parametrize("prefixed", [False, True])
+def test_a_listener_with_sasl_asks_for_certificates_only_by_its_own_setting(certificates, who, prefixed):
+    name = "listener.name.sasl_ssl.ssl.client.auth" if prefixed else "ssl.client.auth"
+    settings = certificates.listener("SASL_SSL", sasl_enabled_mechanisms="SCRAM-SHA-256") | {
+        name: "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=bob$/bob/",  # it is for nobody, and is not asked
+    }
+    context = certificates.context(certificates.alice if who == "alice" else None)
+    with running(settings=settings) as broker:
+        if prefixed and who == "nobody":
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                call_once(broker.bootstrap_servers, context)
+        else:
+            with TlsPeer(broker.bootstrap_servers, context) as client:
+                assert is_served(client)
+                assert principals(broker) == {"User:ANONYMOUS"}
+
+
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 @pytest.mark.parametrize("who", ["nobody", "a stranger", "not mapped"])
 def test_who_may_not_in_gets_an_alert_and_is_closed_at_once(certificates, who, version, caplog):

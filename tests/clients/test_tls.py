@@ -148,8 +148,8 @@ def by_ours(login: Login, topic: str, value: bytes) -> bytes:
     with kohort.Consumer({**login.dotted(), "auto.offset.reset": "earliest"}) as consumer:
         consumer.assign([kohort.TopicPartition(topic, 0)])
         for _ in range(int(WAIT_S)):
-            for record in consumer.poll(1000):
-                return record.value or b""
+            for records in consumer.poll(1.0).values():
+                return records[0].value or b""
     raise AssertionError("no record came")
 
 

@@ -10,6 +10,10 @@ from benchmarks import outside, targets
 
 USER, PASSWORD = "alice", "alice's secret, with = and ,"
 SCRAM_PASSWORD = "scrammed"  # the tool that formats takes no commas
+GUEST = "carol"
+"""A user of SCRAM, with the same password, who may do only what an ACL allows her; all others are super users."""
+REAUTH_MS = 2_000
+"""How long a session of SCRAM-SHA-256 on the listener SASL lasts."""
 PROTOCOLS = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_PLAINTEXT", "SASLTLS": "SASL_SSL"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _MODULE = "org.apache.kafka.common.security"
@@ -61,7 +65,8 @@ def start(directory: Path, *more: str) -> ApacheKafka:
     passwords = [
         word
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
-        for word in ("--add-scram", f"{mechanism}=[name={USER},password={SCRAM_PASSWORD}]")
+        for name in (USER, GUEST)
+        for word in ("--add-scram", f"{mechanism}=[name={name},password={SCRAM_PASSWORD}]")
     ]
     format_it = outside.java(
         "kafka.tools.StorageTool", "format", "-t", "kohort-interop-aaaaaaa", "-c", str(file), *passwords
@@ -97,7 +102,10 @@ def _properties(directory: Path, certificates: Certificates, ports: dict[str, in
         "ssl.truststore.type=PEM",
         f"ssl.truststore.location={certificates.authority}",
         "listener.name.mutual.ssl.client.auth=required",
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        f"super.users=User:ANONYMOUS;User:{USER};User:CN=client",
         f"sasl.enabled.mechanisms={','.join(MECHANISMS)}",
+        f"listener.name.sasl.scram-sha-256.connections.max.reauth.ms={REAUTH_MS}",
         *(
             f"listener.name.{listener}.{mechanism}.sasl.jaas.config={jaas}"
             for listener in ("sasl", "sasltls")

@@ -273,6 +273,42 @@ class BrokerConfig:
         at_least(1),
         "Segment size of __consumer_offsets.",
     )
+    # transactions
+    add_partitions_to_txn_retry_backoff_max_ms: int = _fixed(
+        "add.partitions.to.txn.retry.backoff.max.ms", Kind.INT, 100, at_least(0),
+        "How long a first batch waits for the end of the producer's transaction before.",
+    )  # fmt: skip
+    add_partitions_to_txn_retry_backoff_ms: int = _fixed(
+        "add.partitions.to.txn.retry.backoff.ms", Kind.INT, 20, at_least(1),
+        "How often it is looked whether that has ended.",
+    )  # fmt: skip
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _fixed(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, 10_000, at_least(1),
+        "How often the broker looks for transactions past their timeout.",
+    )  # fmt: skip
+    transaction_max_timeout_ms: int = _fixed(
+        "transaction.max.timeout.ms", Kind.INT, 15 * MINUTE_MS, at_least(1),
+        "The longest transaction.timeout.ms that a producer may have.",
+    )  # fmt: skip
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = _fixed(
+        "transaction.remove.expired.transaction.cleanup.interval.ms", Kind.INT, HOUR_MS, at_least(1),
+        "How often the broker looks for transactional ids that expired.",
+    )  # fmt: skip
+    transaction_state_log_num_partitions: int = _fixed(
+        "transaction.state.log.num.partitions",
+        Kind.INT,
+        50,
+        at_least(1),
+        "Partitions of __transaction_state.",
+    )
+    transaction_state_log_segment_bytes: int = _fixed(
+        "transaction.state.log.segment.bytes", Kind.INT, 100 * MIB, at_least(1),
+        "Segment size of __transaction_state.",
+    )  # fmt: skip
+    transactional_id_expiration_ms: int = _fixed(
+        "transactional.id.expiration.ms", Kind.INT, 7 * DAY_MS, at_least(1),
+        "How long a transactional id is kept after its last transaction.",
+    )  # fmt: skip
 
     # where the values come from, and what they make
     static_values: Mapping[str, str] = field(default_factory=dict)

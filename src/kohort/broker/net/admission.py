@@ -29,6 +29,8 @@ _LEAST_UNKNOWN = 64
 _TIME_TO_SPEAK_S = 1.0
 """How long such a client is left alone when all connections are taken."""
 _SOON_S = 0.01
+_LOOK_AGAIN_S = 1.0
+"""One that has just been accepted may turn out to be silent, and a limit may be raised."""
 
 NewConnection = Callable[[], "Connection"]
 Begin = Callable[["Connection", socket.socket], None]
@@ -59,10 +61,10 @@ class Admission:
         most, most_a_second = (sys.maxsize, sys.maxsize) if guard is None else guard.limits(listener.name)
         self._of_listeners.append(own)
 
-        def wait_s() -> float | None:
+        def wait_s() -> float:
             now_s = self._loop.time()
             if len(own) >= most or len(self.connections) + len(self._beginning) >= self.most:
-                return self._make_way(now_s) if self._unknown else None
+                return self._make_way(now_s) if self._unknown else _LOOK_AGAIN_S
             of_broker = self._rate.wait_s(self._broker.config.max_connection_creation_rate, now_s)
             pause_s = max(rate.wait_s(most_a_second, now_s), of_broker)
             if not pause_s:
