@@ -25,12 +25,14 @@ MAY_IMPORT = {
     "wire": {"errors"},
     "log": {"kohort", "wire", "settings", "portable"},
     "coordinator": {"wire", "settings"},
+    "transactions": {"wire", "settings"},
     "security": {"wire", "settings"},
     "broker": {
         "kohort",
         "wire",
         "log",
         "coordinator",
+        "transactions",
         "security",
         "settings",
         "exposition",
@@ -73,7 +75,7 @@ MAY_IMPORT = {
         "spark",
         "testing",
     },
-    "sim": {"kohort", "wire", "log", "coordinator", "broker", "client", "settings", "cli"},
+    "sim": {"kohort", "wire", "log", "coordinator", "transactions", "broker", "client", "settings", "cli"},
 }
 
 # A package within a package, and what it may import of the outer one besides itself: other inner packages (with /)
@@ -110,6 +112,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     },
     "broker/apis": {
         "broker/groups",
+        "broker/transactions",
         "broker/security",
         "broker.api_row",
         "broker.broker",
@@ -119,8 +122,16 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "broker.kafka_settings",
         "broker.missing",
         "broker.names",
+        "broker.verification",
     },
     "broker/groups": {"broker.broker", "broker.config", "broker.names"},
+    "broker/transactions": {
+        "broker/groups",
+        "broker.broker",
+        "broker.config",
+        "broker.names",
+        "broker.verification",
+    },
     "client/core": _WORDS,
     "client/io": _WORDS | {"client/core"},
     "client/offsets": _WORDS | {"client/core"},
@@ -154,7 +165,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
 ON_TOP_OF_THE_CLIENT = {"spark", "serde", "insight", "console", "cli", "prometheus", "otel"}
 
 # These packages turn bytes into bytes, or messages into messages and records. Time and chance are arguments.
-SANS_IO = ("wire", "coordinator", "security", "client")
+SANS_IO = ("wire", "coordinator", "transactions", "security", "client")
 # The half of the client that waits and owns sockets and threads: one package, and the fronts that users call.
 DOES_IO = {"kohort.client.io"} | {
     f"kohort.client.{name}"

@@ -16,7 +16,7 @@ from kohort.log.storage.files import DiskDirectory, File, FilePool, Slice
 from kohort.log.storage.memory import MemoryDirectory
 from kohort.wire.errors import ErrorCode
 from kohort.wire.frame import response_chunks
-from kohort.wire.messages.fetch import EpochEndOffset
+from kohort.wire.messages.fetch import AbortedTransaction, EpochEndOffset
 
 VERSIONS = range(TABLE[1].first, TABLE[1].last + 1)
 CONTENT = os.urandom(4 * COPIED_BYTES)
@@ -25,8 +25,10 @@ offsets = st.integers(-1, 2**63 - 1)
 topics = st.sampled_from([("orders", b"\1" * 16), ("größe-" + "x" * 200, b"\2" * 16), ("t", b"\3" * 16)])
 errors = st.sampled_from([0, 0, 0, *ErrorCode])
 sizes = st.integers(0, 300) | st.sampled_from([COPIED_BYTES - 1, COPIED_BYTES, COPIED_BYTES + 1, 99_999])
-diverging = st.none() | st.none() | st.builds(EpochEndOffset, st.integers(0, 9), st.integers(0, 9))
-partitions = st.tuples(topics, st.integers(0, 2**31 - 1), errors, offsets, offsets, sizes, diverging)
+diverging = st.builds(EpochEndOffset, st.integers(0, 9), st.integers(0, 9))
+aborted = st.lists(st.builds(AbortedTransaction, offsets, offsets), min_size=1, max_size=3)
+rare = st.none() | st.none() | diverging | aborted
+partitions = st.tuples(topics, st.integers(0, 2**31 - 1), errors, offsets, offsets, offsets, sizes, rare)
 
 
 @pytest.fixture(scope="module", params=["disk", "memory"])
@@ -47,12 +49,12 @@ def bytes_of(chunks: list) -> bytes:
 
 def answers_in(file: File, version: int, drawn: list) -> list:
     answers = []
-    for (name, topic_id), index, error, end, start, size, parted in drawn:
+    for (name, topic_id), index, error, end, stable, start, size, told in drawn:
         # as requests name topics: by name before v13, by id since
         key = Key("", topic_id, index) if version >= 13 else Key(name, bytes(16), index)
         records = Slice(file, index % 1000, size) if size else b""
-        parted = parted if version >= 12 else None
-        answers.append((Wanted(key), error, end, start, records, parted))
+        told = None if isinstance(told, EpochEndOffset) and version < 12 else told
+        answers.append((Wanted(key), error, end, stable, start, records, told))
     return answers
 
 
@@ -70,7 +72,9 @@ def test_the_bytes_are_those_of_the_codec(file, version, drawn, session_id, read
 
 
 def test_records_that_are_few_leave_with_the_head_and_pin_no_file(file):
-    few, many = answers_in(file, 17, [(("t", b"t" * 16), 0, 0, 1, 0, size, None) for size in (100, 50_000)])
+    few, many = answers_in(
+        file, 17, [(("t", b"t" * 16), 0, 0, 1, 1, 0, size, None) for size in (100, 50_000)]
+    )
     assert [type(chunk) for chunk in layout(17).frame(1, 0, [few], False)] == [bytes]
     assert not file.is_pinned
     frame = layout(17).frame(1, 0, [few, many, few], False)
@@ -80,7 +84,7 @@ def test_records_that_are_few_leave_with_the_head_and_pin_no_file(file):
 
 def test_what_is_copied_into_one_answer_has_a_limit(file):
     each = COPIED_BYTES // 4
-    answers = answers_in(file, 11, [(("t", bytes(16)), i, 0, 1, 0, each, None) for i in range(20)])
+    answers = answers_in(file, 11, [(("t", bytes(16)), i, 0, 1, 1, 0, each, None) for i in range(20)])
     frame = layout(11).frame(1, 0, answers, False)
     assert sum(isinstance(chunk, Slice) for chunk in frame) == 16
     release(frame)
@@ -94,7 +98,7 @@ def test_no_more_files_are_pinned_than_the_pool_may_have_open(tmp_path, parted):
     for index in range(10):
         file = directory.open(f"{index}.log")
         file.append(CONTENT)
-        answers += answers_in(file, 12, [(("t", bytes(16)), index, 0, 1, 0, COPIED_BYTES + 1, parted)])
+        answers += answers_in(file, 12, [(("t", bytes(16)), index, 0, 1, 1, 0, COPIED_BYTES + 1, parted)])
     frame = layout(12).frame(1, 0, answers, False)
     assert sum(isinstance(chunk, Slice) for chunk in frame) == pool.pinned == 4
     codec, message = TABLE[1].codec(12), response_of(0, answers, False)
@@ -107,7 +111,7 @@ def test_no_more_files_are_pinned_than_the_pool_may_have_open(tmp_path, parted):
 def test_a_file_that_ends_too_early_fails_and_leaves_nothing_pinned(tmp_path):
     file = DiskDirectory(tmp_path).open("a.log")
     file.append(CONTENT)
-    drawn = [(("t", bytes(16)), 0, 0, 1, 0, size, None) for size in (COPIED_BYTES + 1, 100)]
+    drawn = [(("t", bytes(16)), 0, 0, 1, 1, 0, size, None) for size in (COPIED_BYTES + 1, 100)]
     answers = answers_in(file, 11, drawn)
     os.truncate(file.path, 50)
     with pytest.raises(OSError, match="ends before the bytes"):

@@ -10,7 +10,8 @@ import kohort.client
 
 CLIENT = Path(next(iter(kohort.client.__path__)))
 PACKAGES = ("administer", "consume", "group", "io", "offsets")
-# Objects of the standard library have no methods for these of TLS; the reader's limit and the metadata's lane are set while wiring.
+# The contexts of the standard library have no methods for these of TLS; the reader's limit and the metadata's lane are
+# set while wiring.
 TLS = {"check_hostname", "verify_mode", "minimum_version", "maximum_version"}
 ALLOWED = TLS | {"limit", "lane_of_look_ups"}
 

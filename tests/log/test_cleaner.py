@@ -22,6 +22,7 @@ from kohort.log.maintenance.cleaner import (
     step_to_json,
 )
 from kohort.log.storage.memory import MemoryDirectory
+from kohort.log.storage.transactions import AbortedTxn, TransactionIndex
 from kohort.wire.records.batch import (
     BatchHeader,
     ControlKind,
@@ -159,31 +160,79 @@ def test_the_last_sequence_of_a_producer_outlives_its_records() -> None:
     assert [header.base_offset for header in log.headers()] == [2, 3], "an expired producer needs it no more"
 
 
-def test_control_batches_stay() -> None:
+def marker(kind: ControlKind, offset: int, producer_id: int = 7, epoch: int = 1) -> bytearray:
+    return encode_control_batch(
+        kind, producer_id=producer_id, producer_epoch=epoch, timestamp=9, base_offset=offset
+    )
+
+
+def test_control_batches_that_are_not_about_transactions_stay() -> None:
     log = Log()
     log.segment([(b"a", b"1")])
-    marker = encode_control_batch(
-        ControlKind.COMMIT, producer_id=7, producer_epoch=1, timestamp=9, base_offset=1
-    )
-    log.segment(marker)
+    voters = BatchRecord(1, 0, b"\0\0\0\6", b"", [])
+    log.segment(encode_batch([voters], base_offset=1, control=True))
     log.segment([(b"a", b"2")])
     log.swap(log.clean())
+    log.swap(log.clean(now_ms=10**6))
     assert [(header.base_offset, header.is_control) for header in log.headers()] == [(1, True), (2, False)]
 
 
-def test_what_a_transaction_wrote_takes_nobodys_place_and_gives_way_to_others() -> None:
-    """The cleaner does not know whether a transaction was aborted: a log that Kafka wrote must lose no valid record."""
+def test_aborted_records_go_and_hide_no_keys() -> None:
     log, producer = Log(), {"producer_id": 7, "producer_epoch": 1}
     log.segment([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
     aborted: list[Row] = [(b"a", b"2"), (b"b", b"2"), (b"c", None)]
     log.segment(batch_at(3, aborted, transactional=True, **producer))
-    log.segment(encode_control_batch(ControlKind.ABORT, timestamp=9, base_offset=6, **producer))
-    log.segment([(b"b", b"3")])
-    log.swap(log.clean(now_ms=5000, delete_retention_ms=100))
-    kept = [(0, b"a", b"1"), (2, b"c", b"1"), (3, b"a", b"2"), (5, b"c", None), (7, b"b", b"3")]
-    assert [row for row in log.rows() if row[0] != 6] == kept
-    log.swap(log.clean(now_ms=9000, first_dirty_offset=log.end))
-    assert [row for row in log.rows() if row[0] != 6] == kept, "its tombstone may not count"
+    log.segment(marker(ControlKind.ABORT, 6))
+    log.segment(batch_at(7, [(b"b", b"3")], transactional=True, **producer))
+    log.segment(marker(ControlKind.COMMIT, 8))
+    log.segment([(b"z", b"1")])
+    ended = AbortedTxn(7, 3, 6, 7)
+    assert log.clean(aborted=[ended])[-1] == Covered(10)
+    (name,) = (name for name in log.directory.names() if ".txnindex" in name)
+    assert TransactionIndex.decode(log.directory.read(name) or b"").entries == [ended]
+    log.swap(log.clean(aborted=[ended]))
+    rows = [(0, b"a", b"1"), (2, b"c", b"1"), (7, b"b", b"3"), (9, b"z", b"1")]
+    assert [row for row in log.rows() if row[0] not in (6, 8)] == rows
+    assert [header.base_offset for header in log.headers() if header.is_control] == [6, 8]
+
+
+def test_a_marker_goes_some_time_after_its_batches_and_the_index_with_it() -> None:
+    log, producer = Log(), {"producer_id": 7, "producer_epoch": 1}
+    ended = AbortedTxn(7, 0, 1, 2)
+    log.segment(batch_at(0, [(b"a", b"1")], transactional=True, **producer), marker(ControlKind.ABORT, 1))
+    log.segment(batch_at(2, [(b"b", b"1")], transactional=True, **producer), marker(ControlKind.COMMIT, 3))
+    log.segment([(b"b", b"2")], [(b"c", b"1")])
+    times = {"delete_retention_ms": 100, "aborted": [ended]}
+    log.swap(log.clean(now_ms=1000, **times))
+    assert [header.base_offset for header in log.headers()] == [1, 3, 4, 5]
+    assert [header.delete_horizon_ms for header in log.headers()[:2]] == [None, None]
+    log.directory.delete(next(name for name in log.directory.names() if ".txnindex" in name))
+    log.swap(log.clean(now_ms=2000, **times))
+    assert [header.delete_horizon_ms for header in log.headers()[:2]] == [2100, 2100]
+    assert not [name for name in log.directory.names() if ".txnindex" in name], "nobody needs it any more"
+    log.swap(log.clean(now_ms=2099, **times))
+    assert [header.base_offset for header in log.headers()] == [1, 3, 4, 5]
+    log.swap(log.clean(now_ms=2100, **times))
+    assert [header.base_offset for header in log.headers()] == [4, 5]
+
+
+def test_a_marker_that_alone_tells_a_producers_epoch_stays_empty() -> None:
+    log = Log()
+    log.segment(marker(ControlKind.ABORT, 0, epoch=3), marker(ControlKind.ABORT, 1, producer_id=8))
+    log.segment([(b"a", b"1")])
+    for now_ms in (1000, 2000, 3000):
+        log.swap(log.clean(now_ms=now_ms, marked_producers={7: 3, 8: 2}))
+    assert [(header.base_offset, header.record_count) for header in log.headers()] == [(0, 0), (2, 1)]
+
+
+def test_the_last_batch_of_a_producer_stays_empty_if_its_transaction_was_aborted() -> None:
+    log, producer = Log(), {"producer_id": 7, "producer_epoch": 1, "base_sequence": 5}
+    log.segment(batch_at(0, [(b"a", b"1")], transactional=True, **producer), marker(ControlKind.ABORT, 1))
+    log.segment([(b"a", b"2")])
+    for now_ms in (1000, 2000, 3000):
+        log.swap(log.clean(now_ms=now_ms, producers={7: 0}, aborted=[AbortedTxn(7, 0, 1, 2)]))
+    assert [(header.base_offset, header.record_count) for header in log.headers()] == [(0, 0), (1, 1), (2, 1)]
+    assert log.headers()[0].base_sequence == 5
 
 
 def test_the_end_of_each_cleaned_segment_is_remembered_even_if_all_its_records_go() -> None:

@@ -37,7 +37,7 @@ TIMES = st.just(-1) | st.integers(0, 253_402_300_799_000)
 
 
 def as_kio_can(spec: FieldSpec) -> Values | None:
-    if spec.name == "error_code":
+    if spec.name.endswith("error_code"):
         return KNOWN_CODES
     if spec.name in ("retention_time_ms", "session_lifetime_ms"):
         return EXACT_MS

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kohort.broker.meter import BrokerMeter
     from kohort.broker.security.guard import BrokerGuard
     from kohort.broker.security.quotas import BrokerQuotas
+    from kohort.broker.transactions.coordinator import BrokerTransactions
 
 T = TypeVar("T")
 
@@ -46,6 +47,7 @@ class Broker(Permissions):
     # Changes of the registry are made one after the other: plan, persist (off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     _groups: Groups | None = field(default=None, init=False)
+    _transactions: BrokerTransactions | None = field(default=None, init=False)
 
     @property
     def groups(self) -> Groups:
@@ -59,6 +61,19 @@ class Broker(Permissions):
     @property
     def has_groups(self) -> bool:
         return self._groups is not None
+
+    @property
+    def transactions(self) -> BrokerTransactions:
+        """The transaction coordinator; made when it is first needed, like the groups."""
+        if self._transactions is None:
+            from kohort.broker.transactions.coordinator import BrokerTransactions
+
+            self._transactions = BrokerTransactions(self)
+        return self._transactions
+
+    @property
+    def has_transactions(self) -> bool:
+        return self._transactions is not None
 
     @property
     def node_id(self) -> int:

@@ -273,6 +273,42 @@ class BrokerConfig:
         at_least(1),
         "Segment size of __consumer_offsets.",
     )
+    # transactions
+    add_partitions_to_txn_retry_backoff_max_ms: int = _fixed(
+        "add.partitions.to.txn.retry.backoff.max.ms", Kind.INT, 100, at_least(0),
+        "How long a first batch waits for the end of the producer's transaction before.",
+    )  # fmt: skip
+    add_partitions_to_txn_retry_backoff_ms: int = _fixed(
+        "add.partitions.to.txn.retry.backoff.ms", Kind.INT, 20, at_least(1),
+        "How often it is looked whether that has ended.",
+    )  # fmt: skip
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _fixed(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, 10_000, at_least(1),
+        "How often the broker looks for transactions past their timeout.",
+    )  # fmt: skip
+    transaction_max_timeout_ms: int = _fixed(
+        "transaction.max.timeout.ms", Kind.INT, 15 * MINUTE_MS, at_least(1),
+        "The longest transaction.timeout.ms that a producer may have.",
+    )  # fmt: skip
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = _fixed(
+        "transaction.remove.expired.transaction.cleanup.interval.ms", Kind.INT, HOUR_MS, at_least(1),
+        "How often the broker looks for transactional ids that expired.",
+    )  # fmt: skip
+    transaction_state_log_num_partitions: int = _fixed(
+        "transaction.state.log.num.partitions",
+        Kind.INT,
+        50,
+        at_least(1),
+        "Partitions of __transaction_state.",
+    )
+    transaction_state_log_segment_bytes: int = _fixed(
+        "transaction.state.log.segment.bytes", Kind.INT, 100 * MIB, at_least(1),
+        "Segment size of __transaction_state.",
+    )  # fmt: skip
+    transactional_id_expiration_ms: int = _fixed(
+        "transactional.id.expiration.ms", Kind.INT, 7 * DAY_MS, at_least(1),
+        "How long a transactional id is kept after its last transaction.",
+    )  # fmt: skip
 
     # where the values come from, and what they make
     static_values: Mapping[str, str] = field(default_factory=dict)
@@ -403,8 +439,15 @@ class BrokerConfig:
             (self.listener_values, ConfigSource.STATIC_BROKER_CONFIG),
         )
         for name in sorted({**self.listener_values, **self.dynamic_listener_values}):
+            names = (
+                name,
+                _without_listener(name, self.listener_values),
+            )  # the plain one holds if there is no other
             found = tuple(
-                DescribedSynonym(name, values[name], source) for values, source in layers if name in values
+                DescribedSynonym(each, values[each], source)
+                for each in names
+                for values, source in layers
+                if each is not None and each in values
             )
             doc = "A security setting of listeners."
             row = Setting(name, Kind.STRING, None, None, doc, sensitive=is_secret(name))
@@ -482,6 +525,13 @@ def _is_inert(name: str) -> bool:
 def _is_of_a_listener(name: str) -> bool:
     """Tells whether the security of listeners reads the setting (broker/security), and no row has it."""
     return kafka_settings.is_of_security(name) and name not in BROKER_SETTINGS.settings
+
+
+def _without_listener(name: str, plain: Mapping[str, str]) -> str | None:
+    """Returns the setting that a listener's own one takes the place of, if it is among these."""
+    return next(
+        (each for each in plain if name.startswith("listener.name.") and name.endswith(f".{each}")), None
+    )
 
 
 def _with_one_id(static: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kohort.settings import SettingError
 
 INERT = (
-    "add.partitions.to.txn.", "alter.log.dirs.", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
+    "alter.log.dirs.", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
     "background.threads", "broker.heartbeat.", "broker.id.generation.enable", "broker.rack",
     "broker.session.timeout.ms",
     "control.plane.listener.name", "controlled.shutdown.", "controller.", "delegation.token.",
@@ -29,14 +29,15 @@ INERT = (
     "queued.max.", "remote.", "replica.", "replication.quota.", "request.timeout.ms",
     "reserved.broker.max.id", "rlmm.config.", "rsm.config.", "sasl.kerberos.",
     "sasl.login.", "security.inter.broker.protocol",
-    "server.max.startup.", "share.", "socket.connection.setup.timeout.", "telemetry.", "transaction.",
-    "transactional.id.", "unclean.leader.election.", "unstable.", "zookeeper.",
+    "server.max.startup.", "share.", "socket.connection.setup.timeout.", "telemetry.",
+    "transaction.partition.verification.enable", "transaction.state.log.load.buffer.size",
+    "transaction.state.log.min.isr", "transaction.state.log.replication.factor",
+    "unclean.leader.election.", "unstable.", "zookeeper.",
 )  # fmt: skip
 """Settings of Kafka, or beginnings of their names, that a single Python node has no use for."""
 
 _WHY_INERT = (
     (("log.flush.",), "durability says when data is on disk"),
-    (("transaction.", "transactional.id.", "add.partitions.to.txn."), "there are no transactions yet"),
     (("group.consumer.", "group.coordinator."), "there are no groups of the new protocol (KIP-848) yet"),
     (("group.share.", "share."), "there are no share groups yet"),
     (("group.streams.",), "there are no streams groups yet"),
@@ -93,9 +94,25 @@ _REFUSED = (
         "Set it to classic, or take it out",
         ("classic",),
     ),
-    _Refusal(("offsets.topic.replication.factor", "min.insync.replicas"), _ONE_COPY, ("1",)),
     _Refusal(
-        ("transaction.two.phase.commit.enable",), "there are no transactions yet. Take it out", ("false",)
+        (
+            "offsets.topic.replication.factor",
+            "min.insync.replicas",
+            "transaction.state.log.replication.factor",
+            "transaction.state.log.min.isr",
+        ),
+        _ONE_COPY,
+        ("1",),
+    ),
+    _Refusal(
+        ("transaction.two.phase.commit.enable",),
+        "there is no two-phase commit (KIP-939). Take it out",
+        ("false",),
+    ),
+    _Refusal(
+        ("transaction.partition.verification.enable",),
+        "a batch of a transaction is always verified. Take it out",
+        ("true",),
     ),
 )
 

@@ -1,6 +1,6 @@
 """Lists what Kafka has and Kohort has not yet, and logs one warning for each client that asks for it.
 
-The client's own messages do not say so: a refused transaction reads like a missing right, an unknown request like a
+The client's own messages do not say so: a refused share group reads like a missing right, an unknown request like a
 broken connection. The answers on the wire stay as they are; the log tells the operator of the broker.
 """
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 log = logging.getLogger("kohort.broker")
 
-TRANSACTIONS = "transactions"
 SHARE_GROUPS = "share groups (KIP-932)"
 _CONSUMER_GROUPS = "groups of the new protocol (KIP-848, group.protocol=consumer)"
 _STREAMS_GROUPS = "streams groups (KIP-1071)"
@@ -20,11 +19,6 @@ _CLUSTERS = "clusters of several nodes"
 _TELEMETRY = "client metrics (KIP-714)"
 
 _APIS = {
-    24: ("AddPartitionsToTxn", TRANSACTIONS),
-    25: ("AddOffsetsToTxn", TRANSACTIONS),
-    26: ("EndTxn", TRANSACTIONS),
-    27: ("WriteTxnMarkers", TRANSACTIONS),
-    28: ("TxnOffsetCommit", TRANSACTIONS),
     34: ("AlterReplicaLogDirs", "several data directories"),
     38: ("CreateDelegationToken", _TOKENS),
     39: ("RenewDelegationToken", _TOKENS),
@@ -34,8 +28,6 @@ _APIS = {
     55: ("DescribeQuorum", _CLUSTERS),
     57: ("UpdateFeatures", _CLUSTERS),
     64: ("UnregisterBroker", _CLUSTERS),
-    65: ("DescribeTransactions", TRANSACTIONS),
-    66: ("ListTransactions", TRANSACTIONS),
     68: ("ConsumerGroupHeartbeat", _CONSUMER_GROUPS),
     69: ("ConsumerGroupDescribe", _CONSUMER_GROUPS),
     71: ("GetTelemetrySubscriptions", _TELEMETRY),

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from kohort.broker.metrics import BrokerMetrics
-from kohort.broker.names import OFFSETS_TOPIC
+from kohort.broker.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kohort.broker.net.server import Server
 from kohort.coordinator.shard import ShardStatus
 from kohort.exposition import HealthReport, MetricsServer, Samples, metrics_address, registry_of
+from kohort.transactions.shard import TransactionShardStatus
 
 T = TypeVar("T")
 
@@ -91,6 +92,17 @@ def readiness(server: Server) -> HealthReport:
         # Before the first group there is no topic to load from; after that a shard that is not loaded has failed.
         if OFFSETS_TOPIC in broker.store.topics:
             failed = statuses.count(ShardStatus.NOT_LOADED)
+    if broker.has_transactions:
+        states = [shard.status for shard in broker.transactions.runtime.shards]
+        if left := states.count(TransactionShardStatus.LOADING):
+            problems.append(
+                f"transactional ids are being loaded: {left} partitions of __transaction_state are left"
+            )
+        broken = states.count(TransactionShardStatus.NOT_LOADED)
+        if broken and TRANSACTIONS_TOPIC in broker.store.topics:
+            problems.append(
+                f"{broken} partitions of __transaction_state could not be loaded; the log says why"
+            )
     if loading:
         problems.append(f"groups are being loaded: {loading} partitions of __consumer_offsets are left")
     if failed:

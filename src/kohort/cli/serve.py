@@ -249,6 +249,8 @@ def _systemd(server: Server) -> Systemd:
     async def loaded() -> None:
         if server.broker.has_groups:
             await server.broker.groups.wait_until_loaded()
+        if server.broker.has_transactions:
+            await server.broker.transactions.wait_until_loaded()
 
     systemd = Systemd(server.loop)
     systemd.ready_after(loaded(), f"serves {server.listeners[0].told}")

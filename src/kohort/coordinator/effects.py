@@ -191,6 +191,7 @@ class Append:
     records: Sequence[RecordToWrite]
     producer_id: int = -1
     producer_epoch: int = -1
+    verification: object = None
 
 
 @frozen

@@ -112,6 +112,8 @@ class TxnOffsetCommit:
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+    verification: object = None
+    """What the log needs to take the offsets as the first of a transaction; handed on in `Append`."""
 
 
 @frozen

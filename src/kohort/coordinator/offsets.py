@@ -108,7 +108,7 @@ def commit_offsets_in_transaction(step: StepContext, request: TxnOffsetCommit) -
     if error or group is None:
         step.refuse(request, error)
         return
-    _write(step, group, request, -1, request.producer_id, request.producer_epoch)
+    _write(step, group, request, -1, request.producer_id, request.producer_epoch, request.verification)
 
 
 def _group_for_commit(step: StepContext, request: OffsetCommit | TxnOffsetCommit) -> Group | None:
@@ -143,6 +143,7 @@ def _write(
     expires_ms: int,
     producer_id: int = -1,
     producer_epoch: int = -1,
+    verification: object = None,
 ) -> None:
     keys: list[TopicPartition] = []
     offsets: list[CommittedOffset] = []
@@ -165,7 +166,7 @@ def _write(
         return
     commit = PlainCommitWrite(records, [(request, response)], group, tuple(keys), tuple(offsets))
     group.pending_commits.append(commit.keys)
-    step.append(commit, producer_id, producer_epoch)
+    step.append(commit, producer_id, producer_epoch, verification)
 
 
 def _check_item(step: StepContext, item: OffsetToCommit) -> ErrorCode:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+
+from kohort.wire.java_hash import partition_of
 
 INT32_MAX = 2**31 - 1
 
@@ -31,13 +32,5 @@ class Settings:
         return self.offsets_retention_minutes * 60_000
 
 
-@lru_cache(maxsize=10_000)
-def partition_for(group_id: str, partitions: int) -> int:
-    """Returns the partition of `__consumer_offsets` that holds a group: Java's hash of the id, made positive."""
-    value = 0
-    units = group_id.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    if value >= 2**31:
-        value = 2**32 - value
-    return 0 if value == 2**31 else value % partitions
+partition_for = partition_of
+"""Returns the partition of `__consumer_offsets` that holds a group."""

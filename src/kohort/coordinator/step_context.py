@@ -70,9 +70,11 @@ class StepContext:
     def refuse(self, request: ShardRequest, error: ErrorCode) -> None:
         self.effects.append(Reply(request.request, refusal(request, error)))
 
-    def append(self, write: Write, producer_id: int = -1, producer_epoch: int = -1) -> None:
+    def append(
+        self, write: Write, producer_id: int = -1, producer_epoch: int = -1, verification: object = None
+    ) -> None:
         token = self.shard.begin_write(write, producer_id)
-        self.effects.append(Append(token, write.records, producer_id, producer_epoch))
+        self.effects.append(Append(token, write.records, producer_id, producer_epoch, verification))
 
     def reply_when_written(self, request: ShardRequest, response: Response, *, before: int) -> None:
         """Answers when the last write of this step is durable; at once if there was none since token `before`."""

@@ -30,6 +30,7 @@ from pathlib import Path
 from kohort.log.storage.files import DiskDirectory, FilePool, sync_path
 from kohort.log.storage.recovery import CleanState
 from kohort.log.storage.system_calls import try_lock
+from kohort.settings import LONG_MAX
 from kohort.wire.errors import KohortError
 
 log = logging.getLogger(__name__)
@@ -156,6 +157,13 @@ CleanStop = dict[bytes, list[StoppedPartition | None]]
 """Topic id -> its partitions; None for one that must be recovered."""
 
 
+def _stopped_fields(left: StoppedPartition) -> list[int]:
+    """Returns the fields of a partition in the clean-stop file; the last one only if a transaction is open."""
+    clean = left.clean
+    fields = [clean.log_start_offset, clean.log_end_offset, clean.size, left.due_ms]
+    return fields if clean.first_unstable_offset == LONG_MAX else [*fields, clean.first_unstable_offset]
+
+
 class DataDirectory:
     """The data directory of the running node, locked while it is open."""
 
@@ -226,18 +234,14 @@ class DataDirectory:
             return None
         return {
             bytes.fromhex(topic_id): [
-                left and StoppedPartition(CleanState(*left[:3]), left[3]) for left in partitions
+                left and StoppedPartition(CleanState(*left[:3], *left[4:]), left[3]) for left in partitions
             ]
             for topic_id, partitions in json.loads(text).items()
         }
 
     def write_clean_stop(self, stop: CleanStop) -> None:
         fields = {
-            topic_id.hex(): [
-                left
-                and [left.clean.log_start_offset, left.clean.log_end_offset, left.clean.size, left.due_ms]
-                for left in partitions
-            ]
+            topic_id.hex(): [left and _stopped_fields(left) for left in partitions]
             for topic_id, partitions in stop.items()
         }
         text = json.dumps(fields, separators=(",", ":")).encode()

@@ -1,7 +1,8 @@
-"""The log of one partition: append, read, high watermark, waiters, deleting records.
+"""The log of one partition: append, read, high watermark, transactions, waiters, deleting records.
 
 Nothing is read or created before the first use, and a partition that was never used has no files. With durability
-`disk` the high watermark is what is on disk; with `os` and `memory` it is the end of the log.
+`disk` the high watermark is what is on disk; with `os` and `memory` it is the end of the log. The last stable offset is
+before it while a transaction is open, or has ended by a marker that is not durable yet.
 """
 
 from __future__ import annotations
@@ -19,12 +20,21 @@ from kohort.log.storage import recovery
 from kohort.log.storage.epochs import Epochs
 from kohort.log.storage.files import Directory, Slice
 from kohort.log.storage.memory import EMPTY
-from kohort.log.storage.producers import ProducerStates
+from kohort.log.storage.producers import Duplicate, ProducerStates
 from kohort.log.storage.recovery import CleanState, storage_error
 from kohort.log.storage.segment import Segment
 from kohort.log.storage.segments import Segments
+from kohort.log.storage.transactions import AbortedTxn, EndMarker, Verification, end_marker
+from kohort.settings import LONG_MAX
 from kohort.wire.errors import ErrorCode, KafkaError
-from kohort.wire.records.batch import BatchHeader, header_fields
+from kohort.wire.records.batch import (
+    TRANSACTIONAL,
+    BatchHeader,
+    ControlKind,
+    encode_control_batch,
+    header_fields,
+    read_header,
+)
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +48,9 @@ class Partition:
 
     __slots__ = (
         "_active", "_clean", "_config", "_directory", "_durability", "_durable_base", "_durable_position",
-        "_epoch", "_epochs", "_parent", "_producers", "_roll_after_ms", "_segment_size", "_segments",
-        "_syncer", "_touched", "_tracker", "_waiters", "deleted", "high_watermark", "index",
-        "leader_epoch", "log_end_offset", "log_start_offset", "stopped", "topic",
+        "_epoch", "_epochs", "_has_aborted", "_parent", "_producers", "_roll_after_ms", "_segment_size",
+        "_segments", "_syncer", "_touched", "_tracker", "_waiters", "deleted", "first_unstable_offset",
+        "high_watermark", "index", "leader_epoch", "log_end_offset", "log_start_offset", "stopped", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +62,9 @@ class Partition:
         self.index = index
         self.leader_epoch = 0
         self.log_start_offset = self.log_end_offset = self.high_watermark = 0
+        # Of all transactions that have not ended durably; LONG_MAX if there is none. Kept while nothing is loaded.
+        self.first_unstable_offset = LONG_MAX
+        self._has_aborted = False  # an index of aborted transactions may have entries
         self.stopped: str | None = None
         self.deleted = False
         self._durability = durability
@@ -95,6 +108,7 @@ class Partition:
             partition._clean = clean
             partition.log_start_offset = clean.log_start_offset
             partition.log_end_offset = partition.high_watermark = clean.log_end_offset
+            partition.first_unstable_offset = clean.first_unstable_offset
         return partition
 
     def __repr__(self) -> str:
@@ -161,6 +175,8 @@ class Partition:
         if active is not None:
             self._durable_base, self._durable_position = active.base_offset, active.size
         self._producers, self._epochs = opened.producers, opened.epochs
+        self.first_unstable_offset = opened.producers.first_unstable_offset
+        self._has_aborted = any(len(segment.txn_index) for segment in opened.segments)
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = self.high_watermark = opened.log_end_offset
         if self._durability != "memory":
@@ -191,6 +207,25 @@ class Partition:
         self._write(batch, header, base_offset, self.leader_epoch, now_ms)
         return base_offset
 
+    def check(self, header: BatchHeader, verification: Verification | None = None) -> Duplicate | None:
+        """Returns None if a client's batch may be appended, or what it is a duplicate of; KafkaError if it may not be.
+
+        `verification` is what `begin_verification` returned, once the transaction's coordinator has agreed; a batch
+        of no transaction, or of one that is open here, needs none.
+        """
+        return self.producers.check(header, verification) if header.producer_id >= 0 else None
+
+    def append_offsets(
+        self, batch: memoryview, header: BatchHeader, now_ms: int, verification: Verification | None
+    ) -> int:
+        """Writes offsets that a group commits in a transaction, if they may be written, as `append` does.
+
+        KafkaError: INVALID_TXN_STATE if neither the transaction is open here nor the verification is alive,
+        INVALID_PRODUCER_EPOCH if the producer has a higher epoch by now.
+        """
+        self.producers.check_offsets(header, verification)
+        return self.append(batch, header, now_ms)
+
     def append_as_is(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         """Writes one batch with the offsets it has, which must not be smaller than the end of the log."""
         if self._segments is None:
@@ -201,7 +236,13 @@ class Partition:
         self._write(batch, header, header.base_offset, header.partition_leader_epoch, now_ms)
 
     def _write(
-        self, batch: memoryview, header: BatchHeader, base_offset: int, epoch: int, now_ms: int
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        base_offset: int,
+        epoch: int,
+        now_ms: int,
+        marker: EndMarker | None = None,
     ) -> None:
         if self.stopped is not None:
             raise storage_error(self.topic, self.index, self.stopped)
@@ -226,8 +267,11 @@ class Partition:
             raise storage_error(self.topic, self.index, str(problem)) from problem
         self.log_end_offset = last_offset + 1
         if header.producer_id >= 0:
-            assert self._producers is not None
-            self._producers.update(header, base_offset)
+            if header.attributes & TRANSACTIONAL:
+                self._note_transaction(batch, header, base_offset, marker)
+            else:
+                assert self._producers is not None
+                self._producers.update(header, base_offset)
         if epoch != self._epoch:
             self._begin_epoch(epoch, base_offset)
         tracker = self._tracker
@@ -268,6 +312,91 @@ class Partition:
                 reason += f"; what it left at the end of {self._active.file.path} could not be cut: {worse}"
         self.stop(reason)
 
+    # Transactions
+
+    @property
+    def last_stable_offset(self) -> int:
+        """All transactions with records before this offset have ended, durably."""
+        if self.first_unstable_offset >= self.high_watermark:
+            return self.high_watermark
+        return max(self.first_unstable_offset, self.log_start_offset)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Tells whether a transaction of this producer and epoch is open here: its batches need no verification."""
+        return self.producers.has_open(producer_id, producer_epoch)
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, adds: bool, now_ms: int
+    ) -> Verification | None:
+        """Returns the guard of a batch that would begin a transaction here; None if it is open already.
+
+        The caller asks the transaction's coordinator to verify that the partition belongs to the transaction, or to
+        add it (`adds`: Produce 12, TxnOffsetCommit 5 and newer), then hands the guard to `check` or `append_offsets`.
+        Both refuse it with INVALID_TXN_STATE if it died meanwhile. Offset commits have the sequence -1.
+        """
+        if self.has_open_transaction(producer_id, producer_epoch):
+            return None
+        return self.producers.begin_verification(
+            producer_id, producer_epoch, base_sequence, adds=adds, now_ms=now_ms
+        )
+
+    def append_marker(
+        self,
+        kind: ControlKind,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int,
+        now_ms: int,
+    ) -> int:
+        """Writes the marker that ends a producer's transaction and returns its offset; `when_durable` tells the rest.
+
+        KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED. Where nothing is open the marker is written
+        as well, and raises the producer's epoch.
+        """
+        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        offset = self.log_end_offset
+        batch = encode_control_batch(
+            kind,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp=now_ms,
+            coordinator_epoch=coordinator_epoch,
+            base_offset=offset,
+            partition_leader_epoch=self.leader_epoch,
+        )
+        marker = EndMarker(kind, coordinator_epoch)
+        self._write(memoryview(batch), read_header(batch), offset, self.leader_epoch, now_ms, marker)
+        return offset
+
+    def _note_transaction(
+        self, batch: memoryview, header: BatchHeader, base_offset: int, marker: EndMarker | None
+    ) -> None:
+        """Takes note of a transactional batch or a marker that was just written into the active segment."""
+        producers = self.producers
+        if not header.is_control:
+            producers.update_transactional(header, base_offset)
+        elif (marker := marker or end_marker(batch)) is not None:
+            completed = producers.complete(header, base_offset, marker)
+            if completed is not None and completed.is_aborted:
+                assert self._active is not None
+                self._active.note_aborted(completed, producers.stable_after(completed))
+                self._has_aborted = True
+        if self._tracker is None or not self._tracker.waits_for_disk:
+            producers.forget_ended(self.log_end_offset)
+        self.first_unstable_offset = producers.first_unstable_offset
+
+    def aborted_transactions(self, start: int, records: Slice) -> list[AbortedTxn]:
+        """Returns the aborted transactions that a reader of `records`, which `read` returned, must know of."""
+        if not self._has_aborted:
+            return []
+        return self._loaded().aborted_transactions(start, records, self.last_stable_offset)
+
+    def aborted_before(self, end: int) -> list[AbortedTxn]:
+        """Returns all aborted transactions with records before `end`."""
+        return self._loaded().aborted_before(end)
+
     # High watermark
 
     def when_durable(self, end_offset: int, done: Callable[[ErrorCode], None]) -> None:
@@ -289,6 +418,10 @@ class Partition:
         if end_offset > self.high_watermark:
             self.high_watermark = end_offset
             self._durable_base, self._durable_position = segment_base, position
+            producers = self._producers
+            if producers is not None and producers.has_ended:
+                producers.forget_ended(end_offset)
+                self.first_unstable_offset = producers.first_unstable_offset
             self._notify()
 
     def stop(self, reason: str) -> None:
@@ -438,7 +571,7 @@ class Partition:
             self._tracker.close()
         for segment in self._segments.items if self._segments is not None else ():
             segment.file.close()
-        return CleanState(self.log_start_offset, self.log_end_offset, self.size)
+        return CleanState(self.log_start_offset, self.log_end_offset, self.size, self.first_unstable_offset)
 
     def unload(self) -> bool:
         """Frees the memory, as if the node had just started; False if the partition is in use."""
@@ -448,6 +581,7 @@ class Partition:
             or tracker is None
             or self._waiters
             or segments.in_use
+            or self.producers.is_verifying
             or not tracker.is_settled()
         ):
             return False

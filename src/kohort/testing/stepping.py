@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
+    from kohort.broker.groups.coordinator import Groups
     from kohort.broker.net.server import Server
+    from kohort.broker.transactions.coordinator import BrokerTransactions
 
 _MOST_STEPS = 10_000
 _PAUSE_S = 0.001
@@ -18,38 +20,42 @@ async def advance(server: Server, ms: int) -> None:
     """Moves the clock of a node forward, on its loop; what fell due is done and durable when this returns."""
     broker = server.broker
     end_ms = broker.clock.shift_ms + ms
-    if broker.has_groups:
-        await _step_groups(broker, end_ms, ms // _MOST_STEPS)
+    await _step_coordinators(broker, end_ms, ms // _MOST_STEPS)
     broker.clock.shift_ms = end_ms
-    if broker.has_groups:
-        broker.groups.fire_due()
-        await _wait_until_written(broker)
+    await _fire_due(broker)
     await _run_retention(server)
 
 
-async def _step_groups(broker: Broker, end_ms: int, at_least_ms: int) -> None:
+async def _step_coordinators(broker: Broker, end_ms: int, at_least_ms: int) -> None:
     """Goes from deadline to deadline; a long time is passed in larger steps, so that a year does not take one."""
-    clock, groups = broker.clock, broker.groups
+    clock = broker.clock
     for _ in range(2 * _MOST_STEPS):
-        deadline_ms = groups.runtime.next_deadline_ms()
+        deadlines = [each.runtime.next_deadline_ms() for each in _coordinators(broker)]
+        deadline_ms = min((each for each in deadlines if each is not None), default=None)
         if deadline_ms is None:
             return
         step_ms = max(deadline_ms - clock.steady_ms(), at_least_ms, 0)
         if clock.shift_ms + step_ms > end_ms:
             return
         clock.shift_ms += step_ms
-        groups.fire_due()
-        await _wait_until_written(broker)
+        await _fire_due(broker)
 
 
-async def _wait_until_written(broker: Broker) -> None:
-    """Waits until what the groups have written is durable; in memory it is at once."""
+def _coordinators(broker: Broker) -> list[Groups | BrokerTransactions]:
+    found: list[Groups | BrokerTransactions] = [broker.groups] if broker.has_groups else []
+    return [*found, broker.transactions] if broker.has_transactions else found
+
+
+async def _fire_due(broker: Broker) -> None:
+    """Does what is due, and waits until what it has written is durable; in memory it is at once."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + _LONGEST_WAIT_S
-    while any(shard.writes for shard in broker.groups.runtime.shards):
-        if loop.time() > deadline:
-            raise TimeoutError(f"the disk has not answered for {_LONGEST_WAIT_S:.0f} s")
-        await asyncio.sleep(_PAUSE_S)
+    for coordinator in _coordinators(broker):
+        coordinator.fire_due()
+        deadline = loop.time() + _LONGEST_WAIT_S
+        while any(shard.writes for shard in coordinator.runtime.shards):
+            if loop.time() > deadline:
+                raise TimeoutError(f"the disk has not answered for {_LONGEST_WAIT_S:.0f} s")
+            await asyncio.sleep(_PAUSE_S)
 
 
 async def _run_retention(server: Server) -> None:

@@ -1,5 +1,8 @@
 """Handles Fetch: stored batches are sent as they are; a fetch that finds too little waits for more.
 
+With `isolation_level` read_committed it reads up to the last stable offset, and the answer names the aborted
+transactions in what it has, which the client leaves out.
+
 A long poll parks its connection, waits on the partitions it reads, and is answered when `min_bytes` are there, when a
 partition has an error to report, or when `max_wait_ms` are over.
 """
@@ -12,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kohort.broker.apis.fetch_answers import NOT_HERE, NOTHING, PartitionAnswer, layout
-from kohort.broker.apis.offsets import epoch_error
+from kohort.broker.apis.offsets import READ_COMMITTED, epoch_error
 from kohort.broker.call import Call, Encoded, release
 from kohort.broker.fetch_sessions import NO_SESSION, FetchPlan, FetchSessions, Key, Wanted
 from kohort.log.partition import Partition
@@ -20,14 +23,13 @@ from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.compiler.compile import Chunk
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.frame import response_chunks
-from kohort.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
+from kohort.wire.messages.fetch import AbortedTransaction, EpochEndOffset, FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
 
 log = logging.getLogger("kohort.broker")
 
-READ_COMMITTED = 1
 # Requests ask by these; a look-up in an Enum is slow.
 _READ = AclOperation.READ
 _TOPIC = AclResource.TOPIC
@@ -92,11 +94,12 @@ class _Fetch:
             self._errors = []
         total, failed, most_bytes = 0, False, self._most_bytes
         incremental = not self._plan.is_full
+        committed = self._call.request.isolation_level == READ_COMMITTED
         for wanted in self._plan.wanted:
             if self._denied and wanted.key in self._denied:
                 wanted.partition = None  # nobody waits for it
                 self._errors.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                answers.append((wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, NOTHING, None))
+                answers.append((wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1, NOTHING, None))
                 continue
             partition = wanted.partition
             if partition is None or partition.deleted:
@@ -106,21 +109,23 @@ class _Fetch:
                 end, start = partition.high_watermark, partition.log_start_offset
                 epoch = wanted.current_leader_epoch
                 if (
-                    start <= wanted.fetch_offset == end
+                    start <= wanted.fetch_offset == (partition.last_stable_offset if committed else end)
                     and (epoch == -1 or epoch == partition.leader_epoch)
                     and wanted.last_fetched_epoch < 0
                 ):
                     if not incremental or wanted.high_watermark != end or wanted.log_start_offset != start:
-                        answers.append((wanted, 0, end, start, NOTHING, None))
+                        is_stable = partition.first_unstable_offset >= end
+                        stable = end if is_stable else partition.last_stable_offset
+                        answers.append((wanted, 0, end, stable, start, NOTHING, None))
                     continue
             try:
                 answer = self._read_partition(wanted, partition, most_bytes - total, total == 0)
             except KafkaError as error:
-                answer = (wanted, error.code, -1, -1, NOTHING, None)
+                answer = (wanted, error.code, -1, -1, -1, NOTHING, None)
                 self._errors.append(error.code)
                 failed = failed or error.code not in NOT_HERE
-            failed = failed or answer[5] is not None
-            total += len(answer[4])
+            failed = failed or isinstance(answer[6], EpochEndOffset)
+            total += len(answer[5])
             answers.append(answer)
         self.is_enough = failed or total >= self._min_bytes
 
@@ -138,20 +143,23 @@ class _Fetch:
         if error:
             raise KafkaError(error)
         end, start = partition.high_watermark, partition.log_start_offset
+        stable = partition.last_stable_offset
         if wanted.last_fetched_epoch >= 0:
             diverging = _diverging_epoch(partition, wanted)
             if diverging is not None:
-                return wanted, 0, end, start, NOTHING, diverging
+                return wanted, 0, end, stable, start, NOTHING, diverging
         # A first batch that is larger than all limits is still sent, so that a consumer never gets stuck at it.
         max_bytes = max(min(wanted.max_bytes, room), 0)
-        return (
-            wanted,
-            0,
-            end,
-            start,
-            partition.read(wanted.fetch_offset, max_bytes, at_least_one=is_first),
-            None,
-        )
+        offset = wanted.fetch_offset
+        if self._call.request.isolation_level != READ_COMMITTED:
+            records = partition.read(offset, max_bytes, at_least_one=is_first)
+            return wanted, 0, end, stable, start, records, None
+        records = partition.read(offset, max_bytes, at_least_one=is_first, up_to=stable)
+        aborted = partition.aborted_transactions(offset, records) if len(records) else None
+        if not aborted:
+            return wanted, 0, end, stable, start, records, None
+        told = [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in aborted]
+        return wanted, 0, end, stable, start, records, told
 
     def _why_not_here(self, wanted: Wanted) -> ErrorCode:
         key, broker = wanted.key, self._broker
@@ -251,12 +259,12 @@ class _Fetch:
         return Encoded(response_chunks(call.codec, call.correlation_id, call.codec.encode_response(answer)))
 
     def _is_news(self, answer: PartitionAnswer) -> bool:
-        wanted, error, end, start, records, diverging = answer
+        wanted, error, end, _, start, records, rare = answer
         return (
             self._plan.is_full
             or len(records) > 0
             or error != 0
-            or diverging is not None
+            or rare is not None
             or wanted.high_watermark != end
             or wanted.log_start_offset != start
         )
@@ -267,13 +275,13 @@ class _Fetch:
         assert plan.session is not None
         told, with_data = [], []
         for answer in self._answers:
-            wanted, error, end, start, records, diverging = answer
+            wanted, error, end, _, start, records, rare = answer
             has_data = len(records) > 0
             if (
                 plan.is_full
                 or has_data
                 or error
-                or diverging is not None
+                or rare is not None
                 or wanted.high_watermark != end
                 or wanted.log_start_offset != start
             ):

@@ -1,8 +1,8 @@
 """Encodes Fetch answers without making messages: one `struct` call per partition.
 
 The codec of `wire` makes an object for each partition and visits each of its fields. This module writes the same bytes;
-tests/broker/test_fetch_answers.py compares them in every version. Answers with a diverging epoch, which are rare, are
-left to the codec.
+tests/broker/test_fetch_answers.py compares them in every version. Answers with a diverging epoch or with aborted
+transactions, which are rare, are left to the codec.
 """
 
 from __future__ import annotations
@@ -19,15 +19,23 @@ from kohort.log.storage.files import Slice
 from kohort.wire.compiler.compile import Chunk, codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.frame import response_chunks
-from kohort.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
+from kohort.wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
 from kohort.wire.varint import uvarint_bytes
 
 NOTHING = b""
 NOT_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _NOT_READ = (*NOT_HERE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
-# One partition: what was asked for, error code, high watermark, log start offset, records, where the logs diverge.
-PartitionAnswer: TypeAlias = tuple[Wanted, int, int, int, Slice | bytes, EpochEndOffset | None]
+# One partition: what was asked for, error code, high watermark, last stable offset, log start offset, records, and what
+# is rare: where the logs diverge, or the transactions that were aborted.
+Rare: TypeAlias = EpochEndOffset | list[AbortedTransaction]
+PartitionAnswer: TypeAlias = tuple[Wanted, int, int, int, int, Slice | bytes, Rare | None]
 
 # Few bytes of records are copied and sent with the head by one `write`: sendfile would be one more system call and one
 # more packet, and a third for what follows it since v12. Copies stay in memory until they are sent, hence the limit.
@@ -35,7 +43,7 @@ COPIED_BYTES = 32 * 1024
 
 _FETCH = 1
 _INT32 = Struct(">i").pack
-_diverging = itemgetter(5)
+_rare = itemgetter(6)
 
 
 class Layout:
@@ -58,7 +66,7 @@ class Layout:
         self, correlation_id: int, session_id: int, answers: list[PartitionAnswer], read_committed: bool
     ) -> list[Chunk]:
         """Returns a whole answer: bytes and, between them, views and slices of files. The slices' files are pinned."""
-        if any(map(_diverging, answers)):
+        if any(map(_rare, answers)):
             return self._frame_by_codec(correlation_id, session_id, answers, read_committed)
         chunks: list[Chunk] = []
         try:
@@ -87,21 +95,21 @@ class Layout:
         topics = self._by_topic(answers)
         for name, group in topics.items():
             self._begin_topic(run, name, len(group))
-            for wanted, error, end, start, records, _ in group:
+            for wanted, error, end, stable, start, records, _ in group:
                 size, index = len(records), wanted.key[2]
                 # Kafka sends an empty list for what it did not try to read; for other errors what it sends without.
                 told = none if error and error in _NOT_READ else aborted
                 if flexible:
                     if not size:
-                        run.append(self._empty(index, error, end, end, start, told, -1, b"\1\0"))
+                        run.append(self._empty(index, error, end, stable, start, told, -1, b"\1\0"))
                         continue
-                    run += (part(index, error, end, end, start, told, -1), uvarint_bytes(size + 1))
+                    run += (part(index, error, end, stable, start, told, -1), uvarint_bytes(size + 1))
                 elif version >= 11:
-                    run.append(part(index, error, end, end, start, told, -1, size))
+                    run.append(part(index, error, end, stable, start, told, -1, size))
                 elif version >= 5:
-                    run.append(part(index, error, end, end, start, told, size))
+                    run.append(part(index, error, end, stable, start, told, size))
                 else:
-                    run.append(part(index, error, end, end, told, size))
+                    run.append(part(index, error, end, stable, told, size))
                 if size > room and isinstance(records, Slice) and records.file.may_be_pinned:
                     records.file.pin()
                     chunks += (b"".join(run), records)
@@ -168,15 +176,17 @@ def response_of(session_id: int, answers: list[PartitionAnswer], read_committed:
     """Returns the same answer as a message."""
     response = FetchResponse(session_id=session_id)
     topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
-    for wanted, error, end, start, records, diverging in answers:
+    for wanted, error, end, stable, start, records, rare in answers:
         name = wanted.key[:2]
         topic = topics.get(name)
         if topic is None:
             topic = topics[name] = FetchableTopicResponse(*name)
             response.responses.append(topic)
-        data = PartitionData(wanted.key.partition, error, end, end, start, diverging, records=records)
+        data = PartitionData(wanted.key.partition, error, end, stable, start, records=records)
         if read_committed or error in _NOT_READ:
-            data.aborted_transactions = []
+            data.aborted_transactions = rare if isinstance(rare, list) else []
+        if isinstance(rare, EpochEndOffset):
+            data.diverging_epoch = rare
         topic.partitions.append(data)
     return response
 

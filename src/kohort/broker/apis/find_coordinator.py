@@ -1,10 +1,13 @@
-"""Handles FindCoordinator: this node coordinates every group. The first request creates `__consumer_offsets`."""
+"""Handles FindCoordinator: this node coordinates every group and every transactional id.
+
+The first request creates `__consumer_offsets` or `__transaction_state`.
+"""
 
 from __future__ import annotations
 
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
-from kohort.broker.missing import SHARE_GROUPS, TRANSACTIONS
+from kohort.broker.missing import SHARE_GROUPS
 from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import find_coordinator as find
@@ -19,19 +22,16 @@ _LOST_AFTER, _IN_A_ROW_MS = (
 async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorResponse:
     request: find.FindCoordinatorRequest = call.request
     keys = request.coordinator_keys if call.version >= 4 else [request.key]
-    if request.key_type == TRANSACTION:
-        what = f"transactional.id {keys[0][:100]!r}" if keys else "FindCoordinator"
-        broker.tell_missing(call, TRANSACTIONS, what)
-    elif request.key_type == SHARE:
+    if request.key_type == SHARE:
         broker.tell_missing(call, SHARE_GROUPS, "FindCoordinator")
-    elif len(keys) == 1:
+    elif request.key_type == GROUP and len(keys) == 1:
         _count_lookups(broker, call, keys[0])
     host, port = broker.address_for(call)
     found = []
     for key in keys:
         error, message = _refusal(broker, call, request.key_type, key)
         if not error:
-            error, message = await _coordinator_error(broker, request.key_type, key)
+            error, message = await _coordinator_error(broker, request.key_type)
         if error:
             found.append(find.Coordinator(key, -1, "", -1, error, message))
         else:
@@ -72,12 +72,10 @@ def _refusal(broker: Broker, call: Call, key_type: int, key: str) -> tuple[Error
     return ErrorCode.NONE, None
 
 
-async def _coordinator_error(broker: Broker, key_type: int, key: str) -> tuple[ErrorCode, str | None]:
+async def _coordinator_error(broker: Broker, key_type: int) -> tuple[ErrorCode, str | None]:
     if key_type not in (GROUP, TRANSACTION):
         return ErrorCode.INVALID_REQUEST, f"there is no coordinator of kind {key_type} here"
-    if key_type == TRANSACTION:
-        # Clients take only this refusal as final; with any other they retry until their timeout.
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker coordinates consumer groups only"
-    if not await broker.groups.ensure_topic():
+    coordinator = broker.groups if key_type == GROUP else broker.transactions
+    if not await coordinator.ensure_topic():
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
     return ErrorCode.NONE, None

@@ -50,6 +50,7 @@ _SINCE_VERSION = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+READ_COMMITTED = 1  # isolation level
 _UNKNOWN_EPOCH = -1
 _FROM_CONSUMERS = -1  # replica id
 
@@ -68,7 +69,7 @@ def list_offsets(broker: Broker, call: Call) -> ListOffsetsResponse:
                 partitions=[
                     ListOffsetsPartitionResponse(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     if not may_describe
-                    else _list_one(broker, call.version, request.replica_id, name, asked[0])
+                    else _list_one(broker, call.version, request, name, asked[0])
                     if len(asked) == 1
                     else ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST)
                     for index, asked in by_index.items()
@@ -81,7 +82,7 @@ def list_offsets(broker: Broker, call: Call) -> ListOffsetsResponse:
 
 
 def _list_one(
-    broker: Broker, version: int, replica_id: int, topic: str, asked: ListOffsetsPartition
+    broker: Broker, version: int, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     timestamp = asked.timestamp
@@ -95,7 +96,12 @@ def _list_one(
     answer.error_code = epoch_error(partition, asked.current_leader_epoch)
     if answer.error_code != ErrorCode.NONE:
         return answer
-    end = partition.high_watermark if replica_id == _FROM_CONSUMERS else partition.log_end_offset
+    if request.replica_id != _FROM_CONSUMERS:
+        end = partition.log_end_offset
+    elif request.isolation_level == READ_COMMITTED:
+        end = partition.last_stable_offset
+    else:
+        end = partition.high_watermark
     try:
         answer.timestamp, answer.offset, answer.leader_epoch = _find(partition, timestamp, end)
     except KafkaError as error:

@@ -1,4 +1,8 @@
-"""Handles Produce: record batches are checked, given their offsets and appended as they came."""
+"""Handles Produce: record batches are checked, given their offsets and appended as they came.
+
+The first batches of a transaction wait until its coordinator has agreed; the connection is parked meanwhile, so that no
+later batch overtakes them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kohort.broker.call import Call
 from kohort.broker.names import INTERNAL
+from kohort.broker.verification import PartitionsQuestion, TopicIndex, produce_error
 from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.produce import (
@@ -17,6 +22,12 @@ from kohort.wire.messages.produce import (
     TopicProduceResponse,
 )
 from kohort.wire.records.batch import (
+    FLAGS_AT,
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_AT,
+    PRODUCER_ID_AT,
+    TRANSACTIONAL,
     BatchHeader,
     check_batch,
     check_keys,
@@ -29,9 +40,11 @@ from kohort.wire.records.compression import Compression
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
     from kohort.log.config import TopicConfig
+    from kohort.log.storage.transactions import Verification
     from kohort.log.topic import Topic
 
 ALL = -1
+ADDS_SINCE = 12  # from this version on the broker adds partitions to a transaction; clients do before
 # Requests ask by these; a look-up in an Enum is slow.
 _WRITE = AclOperation.WRITE
 _TOPIC = AclResource.TOPIC
@@ -43,7 +56,6 @@ _CODECS = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
-_ATTRIBUTES_AT, _TRANSACTIONAL = 22, 1 << 4  # the lower byte of a batch's attributes, and the bit in it
 _ADMIN_CLIENT = "__admin_client"  # Kafka's own tool for repairs may write to internal topics
 
 
@@ -54,8 +66,12 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
     answer = ProduceResponse()
     waiting = _Waiting(call, answer)
     asks = broker.authorizer is not None
-    refused_all = asks and _refused_as_transactional(broker, call)
-    for data in request.topic_data:
+    refused_all = ErrorCode.NONE
+    topics = request.topic_data
+    # One batch alone is refused for itself.
+    if request.transactional_id is not None or len(topics) != 1 or len(topics[0].partition_data) != 1:
+        refused_all = _refused_transaction(broker, call)
+    for data in topics:
         topic = broker.store.topics_by_id.get(data.topic_id) if by_id else broker.store.topics.get(data.name)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         result = TopicProduceResponse(data.name, data.topic_id)
@@ -67,37 +83,34 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
         for part in data.partition_data:
             outcome = _append(broker, call, topic, unknown, part, now_ms, waiting)
             result.partition_responses.append(outcome)
-    if request.acks == 0:
+    if waiting.first_batches is not None:
+        waiting.ask_coordinator(broker, waiting.first_batches)
+    if request.acks == 0 and waiting.count == 1:
         _answer_nothing(call, answer)
         return None
     return waiting.answer_or_wait()
 
 
-def _refused_as_transactional(broker: Broker, call: Call) -> ErrorCode:
+def _refused_transaction(broker: Broker, call: Call) -> ErrorCode:
     """Returns why a request with records of a transaction is refused as a whole; NONE if it is not."""
     request: ProduceRequest = call.request
-    if not _has_transactional_records(request):
+    producer_ids = {
+        bytes(batch[PRODUCER_ID_AT : PRODUCER_ID_AT + 8])
+        for data in request.topic_data
+        for part in data.partition_data
+        if isinstance(batch := part.records, memoryview)
+        and len(batch) >= HEADER_SIZE
+        and batch[FLAGS_AT] & TRANSACTIONAL
+        and batch[MAGIC_AT] == MAGIC
+    }
+    if not producer_ids:
         return ErrorCode.NONE
     transactional_id = request.transactional_id
     if transactional_id is not None and broker.may(
         call, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id
     ):
-        return ErrorCode.NONE
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING if len(producer_ids) > 1 else ErrorCode.NONE
     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-
-def _has_transactional_records(request: ProduceRequest) -> bool:
-    """Looks at the attributes of batches that are not checked yet."""
-    for data in request.topic_data:
-        for part in data.partition_data:
-            batch = part.records
-            if (
-                isinstance(batch, memoryview)
-                and len(batch) > _ATTRIBUTES_AT
-                and batch[_ATTRIBUTES_AT] & _TRANSACTIONAL
-            ):
-                return True
-    return False
 
 
 def _refused(broker: Broker, call: Call, by_id: bool, topic: Topic | None, name: str) -> ErrorCode:
@@ -126,13 +139,40 @@ class _RecordsRefused(KafkaError):
         self.records = [BatchIndexAndErrorMessage(*record) for record in records]
 
 
-class _Waiting:
-    """Partitions of one request whose records are written but not yet durable."""
+class _FirstBatch:
+    """A batch that begins a transaction in its partition, while the coordinator of the transaction is asked."""
 
-    __slots__ = ("answer", "call", "count")
+    __slots__ = ("batch", "header", "index", "outcome", "topic", "verification")
+
+    def __init__(
+        self,
+        topic: Topic,
+        index: int,
+        batch: memoryview,
+        header: BatchHeader,
+        outcome: PartitionProduceResponse,
+        verification: Verification,
+    ) -> None:
+        self.topic, self.index = topic, index
+        # The bytes of the request are overwritten when its handler returns.
+        self.batch = memoryview(bytearray(batch))
+        self.header = header
+        self.outcome = outcome
+        self.verification = verification
+
+    @property
+    def key(self) -> TopicIndex:
+        return self.topic.name, self.index
+
+
+class _Waiting:
+    """Partitions of one request whose records are written but not durable, or wait for their coordinator."""
+
+    __slots__ = ("answer", "broker", "call", "count", "first_batches")
 
     def __init__(self, call: Call, answer: ProduceResponse) -> None:
         self.call, self.answer = call, answer
+        self.first_batches: list[_FirstBatch] | None = None
         self.count = 1  # the request itself, until all of its partitions are appended
 
     def add(self, outcome: PartitionProduceResponse) -> _Durable:
@@ -141,12 +181,65 @@ class _Waiting:
 
     def done(self) -> None:
         self.count -= 1
-        if not self.count:
+        if self.count:
+            return
+        if self.call.request.acks == 0:
+            _answer_nothing(self.call, self.answer)
+        else:
             self.call.reply(self.answer)
 
     def answer_or_wait(self) -> ProduceResponse | None:
         self.count -= 1
         return None if self.count else self.answer
+
+    def ask_coordinator(self, broker: Broker, first_batches: list[_FirstBatch]) -> None:
+        """Asks for all first batches at once. They are of one producer."""
+        call, self.broker = self.call, broker
+        header = first_batches[0].header
+        question = PartitionsQuestion(
+            broker.transactions,
+            call.connection.loop,
+            broker.config,
+            call.request.transactional_id,
+            (header.producer_id, header.producer_epoch),
+            adds=call.version >= ADDS_SINCE,
+            done=self._coordinator_answered,
+        )
+        self.count += 1
+        question.ask(frozenset(first.key for first in first_batches))
+        if self.first_batches is not None:
+            call.park()
+
+    def _coordinator_answered(self, error: ErrorCode, missing: frozenset[TopicIndex]) -> None:
+        now_ms = self.broker.now_ms()
+        first_batches, self.first_batches = self.first_batches, None
+        for first in first_batches or ():
+            code = error or (ErrorCode.TRANSACTION_ABORTABLE if first.key in missing else ErrorCode.NONE)
+            if code:
+                told = produce_error(code, self.call.version)
+                _fail(first.outcome, told, f"the partition is not part of the transaction: {code.name}")
+                self.call.connection.failed(self.call, (told,))
+            else:
+                self._append(first, now_ms)
+        self.done()
+
+    def _append(self, first: _FirstBatch, now_ms: int) -> None:
+        outcome, waiting = first.outcome, self if self.call.request.acks == ALL else None
+        try:
+            if first.topic.deleted:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            _append_batch(
+                first.topic,
+                first.index,
+                first.batch,
+                first.header,
+                now_ms,
+                outcome,
+                waiting,
+                first.verification,
+            )
+        except KafkaError as error:
+            _refuse(self.call, outcome, error)
 
 
 class _Durable:
@@ -195,13 +288,48 @@ def _append(
         header = check_batch(batch)
         if call.version < 7 and header.compression == Compression.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
+        if header.attributes & TRANSACTIONAL:
+            first = _first_batch(call, topic, batch, header, outcome, now_ms)
+            if first is not None:
+                waiting.first_batches = [*(waiting.first_batches or ()), first]
+                return outcome
         _append_batch(topic, part.index, batch, header, now_ms, outcome, waiting if acks == ALL else None)
     except KafkaError as error:
-        _fail(outcome, error.code, error.message)
-        call.connection.failed(call, (error.code,))
-        if isinstance(error, _RecordsRefused):
-            outcome.record_errors = error.records
+        _refuse(call, outcome, error)
     return outcome
+
+
+def _refuse(call: Call, outcome: PartitionProduceResponse, error: KafkaError) -> None:
+    _fail(outcome, error.code, error.message)
+    call.connection.failed(call, (error.code,))
+    if isinstance(error, _RecordsRefused):
+        outcome.record_errors = error.records
+
+
+def _first_batch(
+    call: Call,
+    topic: Topic,
+    batch: memoryview,
+    header: BatchHeader,
+    outcome: PartitionProduceResponse,
+    now_ms: int,
+) -> _FirstBatch | None:
+    """Returns a transactional batch that must wait for its coordinator; None if its transaction is open here."""
+    if call.request.transactional_id is None:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there is no transactional id")
+    if header.producer_id < 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
+    index = outcome.index
+    verification = topic.partitions[index].begin_verification(
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        adds=call.version >= ADDS_SINCE,
+        now_ms=now_ms,
+    )
+    if verification is None:
+        return None
+    return _FirstBatch(topic, index, batch, header, outcome, verification)
 
 
 def _append_batch(
@@ -212,16 +340,15 @@ def _append_batch(
     now_ms: int,
     outcome: PartitionProduceResponse,
     waiting: _Waiting | None,
+    verification: Verification | None = None,
 ) -> None:
     config, partition = topic.config, topic.partitions[index]
     _check_size(config, topic.name, index, header)
-    if header.is_transactional:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker")
     if config.compact and (keyless := check_keys(batch)):
         why = f"{topic.name} is compacted: every record needs a key"
         records = [(i, "a compacted topic takes no record without a key") for i in keyless]
         raise _RecordsRefused(ErrorCode.INVALID_RECORD, why, records)
-    duplicate = partition.producers.check(header) if header.producer_id >= 0 else None
+    duplicate = partition.producers.check(header, verification) if header.producer_id >= 0 else None
     if duplicate is not None:
         # A retry of what was appended already gets the first answer again, once the records are durable.
         outcome.base_offset, end_offset = duplicate.base_offset, duplicate.last_offset + 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kohort.broker import names
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
-from kohort.broker.missing import TRANSACTIONS
 from kohort.log.partition import Partition
 from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -25,8 +26,7 @@ _NONE = -1
 async def init_producer_id(broker: Broker, call: Call) -> InitProducerIdResponse:
     """Gives an idempotent producer a new id, whatever id it had before, as Kafka does.
 
-    There are no transactions yet. The answer has no field for a message, so it has the one code at which both the Java
-    client and librdkafka give up at once (librdkafka would retry UNSUPPORTED_VERSION for ever).
+    One with a transactional id is told what the transaction coordinator says.
     """
     request: InitProducerIdRequest = call.request
     refused = _refusal(broker, call, request.transactional_id)
@@ -35,13 +35,34 @@ async def init_producer_id(broker: Broker, call: Call) -> InitProducerIdResponse
     if request.transactional_id == "" or (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        broker.tell_missing(call, TRANSACTIONS, f"transactional.id {request.transactional_id[:100]!r}")
-        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return await _init_transactional(broker, call, request.transactional_id)
     try:
         producer_id = await broker.off_loop(broker.store.allocate_producer_id)
     except KafkaError as error:
         return _refused(error.code)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+async def _init_transactional(broker: Broker, call: Call, transactional_id: str) -> InitProducerIdResponse:
+    from kohort.transactions.effects import ProducerIdAnswer  # only transactional producers wait for it
+    from kohort.transactions.events import InitProducerId
+
+    request: InitProducerIdRequest = call.request
+    answered: asyncio.Future[ProducerIdAnswer] = asyncio.get_running_loop().create_future()
+    broker.transactions.submit(
+        InitProducerId(
+            answered.set_result,
+            transactional_id,
+            request.transaction_timeout_ms,
+            request.producer_id,
+            request.producer_epoch,
+        )
+    )
+    answer = await answered
+    if answer.error:
+        fenced = answer.error is ErrorCode.PRODUCER_FENCED and call.version < 4
+        return _refused(ErrorCode.INVALID_PRODUCER_EPOCH if fenced else answer.error)
+    return InitProducerIdResponse(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
 
 
 def _refusal(broker: Broker, call: Call, transactional_id: str | None) -> ErrorCode:
@@ -91,8 +112,8 @@ def _active(partition: Partition) -> list[ProducerState]:
             producer_epoch=entry.producer_epoch,
             last_sequence=entry.last_sequence,
             last_timestamp=entry.last_timestamp,
-            coordinator_epoch=-1,
-            current_txn_start_offset=-1,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=entry.current_txn_first_offset,
         )
         for entry in partition.producers.entries()
     ]

@@ -331,9 +331,9 @@ def _plan_deletion(
             result.error_code, result.error_message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN_NAME
         else:
             result.name, result.topic_id = topic.name, topic.topic_id
-            if topic.name in names.GROUPS_LIVE_IN:
+            if (lives := names.LIVES_IN.get(topic.name)) is not None:
                 result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
-                result.error_message = f"Cannot delete internal topic {topic.name}: the groups live in it."
+                result.error_message = f"Cannot delete internal topic {topic.name}: the {lives} live in it."
             elif topic.topic_id in taken:
                 result.error_code = ErrorCode.INVALID_REQUEST
                 result.error_message = "The provided topic name maps to an ID that was already supplied."
@@ -417,8 +417,8 @@ def _check_growth(broker: Broker, topic: CreatePartitionsTopic, room: int) -> in
     if topic.count < now:
         text = f"The topic {topic.name} currently has {now} partition(s); {topic.count} would not be an increase."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
-    if topic.name in names.GROUPS_LIVE_IN:
-        text = f"Groups would not be found any more: the number of partitions of {topic.name} is fixed."
+    if (lives := names.LIVES_IN.get(topic.name)) is not None:
+        text = f"{lives.capitalize()} would not be found any more: the number of partitions of {topic.name} is fixed."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     added = topic.count - now
     if topic.assignments is not None:

@@ -29,13 +29,16 @@ from kohort.coordinator.events import (
     Resign,
     RestoreHistory,
     TopicsDeleted,
+    TxnMarker,
 )
 from kohort.coordinator.history import HISTORY_TOPIC
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
+from kohort.coordinator.shard import ShardStatus
 from kohort.log.datadir import new_uuid
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated
+from kohort.log.storage.transactions import Verification
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.records.batch import (
     BatchHeader,
@@ -140,6 +143,16 @@ class Groups:
         group = shards[partition_for(group_id, len(shards))].groups.get(group_id)
         return group is not None and bool(group.members or group.pending_joins)
 
+    def is_active(self, partition: int) -> bool:
+        """Tells whether a shard is loaded, and the marker of a transaction may be written to its partition."""
+        shards = self._runtime.shards
+        return partition < len(shards) and shards[partition].status is ShardStatus.ACTIVE
+
+    def transaction_ended(self, partition: int, producer_id: int, commit: bool) -> None:
+        """Shows or drops what a producer committed in a transaction, whose marker is durable."""
+        self._runtime.handle(partition, TxnMarker(producer_id, commit), self.now_ms())
+        self._arm()
+
     def ask_shard(self, partition: int, request: ListGroups) -> None:
         self._runtime.handle(partition, request, self.now_ms())
 
@@ -180,7 +193,7 @@ class Groups:
                 base_offset = self._write(partition, *records.encode_batch(now_ms), now_ms)
             else:
                 batch, header = encode_pairs_batch(records, now_ms, write.producer_id, write.producer_epoch)
-                base_offset = self._write(partition, batch, header, now_ms)
+                base_offset = self._write(partition, batch, header, now_ms, write.verification)
         except KafkaError as error:
             done(error.code, -1, now_ms)
             return
@@ -192,7 +205,14 @@ class Groups:
         log_partition = self._broker.store.topics[OFFSETS_TOPIC].partitions[partition]
         log_partition.when_durable(base_offset + len(records), durable)
 
-    def _write(self, partition: int, batch: bytearray, header: BatchHeader, now_ms: int) -> int:
+    def _write(
+        self,
+        partition: int,
+        batch: bytearray,
+        header: BatchHeader,
+        now_ms: int,
+        verification: object = None,
+    ) -> int:
         topic = self._broker.store.topics.get(OFFSETS_TOPIC)
         if topic is None or partition >= len(topic.partitions):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"there is no {OFFSETS_TOPIC}-{partition}")
@@ -202,7 +222,11 @@ class Groups:
             # The append time is the time of day, as for produced records; the steady clock may differ from it.
             now_ms = self._broker.now_ms()
             header = with_append_time(batch, header, now_ms)
-        return topic.partitions[partition].append(memoryview(batch), header, now_ms)
+        log_partition = topic.partitions[partition]
+        if header.producer_id >= 0:
+            assert verification is None or isinstance(verification, Verification)
+            return log_partition.append_offsets(memoryview(batch), header, now_ms, verification)
+        return log_partition.append(memoryview(batch), header, now_ms)
 
     def _write_at_once(self, partition: int, records: LaidOutRecords, now_ms: int) -> int:
         return self._write(partition, *records.encode_batch(now_ms), now_ms)

@@ -13,7 +13,7 @@ from typing import Any
 from kohort.broker.api_row import Row
 from kohort.broker.broker import Broker
 from kohort.broker.listeners import Listener
-from kohort.broker.names import OFFSETS_TOPIC
+from kohort.broker.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kohort.broker.net.admission import Admission, Begin
 from kohort.broker.net.connection import MOST_SPARES, SPARE_BYTES, Connection
 from kohort.log.storage.files import files_that_fit
@@ -57,6 +57,8 @@ class Server:
             self._every(min(config.connections_max_idle_ms / 2, 30_000), self._close_idle)
         if OFFSETS_TOPIC in self.broker.store.topics:
             self.broker.groups.begin_load()
+        if TRANSACTIONS_TOPIC in self.broker.store.topics:
+            self.broker.transactions.begin_load()
         # A partition that did not change since the last round costs nothing; retention has its own interval.
         pause_ms = min(config.log_retention_check_interval_ms, config.log_cleaner_backoff_ms)
         self._every(max(pause_ms, 100), self.housekeeping)
@@ -182,6 +184,8 @@ class Server:
         for connection in list(self.admission.connections):
             connection.stop_reading()
         deadline = self.loop.time() + patience_s
+        if self.broker.has_transactions:
+            await self.broker.transactions.resign(deadline)
         if self.broker.has_groups:
             # Members that wait in a rebalance would wait for members that are not read any more.
             await self.broker.groups.resign(deadline)
@@ -193,6 +197,8 @@ class Server:
         await asyncio.sleep(0)  # lets connection_lost run before the files are closed
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LONGEST_GOODBYE_S)
+        if self.broker.has_transactions:
+            await self.broker.transactions.close()
         if self.broker.guard is not None:
             self.broker.guard.workers.close()
         if self.broker.has_groups:

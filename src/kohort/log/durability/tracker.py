@@ -275,9 +275,12 @@ class DurabilityTracker:
         directory = self._partition.directory
         self._bytes_since_state = self._batches_since_state = 0
         self._state_wanted = False
-        if not active.flush_indexes():
+        owing = [segment for segment in self._partition.segments if segment.owes_aborted]
+        if not all(segment.flush_indexes() for segment in [*owing, active]):
             return []
         steps: list[Callable[[], None]] = []
+        if self.waits_for_disk:  # even if the rest is not synced: no rebuild finds out what is missing here
+            steps += (partial(segment.sync_txn_index, len(segment.txn_index)) for segment in owing)
         if sync:
             steps += (
                 directory.open(file_name(active.base_offset, suffix), private=True).sync
@@ -306,6 +309,7 @@ class DurabilityTracker:
             offset_entries=len(active.offset_index),
             time_entries=len(active.time_index),
             producers=self._partition.producers.encode(),
+            aborted_entries=len(active.txn_index),
         )
 
     def close(self) -> None:

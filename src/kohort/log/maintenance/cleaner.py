@@ -11,9 +11,11 @@ The rules are those of Kafka's log cleaner:
 - A record stays if it is the last one of its key, or lies behind what the map covers. One without a key is dropped.
 - A tombstone stays until its batch's delete horizon, which the pass that first meets it sets (KIP-534).
 - A batch without records stays, empty, if it carries the last sequence number of a producer, or is the last
-  of its group, so that neither sequences nor offsets are lost. Control batches stay.
-- A record of a transaction (in a log that Kafka wrote) replaces no other record and does not expire as a tombstone,
-  because its transaction may have been aborted. It is dropped when a later record without a transaction has its key.
+  of its group, so that neither sequences nor offsets are lost.
+- Records of aborted transactions are dropped, and replace no other record. All transactions before the end of a pass
+  have ended, because it stops at the last stable offset.
+- The marker of a transaction stays as long as a pass finds batches of it. The first pass that finds none sets a delete
+  horizon, as for a tombstone. The index of aborted transactions is written anew.
 - Offsets never change. A batch that loses nothing is copied byte by byte.
 """
 
@@ -23,18 +25,20 @@ import json
 import os
 import sys
 from collections.abc import Generator, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 from kohort.log.storage.files import Directory, DiskDirectory, File
-from kohort.log.storage.segment import INDEX, LOG, TIME_INDEX, Segment, file_name
+from kohort.log.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX, Segment, file_name
+from kohort.log.storage.transactions import AbortedTxn, TransactionIndex, end_marker
 from kohort.wire.errors import BadBatch, ErrorCode
 from kohort.wire.records.batch import (
     COMPRESSION_MASK,
     DELETE_HORIZON,
     HEADER_SIZE,
     BatchHeader,
+    ControlKind,
     crc_is_good,
     iter_batches,
     iter_records,
@@ -69,6 +73,9 @@ class CleaningJob:
     index_interval: int
     max_keys: int
     producers: dict[int, int]  # producer id -> offset of the last record it wrote
+    # Producer id -> epoch, of those that are known by a marker alone
+    marked_producers: dict[int, int] = field(default_factory=dict)
+    aborted: list[AbortedTxn] = field(default_factory=list)  # all that begin before `end_offset`
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -77,7 +84,9 @@ class CleaningJob:
     def from_json(text: str) -> CleaningJob:
         fields: Any = json.loads(text)
         fields["sources"] = [SourceSegment(**source) for source in fields["sources"]]
-        fields["producers"] = {int(pid): offset for pid, offset in fields["producers"].items()}
+        for name in ("producers", "marked_producers"):
+            fields[name] = {int(producer_id): value for producer_id, value in fields[name].items()}
+        fields["aborted"] = [AbortedTxn(*entry) for entry in fields["aborted"]]
         return CleaningJob(**fields)
 
 
@@ -117,12 +126,17 @@ def cleaned_name(base_offset: int) -> str:
     return log_name(base_offset) + CLEANED
 
 
+def txn_index_name(base_offset: int) -> str:
+    return file_name(base_offset, TXN_INDEX)
+
+
 def clean(directory: Directory, job: CleaningJob) -> Iterator[Step]:
     """Yields what is cleaned. The last step is Covered, or Spoiled; no unfinished `.cleaned` file is left behind."""
     try:
         keys = yield from _map_keys(directory, job)
+        transactions = _TransactionsMet(job.aborted)
         for group in grouped(job.sources, job.segment_size, keys.end_offset, job.end_offset):
-            yield (yield from _clean_group(directory, job, keys, group))
+            yield (yield from _clean_group(directory, job, keys, transactions, group))
         yield Covered(keys.end_offset)
     except _Unreadable as bad:
         yield Spoiled(bad.offset, bad.why)
@@ -156,6 +170,45 @@ class _Keys:
     end_offset: int  # behind the last batch that is in the map
 
 
+class _TransactionsMet:
+    """The transactions that a walk through the log has met, batch by batch."""
+
+    def __init__(self, aborted: list[AbortedTxn]) -> None:
+        self._to_come = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
+        self._aborted: dict[int, AbortedTxn] = {}  # producer id -> the transaction that its marker will abort
+        self._with_batches: set[int] = set()  # producers of whose transaction a batch was met
+        self.kept: list[AbortedTxn] = []  # aborted ones of which a batch was met, by their markers
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Takes note of a batch of records, and tells whether its transaction was aborted."""
+        if not header.is_transactional:
+            return False
+        self._with_batches.add(header.producer_id)
+        return self._aborted_one(header) is not None
+
+    def is_without_batches(self, header: BatchHeader, marker: ControlKind) -> bool:
+        """Takes note of a marker, and tells whether no batch of the transaction that it ended was met."""
+        entry = self._aborted_one(header)
+        is_without = header.producer_id not in self._with_batches
+        self._with_batches.discard(header.producer_id)
+        if marker is ControlKind.ABORT and entry is not None:
+            del self._aborted[header.producer_id]
+            if not is_without:
+                self.kept.append(entry)
+        return is_without
+
+    def _aborted_one(self, header: BatchHeader) -> AbortedTxn | None:
+        while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
+            entry = self._to_come.pop()
+            if entry.last_offset >= header.base_offset:
+                self._aborted[entry.producer_id] = entry
+        entry = self._aborted.get(header.producer_id, _NOT_ABORTED)
+        return entry if header.base_offset <= entry.last_offset else None
+
+
+_NOT_ABORTED = AbortedTxn(-1, -1, -1, -1)
+
+
 class _Unreadable(Exception):
     def __init__(self, offset: int, why: str) -> None:
         super().__init__(why)
@@ -170,6 +223,7 @@ def _hash(key: bytes) -> bytes:
 
 def _map_keys(directory: Directory, job: CleaningJob) -> Generator[None, None, _Keys]:
     keys = _Keys({}, job.first_dirty_offset)
+    transactions = _TransactionsMet(job.aborted)
     last_offsets = keys.last_offsets
     ends = [source.base_offset for source in job.sources[1:]] + [job.end_offset]
     for source, end in zip(job.sources, ends, strict=True):
@@ -178,7 +232,7 @@ def _map_keys(directory: Directory, job: CleaningJob) -> Generator[None, None, _
         for batch, header in _batches(directory, source):
             if header.last_offset < job.first_dirty_offset:
                 continue
-            if not header.is_control and not header.is_transactional and header.record_count:
+            if not header.is_control and not transactions.is_aborted(header) and header.record_count:
                 for record in _records(batch, header):
                     if record.key is not None and record.offset >= job.first_dirty_offset:
                         last_offsets[_hash(record.key)] = record.offset
@@ -192,7 +246,11 @@ def _map_keys(directory: Directory, job: CleaningJob) -> Generator[None, None, _
 
 
 def _clean_group(
-    directory: Directory, job: CleaningJob, keys: _Keys, group: list[SourceSegment]
+    directory: Directory,
+    job: CleaningJob,
+    keys: _Keys,
+    transactions: _TransactionsMet,
+    group: list[SourceSegment],
 ) -> Generator[None, None, CleanedSegments]:
     base_offset = group[0].base_offset
     target = directory.open(cleaned_name(base_offset), private=True)
@@ -203,7 +261,7 @@ def _clean_group(
     try:
         for source in group:
             for batch, header in _batches(directory, source):
-                kept, gone = _filter_batch(batch, header, job, keys)
+                kept, gone = _filter_batch(batch, header, job, keys, transactions)
                 dropped += gone
                 left_out = None if kept else header
                 if kept:
@@ -216,6 +274,7 @@ def _clean_group(
             out += _empty(left_out)
         target.append(out)
         target.sync()
+        _write_aborted(directory, base_offset, transactions)
         return CleanedSegments([source.base_offset for source in group], target.size, dropped)
     except BaseException:
         target.delete()
@@ -224,32 +283,74 @@ def _clean_group(
         target.close()
 
 
+def _write_aborted(directory: Directory, base_offset: int, transactions: _TransactionsMet) -> None:
+    """Writes the index of the aborted transactions whose markers are in a cleaned segment, if there are any."""
+    index = TransactionIndex()
+    index.entries, transactions.kept = transactions.kept, []
+    if index.entries:
+        directory.replace(txn_index_name(base_offset) + CLEANED, index.encode())
+
+
 def _filter_batch(
-    batch: memoryview, header: BatchHeader, job: CleaningJob, keys: _Keys
+    batch: memoryview, header: BatchHeader, job: CleaningJob, keys: _Keys, transactions: _TransactionsMet
 ) -> tuple[memoryview | bytearray | None, int]:
     """Returns the bytes that stay, and how many records are dropped."""
-    must_stay = (
-        header.producer_id >= 0 and job.producers.get(header.producer_id) == header.last_offset
-    ) or header.last_offset + 1 == job.end_offset
-    if header.is_control or header.base_offset >= keys.end_offset:
+    if header.is_control:
+        return _filter_marker(batch, header, job, keys, transactions)
+    is_aborted = transactions.is_aborted(header)
+    if header.base_offset >= keys.end_offset:
         return batch, 0
     horizon = header.delete_horizon_ms
-    tombstones_stay = horizon is None or job.now_ms < horizon or header.is_transactional
+    tombstones_stay = horizon is None or job.now_ms < horizon
     kept: list[BatchRecord] = []
     tombstones = False
-    for record in _records(batch, header):
+    for record in _records(batch, header) if not is_aborted else ():
         if record.offset < keys.end_offset and not _stays(record, keys, tombstones_stay):
             continue
         kept.append(record)
         tombstones = tombstones or record.value is None
     gone = header.record_count - len(kept)
     if not kept:
-        return (_empty(header) if must_stay else None), gone
+        return _empty_if(_must_stay(header, job), header), gone
     if tombstones and horizon is None:
         return rebuild(header, kept, delete_horizon_ms=job.now_ms + job.delete_retention_ms), gone
     if gone:
         return rebuild(header, kept), gone
     return batch, 0
+
+
+def _filter_marker(
+    batch: memoryview, header: BatchHeader, job: CleaningJob, keys: _Keys, transactions: _TransactionsMet
+) -> tuple[memoryview | bytearray | None, int]:
+    """Returns what stays of a control batch; one without a record is what is left of a marker that went before."""
+    try:
+        marker = end_marker(batch) if header.record_count else None
+    except BadBatch as bad:
+        raise _Unreadable(header.base_offset, bad.message) from bad
+    if header.record_count and marker is None:  # it is not about transactions
+        return batch, 0
+    if marker is not None and not transactions.is_without_batches(header, marker.kind):
+        return batch, 0
+    if header.base_offset >= keys.end_offset:
+        return batch, 0
+    horizon = header.delete_horizon_ms
+    if marker is not None and horizon is None:
+        until_ms = job.now_ms + job.delete_retention_ms
+        return rebuild(header, list(_records(batch, header)), delete_horizon_ms=until_ms), 0
+    if marker is not None and horizon is not None and job.now_ms < horizon:
+        return batch, 0
+    must_stay = job.marked_producers.get(header.producer_id) == header.producer_epoch
+    return _empty_if(must_stay or _must_stay(header, job), header), header.record_count
+
+
+def _must_stay(header: BatchHeader, job: CleaningJob) -> bool:
+    """Tells whether a batch must stay even if all of its records go."""
+    is_last = header.producer_id >= 0 and job.producers.get(header.producer_id) == header.last_offset
+    return is_last or header.last_offset + 1 == job.end_offset
+
+
+def _empty_if(stays: bool, header: BatchHeader) -> bytearray | None:
+    return _empty(header) if stays else None
 
 
 def _stays(record: BatchRecord, keys: _Keys, tombstones_stay: bool) -> bool:

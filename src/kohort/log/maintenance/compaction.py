@@ -7,6 +7,9 @@ crash between any two of them a start finishes or undoes the replacement (`recov
     <base>.log.cleaned   written and synced by the cleaner; a start deletes it
     <base>.log.swap      renamed and the directory synced; from here on a start finishes the replacement
     (old segments renamed to .log.deleted, <base>.log.swap to <base>.log, then the indexes)
+
+The index of aborted transactions goes with the .log, each time just before it: no start rebuilds it for a segment that
+it does not walk.
 """
 
 from __future__ import annotations
@@ -35,11 +38,12 @@ from kohort.log.maintenance.cleaner import (
     cleaned_name,
     log_name,
     step_from_json,
+    txn_index_name,
 )
 from kohort.log.maintenance.retention import NEVER
 from kohort.log.partition import Partition
 from kohort.log.storage.files import Directory, DiskDirectory
-from kohort.log.storage.segment import INDEX, LOG, TIME_INDEX, Segment, file_name
+from kohort.log.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX, Segment, file_name
 from kohort.wire.errors import BadBatch
 from kohort.wire.records.batch import HEADER_SIZE, read_header
 
@@ -72,10 +76,13 @@ def plan(partition: Partition, checkpoint: int | None, now_ms: int) -> tuple[Com
     ends = [segment.base_offset for segment in segments[1:]]
     dirty = [segment for segment, end in zip(sealed, ends, strict=True) if end > first_dirty]
     synced = partition.synced_offset  # the journal lets the high watermark be ahead of the files
-    again_ms = NEVER if synced >= ends[-1] else now_ms
+    is_settled = synced >= ends[-1] and partition.high_watermark == partition.log_end_offset
+    again_ms = NEVER if is_settled else now_ms
     end_offset = segments[-1].base_offset
+    # How a transaction ends is known up to the last stable offset.
+    limit = min(synced, partition.last_stable_offset)
     for segment, end in zip(sealed, ends, strict=True):
-        if end > synced:
+        if end > limit:
             end_offset = min(end_offset, segment.base_offset)
     for segment in dirty if config.min_compaction_lag_ms else ():
         if segment.largest_timestamp() > now_ms - config.min_compaction_lag_ms:
@@ -106,11 +113,8 @@ def _first_timestamp(segment: Segment) -> int:
 
 
 def job_for(partition: Partition, chosen: CompactionPlan, now_ms: int, max_keys: int) -> CleaningJob:
-    producers = {
-        entry.producer_id: entry.batches[-1].last_offset
-        for entry in partition.producers.entries()
-        if entry.batches
-    }
+    entries = list(partition.producers.entries())
+    producers = {entry.producer_id: entry.batches[-1].last_offset for entry in entries if entry.batches}
     return CleaningJob(
         [SourceSegment(segment.base_offset, segment.size) for segment in chosen.sources],
         chosen.first_dirty_offset,
@@ -121,6 +125,8 @@ def job_for(partition: Partition, chosen: CompactionPlan, now_ms: int, max_keys:
         partition.config.index_interval_bytes,
         max_keys,
         producers,
+        {entry.producer_id: entry.producer_epoch for entry in entries if not entry.batches},
+        partition.aborted_before(chosen.end_offset),
     )
 
 
@@ -136,6 +142,9 @@ def swap_is_possible(partition: Partition, group: CleanedSegments) -> bool:
 def prepare_swap(directory: Directory, group: CleanedSegments) -> None:
     """Renames the cleaned file; from here on a start finishes the replacement. Runs off the loop."""
     base = group.sources[0]
+    aborted = txn_index_name(base)
+    if aborted + CLEANED in directory.names():
+        directory.rename(aborted + CLEANED, aborted + SWAP)
     directory.rename(cleaned_name(base), log_name(base) + SWAP)
     directory.sync()
 
@@ -145,8 +154,10 @@ def swap(partition: Partition, group: CleanedSegments) -> list[Callable[[], None
     directory, base = partition.directory, group.sources[0]
     old = [segment for segment in partition.segments if segment.base_offset in set(group.sources)]
     slow = [segment.retire() for segment in old]
-    directory.rename(log_name(base) + SWAP, log_name(base))
     names = directory.names()
+    if txn_index_name(base) + SWAP in names:  # before the .log: with that the replacement is finished
+        directory.rename(txn_index_name(base) + SWAP, txn_index_name(base))
+    directory.rename(log_name(base) + SWAP, log_name(base))
     for suffix in (INDEX, TIME_INDEX):
         name = file_name(base, suffix)
         if name + CLEANED in names:
@@ -161,7 +172,7 @@ def swap(partition: Partition, group: CleanedSegments) -> list[Callable[[], None
 def discard_unfinished(directory: Directory) -> None:
     """Deletes the files that a cancelled pass left behind."""
     for name in directory.names():
-        if name.endswith((CLEANED, LOG + SWAP)):
+        if name.endswith((CLEANED, LOG + SWAP, TXN_INDEX + SWAP)):
             directory.delete(name)
 
 

@@ -26,11 +26,15 @@ from kohort.log.storage.segment import (
     MAX_RELATIVE_OFFSET,
     SUFFIXES,
     TIME_INDEX,
+    TXN_INDEX,
     Segment,
     file_name,
     walk,
 )
+from kohort.log.storage.transactions import end_marker
+from kohort.settings import LONG_MAX
 from kohort.wire.errors import BadBatch, ErrorCode, KafkaError
+from kohort.wire.records.batch import BatchHeader
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +44,10 @@ STATES_KEPT = 2
 
 _FRAME = struct.Struct(">4sI")  # magic, CRC of the rest
 _STATE = struct.Struct(">qqqqqqqqqq")
-_MAGIC = b"KHS1"
+_ABORTED = struct.Struct(">q")
+_MAGIC = b"KHS2"
+_OLD_MAGIC = b"KHS1"  # of versions without transactions: the number of aborted ones is not known
+_NOT_KNOWN = -1
 
 
 @dataclass(slots=True)
@@ -50,6 +57,7 @@ class CleanState:
     log_start_offset: int = 0
     log_end_offset: int = 0
     size: int = 0
+    first_unstable_offset: int = LONG_MAX
 
 
 class StateFile(NamedTuple):
@@ -66,13 +74,14 @@ class StateFile(NamedTuple):
     offset_entries: int
     time_entries: int
     producers: bytes
+    aborted_entries: int = 0
 
     @property
     def name(self) -> str:
         return file_name(self.end_offset, STATE)
 
     def encode(self) -> bytes:
-        body = _STATE.pack(*self[:-1]) + self.producers
+        body = _STATE.pack(*self[:-2]) + _ABORTED.pack(self.aborted_entries) + self.producers
         return _FRAME.pack(_MAGIC, zlib.crc32(body)) + body
 
     @classmethod
@@ -82,9 +91,13 @@ class StateFile(NamedTuple):
             return None
         magic, crc = _FRAME.unpack_from(data)
         body = data[_FRAME.size :]
-        if magic != _MAGIC or zlib.crc32(body) != crc:
+        if magic not in (_MAGIC, _OLD_MAGIC) or zlib.crc32(body) != crc:
             return None
-        return cls._make((*_STATE.unpack_from(body), body[_STATE.size :]))
+        at, aborted = _STATE.size, _NOT_KNOWN
+        if magic == _MAGIC:
+            (aborted,) = _ABORTED.unpack_from(body, at)
+            at += _ABORTED.size
+        return cls._make((*_STATE.unpack_from(body), body[at:], aborted))
 
 
 @dataclass(slots=True)
@@ -150,6 +163,8 @@ def open_clean(directory: Directory, clean: CleanState, interval: int) -> Opened
             return None
         return Opened([], clean.log_start_offset, clean.log_end_offset, epochs=Epochs.load(directory))
     opened = _open_segments(directory, bases, interval)
+    if not _has_good_txn_indexes(opened.segments, names):
+        return None
     state = _read_state(directory, clean.log_end_offset)
     active = opened.segments[-1]
     if state is None or state.segment_base != active.base_offset or state.position != active.size:
@@ -179,9 +194,9 @@ def recover(
             directory.delete(file_name(offset, STATE))
         return Opened([], start_offset, start_offset)
     opened = _open_segments(directory, bases, interval)
-    # A state file is of use only with the epochs up to it; without them the whole log is walked.
-    has_epochs = EPOCHS_FILE in names
-    state = _newest_fitting_state(directory, names, opened.segments) if has_epochs else None
+    # A state file is of use only with the epochs and aborted transactions up to it; else the whole log is walked.
+    is_usable = EPOCHS_FILE in names and _has_good_txn_indexes(opened.segments, names)
+    state = _newest_fitting_state(directory, names, opened.segments) if is_usable else None
     _check_from(opened, state, topic, partition, journaled)
     for offset in offsets_of(names, STATE):
         if offset > opened.log_end_offset:
@@ -216,6 +231,21 @@ def _open_segments(directory: Directory, bases: list[int], interval: int) -> Ope
     return Opened([Segment(directory, base, interval, sealed=base != bases[-1]) for base in bases])
 
 
+def _has_good_txn_indexes(segments: list[Segment], names: list[str]) -> bool:
+    """Loads the index of each segment that has one; False if one is damaged. Nothing but a walk can rebuild it."""
+    bases = set(offsets_of(names, TXN_INDEX))
+    for segment in segments:
+        try:
+            if segment.base_offset not in bases:
+                segment.reset_txn_index()
+            else:
+                assert segment.txn_index is not None
+        except DamagedIndex as damage:
+            log.warning("%s: %s", segment.directory.path, damage)
+            return False
+    return True
+
+
 def _read_state(directory: Directory, end_offset: int) -> StateFile | None:
     data = directory.read(file_name(end_offset, STATE))
     return StateFile.decode(data) if data is not None else None
@@ -235,7 +265,7 @@ def _newest_fitting_state(
 
 def _fits(state: StateFile, segment: Segment) -> bool:
     """Tells whether the last batch before the state's position is in the log. What is before it was synced earlier."""
-    if state.position > segment.size:
+    if state.position > segment.size or state.aborted_entries > len(segment.txn_index):
         return False
     if state.position == 0:
         return state.end_offset == segment.base_offset
@@ -249,19 +279,28 @@ def _fits(state: StateFile, segment: Segment) -> bool:
 def _renew_index_files(opened: Opened, segment: Segment) -> None:
     segment.forget_index_files()
     opened.has_deleted = True
-    if len(segment.offset_index):
+    if len(segment.offset_index) or len(segment.txn_index):
         segment.flush_indexes()  # else a crash before the next state file would cost a walk through all of it
 
 
 def _adopt(opened: Opened, segment: Segment, state: StateFile) -> bool:
     """Gives the segment the indexes it had when the state was written; False if its files lack them."""
+    aborted = len(segment.txn_index)
+    aborted_then = state.aborted_entries
+    if aborted_then == _NOT_KNOWN:  # the file may be Kafka's
+        aborted_then = sum(entry.last_offset < state.end_offset for entry in segment.txn_index.entries)
+    if aborted < aborted_then:
+        return False
+    segment.txn_index.truncate(aborted_then)
     try:
         offsets, times = segment.read_indexes(may_be_empty=not state.offset_entries)
     except DamagedIndex:
         return False
     if len(offsets) < state.offset_entries or len(times) < state.time_entries:
         return False
-    is_longer = len(offsets) > state.offset_entries or len(times) > state.time_entries
+    is_longer = (
+        len(offsets) > state.offset_entries or len(times) > state.time_entries or aborted > aborted_then
+    )
     offsets.truncate(state.offset_entries)
     times.truncate(state.time_entries)
     if offsets and offsets.positions[-1] >= state.position:
@@ -310,6 +349,7 @@ def _check_from(
         segment.sealed = False  # its indexes are as unknown as its data
         if at > first or state is None:
             segment.reset_indexes()
+            segment.reset_txn_index()
             _renew_index_files(opened, segment)
             position, end_offset = 0, max(end_offset, segment.base_offset)
         end_offset, wrong = _check_segment(opened, segment, position, end_offset)
@@ -336,7 +376,12 @@ def _check_segment(
                 return end_offset, (at, f"offset {header.base_offset} where {end_offset} is due")
             segment.note(at, last_offset, header.max_timestamp, header.size)
             if header.producer_id >= 0:
-                producers.update(header, header.base_offset)
+                if header.is_control:
+                    _end_transaction(producers, segment, at, header)
+                elif header.is_transactional:
+                    producers.update_transactional(header, header.base_offset)
+                else:
+                    producers.update(header, header.base_offset)
             if header.partition_leader_epoch > epochs.latest:
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
             end_offset = last_offset + 1
@@ -344,6 +389,16 @@ def _check_segment(
     except BadBatch as bad:
         return end_offset, (position, bad.message)
     return end_offset, None
+
+
+def _end_transaction(producers: ProducerStates, segment: Segment, position: int, header: BatchHeader) -> None:
+    """Takes note of a marker that a start has walked over."""
+    marker = end_marker(segment.file.pread(position, header.size))
+    if marker is not None:
+        completed = producers.complete(header, header.base_offset, marker)
+        producers.forget_ended(header.base_offset + 1)  # what a start finds in the log counts as durable
+        if completed is not None and completed.is_aborted:
+            segment.note_aborted(completed, producers.stable_after(completed))
 
 
 def _cut(opened: Opened, at: int, end_offset: int, bad: tuple[int, str], topic: str, partition: int) -> None:
@@ -383,8 +438,10 @@ def finish_interrupted_work(directory: Directory) -> None:
         swap.close()
         for old in offsets_of(names, LOG):
             if base <= old <= last_offset:
-                for suffix in SUFFIXES:
+                for suffix in reversed(SUFFIXES):  # the .log last: while it is there, this is done again
                     directory.delete(file_name(old, suffix))
+        if file_name(base, TXN_INDEX + ".swap") in names:
+            directory.rename(file_name(base, TXN_INDEX + ".swap"), file_name(base, TXN_INDEX))
         directory.rename(file_name(base, LOG + ".swap"), file_name(base, LOG))
     for name in directory.names():
         if name.endswith(
@@ -396,7 +453,7 @@ def finish_interrupted_work(directory: Directory) -> None:
 
 
 def _delete_orphans(directory: Directory, names: list[str], bases: set[int]) -> None:
-    for suffix in (INDEX, TIME_INDEX):
+    for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
         for base in offsets_of(names, suffix):
             if base not in bases:
                 directory.delete(file_name(base, suffix))

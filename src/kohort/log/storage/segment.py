@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import logging
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from kohort.log.storage.files import Directory, File
-from kohort.log.storage.index import TIME_ENTRY_SIZE, DamagedIndex, OffsetIndex, TimeIndex
+from kohort.log.storage.index import (
+    OFFSET_ENTRY_SIZE,
+    TIME_ENTRY_SIZE,
+    DamagedIndex,
+    OffsetIndex,
+    TimeIndex,
+)
+from kohort.log.storage.transactions import ABORTED_ENTRY_SIZE, AbortedTxn, CompletedTxn, TransactionIndex
+from kohort.settings import LONG_MAX
 from kohort.wire.errors import BadBatch, ErrorCode
 from kohort.wire.records.batch import HEADER_SIZE, BatchHeader, crc_is_good, iter_records, read_header
 
 log = logging.getLogger(__name__)
 
-LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
-SUFFIXES = (LOG, INDEX, TIME_INDEX)
+LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
+INDEXES = (INDEX, TIME_INDEX, TXN_INDEX)
+SUFFIXES = (LOG, *INDEXES)
 DELETED = ".deleted"
 NO_TIMESTAMP = -1
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -75,6 +84,7 @@ class Segment:
     __slots__ = (
         "_offset_index",
         "_time_index",
+        "_txn_index",
         "base_offset",
         "bytes_since_entry",
         "created_ms",
@@ -107,6 +117,7 @@ class Segment:
         self.recent_positions = array("q")
         self._offset_index: OffsetIndex | None = None if self.file.size else OffsetIndex()
         self._time_index: TimeIndex | None = None if self.file.size else TimeIndex()
+        self._txn_index: TransactionIndex | None = None if self.file.size else TransactionIndex()
 
     @property
     def size(self) -> int:
@@ -146,6 +157,10 @@ class Segment:
             self._time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
             self.bytes_since_entry = 0
         self.bytes_since_entry += size
+
+    def note_aborted(self, completed: CompletedTxn, last_stable_offset: int) -> None:
+        """Enters an aborted transaction, whose marker is in this segment, into the index."""
+        self.txn_index.append(AbortedTxn(*completed[:3], last_stable_offset))
 
     def must_roll(
         self, last_offset: int, max_timestamp: int, now_ms: int, segment_ms: int, index_bytes: int
@@ -198,6 +213,31 @@ class Segment:
         return self._time_index
 
     @property
+    def txn_index(self) -> TransactionIndex:
+        """The aborted transactions that end in this segment. DamagedIndex if the file is not usable."""
+        if self._txn_index is None:
+            data = self.directory.read(file_name(self.base_offset, TXN_INDEX))
+            self._txn_index = TransactionIndex.decode(data or b"")
+        return self._txn_index
+
+    @property
+    def owes_aborted(self) -> bool:
+        """Whether the index of aborted transactions has entries that are not durable in its file."""
+        return self._txn_index is not None and self._txn_index.synced < len(self._txn_index)
+
+    def sync_txn_index(self, count: int) -> None:
+        """Makes the file durable, which has `count` entries. Runs off the loop."""
+        index = self.txn_index
+        try:
+            self.directory.open(file_name(self.base_offset, TXN_INDEX), private=True).sync()
+        except FileNotFoundError:  # compaction or retention has taken the segment meanwhile
+            return
+        index.synced = count
+
+    def reset_txn_index(self) -> None:
+        self._txn_index = TransactionIndex()
+
+    @property
     def has_loaded_indexes(self) -> bool:
         return self._offset_index is not None
 
@@ -206,6 +246,8 @@ class Segment:
         if self.sealed and self._offset_index is not None:
             self.flush_indexes()
             self._offset_index = self._time_index = None
+            if not self.owes_aborted:
+                self._txn_index = None  # unlike the others it cannot be rebuilt from this segment alone
 
     def _load_indexes(self) -> None:
         try:
@@ -281,9 +323,10 @@ class Segment:
         Files that were only overwritten could come back with the next power cut, and be believed. `Directory.sync`
         makes the deletion durable.
         """
-        for suffix in (INDEX, TIME_INDEX):
+        for suffix in INDEXES:
             self.directory.delete(file_name(self.base_offset, suffix))
         self.offset_index.flushed = self.time_index.flushed = 0
+        self.txn_index.flushed = self.txn_index.synced = 0
 
     def use_indexes(self, offsets: OffsetIndex, times: TimeIndex) -> None:
         self._offset_index, self._time_index = offsets, times
@@ -291,8 +334,7 @@ class Segment:
     def flush_indexes(self) -> bool:
         """Writes the entries that the files lack. A failure (False) costs a rebuild later, but no data."""
         good = True
-        offsets, times = self.offset_index, self.time_index
-        for suffix, index, entry_size in ((INDEX, offsets, 8), (TIME_INDEX, times, TIME_ENTRY_SIZE)):
+        for suffix, index, entry_size in self._flushable():
             if index.flushed == len(index) and index.flushed:
                 continue
             name = file_name(self.base_offset, suffix)
@@ -311,6 +353,17 @@ class Segment:
             finally:
                 file.close()
         return good
+
+    def _flushable(self) -> list[tuple[str, OffsetIndex | TimeIndex | TransactionIndex, int]]:
+        found: list[tuple[str, OffsetIndex | TimeIndex | TransactionIndex, int]] = [
+            (INDEX, self.offset_index, OFFSET_ENTRY_SIZE),
+            (TIME_INDEX, self.time_index, TIME_ENTRY_SIZE),
+        ]
+        if self._txn_index is not None and len(
+            self._txn_index
+        ):  # one without entries has no file, as in Kafka
+            found.append((TXN_INDEX, self._txn_index, ABORTED_ENTRY_SIZE))
+        return found
 
     def largest_timestamp(self) -> int:
         """Returns the largest timestamp of the records; -1 if none has one."""
@@ -346,6 +399,12 @@ class Segment:
             if header.last_offset >= offset:
                 return position, header.size
         return None
+
+    def offset_bound(self, position: int) -> int:
+        """Returns an offset that all batches before a position are below; LONG_MAX if the index has none."""
+        index = self.offset_index
+        at = bisect_left(index.positions, position)
+        return self.base_offset + index.offsets[at] + 1 if at < len(index.positions) else LONG_MAX
 
     def end_before(self, base_offset: int, position: int) -> int:
         """Returns how many bytes of this segment lie before a position in the segment with that base offset."""
@@ -386,7 +445,7 @@ class Segment:
     def delete(self) -> None:
         """Deletes the files now; a pinned .log can be read until it is unpinned."""
         self.file.delete()
-        for suffix in (INDEX, TIME_INDEX):
+        for suffix in INDEXES:
             self.directory.delete(file_name(self.base_offset, suffix))
 
     def retire(self) -> Callable[[], None]:
@@ -394,6 +453,6 @@ class Segment:
         name = file_name(self.base_offset, LOG)
         self.file.abandon()
         self.directory.rename(name, name + DELETED)
-        for suffix in (INDEX, TIME_INDEX):
+        for suffix in INDEXES:
             self.directory.delete(file_name(self.base_offset, suffix))
         return partial(self.directory.delete, name + DELETED)

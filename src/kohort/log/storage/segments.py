@@ -6,8 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from operator import attrgetter
 
-from kohort.log.storage.files import Directory
+from kohort.log.storage.files import Directory, Slice
 from kohort.log.storage.segment import Segment
+from kohort.log.storage.transactions import AbortedTxn
 from kohort.wire.errors import ErrorCode, KafkaError
 
 LOADED_INDEXES = 4  # of sealed segments, per partition
@@ -88,6 +89,25 @@ class Segments:
             return newest.find_max_timestamp() if newest is not None else None
         except OSError as problem:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+
+    def aborted_transactions(self, start: int, records: Slice, end: int) -> list[AbortedTxn]:
+        """Returns the aborted transactions with records from `start` to the end of a slice, at most before `end`."""
+        found: list[AbortedTxn] = []
+        at = next((i for i, segment in enumerate(self.items) if segment.file is records.file), None)
+        if at is None:
+            return found
+        end = min(end, self.items[at].offset_bound(records.position + records.length))
+        if at + 1 < len(self.items):
+            end = min(end, self.items[at + 1].base_offset)
+        for segment in self.items[at:]:
+            if segment.txn_index.collect(start, end, found):
+                break
+        return found
+
+    def aborted_before(self, end: int) -> list[AbortedTxn]:
+        return [
+            entry for segment in self.items for entry in segment.txn_index.entries if entry.first_offset < end
+        ]
 
     def wholly_below(self, offset: int) -> int:
         """Returns how many of the oldest segments have only offsets below that one; the active one never counts."""
