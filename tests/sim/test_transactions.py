@@ -47,6 +47,16 @@ def test_one_seed_is_one_run() -> None:
     assert run_transactions(5, minutes=0.2) == run_transactions(5, minutes=0.2)
 
 
+@pytest.mark.chaos
+@pytest.mark.timeout(0)
+def test_very_many_transactions_under_all_faults_keep_the_invariants() -> None:
+    done, seed = 0, 100_000
+    while done < 100_000:
+        report = run_transactions(seed, producers=(2, 4, 8)[seed % 3], minutes=10)
+        done, seed = done + report.transactions, seed + 1
+        print(f"{done} transactions; {report}", flush=True)
+
+
 @mutation
 def a_load_does_not_resume_what_was_decided(patch: pytest.MonkeyPatch) -> None:
     begin = ending.begin_completion
