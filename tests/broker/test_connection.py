@@ -361,7 +361,7 @@ def test_a_waiting_fetch_is_not_idle():
 
 async def long_silence(server) -> None:
     """Makes connections look as if they had been silent for an hour."""
-    for connection in server._connections:
+    for connection in server.admission.connections:
         connection.last_active -= 3600
     server._close_idle()
 

@@ -11,6 +11,7 @@ from kohort.broker import running
 from kohort.broker.apis.table import TABLE
 from kohort.broker.missing import _APIS, Missing
 from kohort.client.io.blocking_connection import BlockingConnection
+from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -43,6 +44,16 @@ def is_closed(connection: BlockingConnection) -> bool:
         return connection._socket.recv(1) == b""
     except ConnectionError:
         return True
+
+
+def test_who_looks_for_the_coordinator_of_a_share_group(broker, told):
+    for client_id in ("one", "one", None):
+        with BlockingConnection(broker.bootstrap_servers, client_id=client_id) as client:
+            answer = client.call(FindCoordinatorRequest(key_type=2, coordinator_keys=["g:id:0"]), version=6)
+            assert answer.coordinators[0].error_code != ErrorCode.NONE
+    lines = told()
+    assert [line.partition(" at ")[0] for line in lines] == ["client 'one'", "a client without an id"]
+    assert "asked for share groups (KIP-932) (FindCoordinator)" in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,10 @@ def test_log_dirs_says_where_the_data_is(tmp_path):
     [
         (["{0}/a", "--set", "log.dirs={0}/b"], "given twice"),
         (["--set", "log.dirs={0}/a,{0}/b"], "names 2 directories"),
-        (["{0}/a", "--set", "listeners=SASL_PLAINTEXT://127.0.0.1:0"], "sasl.enabled.mechanisms=SCRAM-SHA-512"),
+        (
+            ["{0}/a", "--set", "listeners=SASL_PLAINTEXT://127.0.0.1:0"],
+            "sasl.enabled.mechanisms=SCRAM-SHA-512",
+        ),
         (["{0}/a", "--set", "listeners=PLAINTEXT://0.0.0.0:0"], "advertised.listeners"),
         (["{0}/a", "--set", "authorizer.class.name=x.Authorizer"], "authorizer.class.name"),
     ],

@@ -48,9 +48,9 @@ class Partition:
 
     __slots__ = (
         "_active", "_clean", "_config", "_directory", "_durability", "_durable_base", "_durable_position",
-        "_epoch", "_epochs", "_first_unstable", "_parent", "_producers", "_roll_after_ms", "_segment_size",
-        "_segments", "_syncer", "_touched", "_tracker", "_waiters", "deleted", "high_watermark", "index",
-        "leader_epoch", "log_end_offset", "log_start_offset", "stopped", "topic",
+        "_epoch", "_epochs", "_has_aborted", "_parent", "_producers", "_roll_after_ms", "_segment_size",
+        "_segments", "_syncer", "_touched", "_tracker", "_waiters", "deleted", "first_unstable_offset",
+        "high_watermark", "index", "leader_epoch", "log_end_offset", "log_start_offset", "stopped", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -62,7 +62,9 @@ class Partition:
         self.index = index
         self.leader_epoch = 0
         self.log_start_offset = self.log_end_offset = self.high_watermark = 0
-        self._first_unstable = LONG_MAX  # of the transactions; kept while the partition is not loaded
+        # Of all transactions that have not ended durably; LONG_MAX if there is none. Kept while nothing is loaded.
+        self.first_unstable_offset = LONG_MAX
+        self._has_aborted = False  # an index of aborted transactions may have entries
         self.stopped: str | None = None
         self.deleted = False
         self._durability = durability
@@ -106,7 +108,7 @@ class Partition:
             partition._clean = clean
             partition.log_start_offset = clean.log_start_offset
             partition.log_end_offset = partition.high_watermark = clean.log_end_offset
-            partition._first_unstable = clean.first_unstable_offset
+            partition.first_unstable_offset = clean.first_unstable_offset
         return partition
 
     def __repr__(self) -> str:
@@ -173,7 +175,8 @@ class Partition:
         if active is not None:
             self._durable_base, self._durable_position = active.base_offset, active.size
         self._producers, self._epochs = opened.producers, opened.epochs
-        self._first_unstable = opened.producers.first_unstable_offset
+        self.first_unstable_offset = opened.producers.first_unstable_offset
+        self._has_aborted = any(len(segment.txn_index) for segment in opened.segments)
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = self.high_watermark = opened.log_end_offset
         if self._durability != "memory":
@@ -314,9 +317,9 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """All transactions with records before this offset have ended, durably."""
-        if self._first_unstable >= self.high_watermark:
+        if self.first_unstable_offset >= self.high_watermark:
             return self.high_watermark
-        return max(self._first_unstable, self.log_start_offset)
+        return max(self.first_unstable_offset, self.log_start_offset)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Tells whether a transaction of this producer and epoch is open here: its batches need no verification."""
@@ -373,18 +376,21 @@ class Partition:
         """Takes note of a transactional batch or a marker that was just written into the active segment."""
         producers = self.producers
         if not header.is_control:
-            producers.update(header, base_offset)
+            producers.update_transactional(header, base_offset)
         elif (marker := marker or end_marker(batch)) is not None:
             completed = producers.complete(header, base_offset, marker)
             if completed is not None and completed.is_aborted:
                 assert self._active is not None
                 self._active.note_aborted(completed, producers.stable_after(completed))
+                self._has_aborted = True
         if self._tracker is None or not self._tracker.waits_for_disk:
             producers.forget_ended(self.log_end_offset)
-        self._first_unstable = producers.first_unstable_offset
+        self.first_unstable_offset = producers.first_unstable_offset
 
     def aborted_transactions(self, start: int, records: Slice) -> list[AbortedTxn]:
         """Returns the aborted transactions that a reader of `records`, which `read` returned, must know of."""
+        if not self._has_aborted:
+            return []
         return self._loaded().aborted_transactions(start, records, self.last_stable_offset)
 
     def aborted_before(self, end: int) -> list[AbortedTxn]:
@@ -415,7 +421,7 @@ class Partition:
             producers = self._producers
             if producers is not None and producers.has_ended:
                 producers.forget_ended(end_offset)
-                self._first_unstable = producers.first_unstable_offset
+                self.first_unstable_offset = producers.first_unstable_offset
             self._notify()
 
     def stop(self, reason: str) -> None:
@@ -565,7 +571,7 @@ class Partition:
             self._tracker.close()
         for segment in self._segments.items if self._segments is not None else ():
             segment.file.close()
-        return CleanState(self.log_start_offset, self.log_end_offset, self.size, self._first_unstable)
+        return CleanState(self.log_start_offset, self.log_end_offset, self.size, self.first_unstable_offset)
 
     def unload(self) -> bool:
         """Frees the memory, as if the node had just started; False if the partition is in use."""

@@ -114,7 +114,8 @@ class _Fetch:
                     and wanted.last_fetched_epoch < 0
                 ):
                     if not incremental or wanted.high_watermark != end or wanted.log_start_offset != start:
-                        stable = partition.last_stable_offset
+                        is_stable = partition.first_unstable_offset >= end
+                        stable = end if is_stable else partition.last_stable_offset
                         answers.append((wanted, 0, end, stable, start, NOTHING, None))
                     continue
             try:
@@ -154,9 +155,11 @@ class _Fetch:
             records = partition.read(offset, max_bytes, at_least_one=is_first)
             return wanted, 0, end, stable, start, records, None
         records = partition.read(offset, max_bytes, at_least_one=is_first, up_to=stable)
-        aborted = partition.aborted_transactions(offset, records) if len(records) else []
+        aborted = partition.aborted_transactions(offset, records) if len(records) else None
+        if not aborted:
+            return wanted, 0, end, stable, start, records, None
         told = [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in aborted]
-        return wanted, 0, end, stable, start, records, told or None
+        return wanted, 0, end, stable, start, records, told
 
     def _why_not_here(self, wanted: Wanted) -> ErrorCode:
         key, broker = wanted.key, self._broker

@@ -64,10 +64,14 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
     by_id = call.version >= 13
     now_ms = broker.now_ms()
     answer = ProduceResponse()
-    waiting = _Waiting(broker, call, answer)
+    waiting = _Waiting(call, answer)
     asks = broker.authorizer is not None
-    refused_all = _refused_transaction(broker, call)
-    for data in request.topic_data:
+    refused_all = ErrorCode.NONE
+    topics = request.topic_data
+    # One batch alone is refused for itself.
+    if request.transactional_id is not None or len(topics) != 1 or len(topics[0].partition_data) != 1:
+        refused_all = _refused_transaction(broker, call)
+    for data in topics:
         topic = broker.store.topics_by_id.get(data.topic_id) if by_id else broker.store.topics.get(data.name)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         result = TopicProduceResponse(data.name, data.topic_id)
@@ -79,8 +83,11 @@ def produce(broker: Broker, call: Call) -> ProduceResponse | None:
         for part in data.partition_data:
             outcome = _append(broker, call, topic, unknown, part, now_ms, waiting)
             result.partition_responses.append(outcome)
-    if waiting.first_batches:
-        waiting.ask_coordinator()
+    if waiting.first_batches is not None:
+        waiting.ask_coordinator(broker, waiting.first_batches)
+    if request.acks == 0 and waiting.count == 1:
+        _answer_nothing(call, answer)
+        return None
     return waiting.answer_or_wait()
 
 
@@ -163,9 +170,9 @@ class _Waiting:
 
     __slots__ = ("answer", "broker", "call", "count", "first_batches")
 
-    def __init__(self, broker: Broker, call: Call, answer: ProduceResponse) -> None:
-        self.broker, self.call, self.answer = broker, call, answer
-        self.first_batches: list[_FirstBatch] = []
+    def __init__(self, call: Call, answer: ProduceResponse) -> None:
+        self.call, self.answer = call, answer
+        self.first_batches: list[_FirstBatch] | None = None
         self.count = 1  # the request itself, until all of its partitions are appended
 
     def add(self, outcome: PartitionProduceResponse) -> _Durable:
@@ -183,17 +190,12 @@ class _Waiting:
 
     def answer_or_wait(self) -> ProduceResponse | None:
         self.count -= 1
-        if self.count:
-            return None
-        if self.call.request.acks == 0:
-            _answer_nothing(self.call, self.answer)
-            return None
-        return self.answer
+        return None if self.count else self.answer
 
-    def ask_coordinator(self) -> None:
+    def ask_coordinator(self, broker: Broker, first_batches: list[_FirstBatch]) -> None:
         """Asks for all first batches at once. They are of one producer."""
-        call, broker = self.call, self.broker
-        header = self.first_batches[0].header
+        call, self.broker = self.call, broker
+        header = first_batches[0].header
         question = PartitionsQuestion(
             broker.transactions,
             call.connection.loop,
@@ -204,14 +206,14 @@ class _Waiting:
             done=self._coordinator_answered,
         )
         self.count += 1
-        question.ask(frozenset(first.key for first in self.first_batches))
-        if self.first_batches:
+        question.ask(frozenset(first.key for first in first_batches))
+        if self.first_batches is not None:
             call.park()
 
     def _coordinator_answered(self, error: ErrorCode, missing: frozenset[TopicIndex]) -> None:
         now_ms = self.broker.now_ms()
-        first_batches, self.first_batches = self.first_batches, []
-        for first in first_batches:
+        first_batches, self.first_batches = self.first_batches, None
+        for first in first_batches or ():
             code = error or (ErrorCode.TRANSACTION_ABORTABLE if first.key in missing else ErrorCode.NONE)
             if code:
                 told = produce_error(code, self.call.version)
@@ -287,9 +289,9 @@ def _append(
         if call.version < 7 and header.compression == Compression.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
         if header.attributes & TRANSACTIONAL:
-            first = _first_batch(call.version, topic, batch, header, outcome, now_ms)
+            first = _first_batch(call, topic, batch, header, outcome, now_ms)
             if first is not None:
-                waiting.first_batches.append(first)
+                waiting.first_batches = [*(waiting.first_batches or ()), first]
                 return outcome
         _append_batch(topic, part.index, batch, header, now_ms, outcome, waiting if acks == ALL else None)
     except KafkaError as error:
@@ -305,7 +307,7 @@ def _refuse(call: Call, outcome: PartitionProduceResponse, error: KafkaError) ->
 
 
 def _first_batch(
-    version: int,
+    call: Call,
     topic: Topic,
     batch: memoryview,
     header: BatchHeader,
@@ -313,6 +315,8 @@ def _first_batch(
     now_ms: int,
 ) -> _FirstBatch | None:
     """Returns a transactional batch that must wait for its coordinator; None if its transaction is open here."""
+    if call.request.transactional_id is None:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there is no transactional id")
     if header.producer_id < 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
     index = outcome.index
@@ -320,7 +324,7 @@ def _first_batch(
         header.producer_id,
         header.producer_epoch,
         header.base_sequence,
-        adds=version >= ADDS_SINCE,
+        adds=call.version >= ADDS_SINCE,
         now_ms=now_ms,
     )
     if verification is None:
@@ -339,17 +343,12 @@ def _append_batch(
     verification: Verification | None = None,
 ) -> None:
     config, partition = topic.config, topic.partitions[index]
-    if header.size > config.max_message_bytes:
-        limit = config.max_message_bytes
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch of {header.size} bytes for {topic.name}-{index} is larger than max.message.bytes {limit}",
-        )
+    _check_size(config, topic.name, index, header)
     if config.compact and (keyless := check_keys(batch)):
         why = f"{topic.name} is compacted: every record needs a key"
         records = [(i, "a compacted topic takes no record without a key") for i in keyless]
         raise _RecordsRefused(ErrorCode.INVALID_RECORD, why, records)
-    duplicate = partition.check(header, verification) if header.producer_id >= 0 else None
+    duplicate = partition.producers.check(header, verification) if header.producer_id >= 0 else None
     if duplicate is not None:
         # A retry of what was appended already gets the first answer again, once the records are durable.
         outcome.base_offset, end_offset = duplicate.base_offset, duplicate.last_offset + 1
@@ -365,6 +364,7 @@ def _append_batch(
             if codec != header.compression:
                 batch = memoryview(recompress(batch, codec, _level(config)))
                 header = check_batch(batch)
+                _check_size(config, topic.name, index, header)  # it may have grown
         if config.append_time:
             header = with_append_time(batch, header, now_ms)
         outcome.base_offset = partition.append(batch, header, now_ms)
@@ -372,6 +372,14 @@ def _append_batch(
     outcome.log_start_offset = partition.log_start_offset
     if waiting is not None and partition.high_watermark < end_offset:
         partition.when_durable(end_offset, waiting.add(outcome))
+
+
+def _check_size(config: TopicConfig, topic: str, index: int, header: BatchHeader) -> None:
+    if header.size > (limit := config.max_message_bytes):
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch of {header.size} bytes for {topic}-{index} is larger than max.message.bytes {limit}",
+        )
 
 
 def _level(config: TopicConfig) -> int | None:

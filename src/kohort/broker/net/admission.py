@@ -29,6 +29,8 @@ _LEAST_UNKNOWN = 64
 _TIME_TO_SPEAK_S = 1.0
 """How long such a client is left alone when all connections are taken."""
 _SOON_S = 0.01
+_LOOK_AGAIN_S = 1.0
+"""One that has just been accepted may turn out to be silent, and a limit may be raised."""
 
 NewConnection = Callable[[], "Connection"]
 Begin = Callable[["Connection", socket.socket], None]
@@ -41,6 +43,7 @@ class Admission:
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, most_that_fit: int) -> None:
         self._broker, self._loop, self._most_that_fit = broker, loop, most_that_fit
         self.connections: set[Connection] = set()
+        self._beginning: set[Connection] = set()  # accepted, and not served yet
         self.refusals = Refusals()
         self._acceptors: list[Acceptor] = []
         self._addresses: Counter[str] = Counter()
@@ -58,10 +61,10 @@ class Admission:
         most, most_a_second = (sys.maxsize, sys.maxsize) if guard is None else guard.limits(listener.name)
         self._of_listeners.append(own)
 
-        def wait_s() -> float | None:
+        def wait_s() -> float:
             now_s = self._loop.time()
-            if len(own) >= most or len(self.connections) >= self.most:
-                return self._make_way(now_s) if self._unknown else None
+            if len(own) >= most or len(self.connections) + len(self._beginning) >= self.most:
+                return self._make_way(now_s) if self._unknown else _LOOK_AGAIN_S
             of_broker = self._rate.wait_s(self._broker.config.max_connection_creation_rate, now_s)
             pause_s = max(rate.wait_s(most_a_second, now_s), of_broker)
             if not pause_s:
@@ -72,7 +75,7 @@ class Admission:
         def accepted(sock: socket.socket) -> None:
             connection = new_connection()
             own.add(connection)
-            self.connections.add(connection)
+            self._beginning.add(connection)
             begin(connection, sock)
 
         self._acceptors.append(Acceptor(self._loop, sock, wait_s, accepted))
@@ -93,7 +96,9 @@ class Admission:
         return min(self._broker.config.max_connections, self._most_that_fit)
 
     def admit(self, connection: Connection, address: str) -> bool:
-        """Counts a connection under its address; False if that has too many."""
+        """Takes a connection that begins, and counts it under its address; False if that has too many."""
+        self._beginning.discard(connection)
+        self.connections.add(connection)
         connection.address = address
         self._addresses[address] += 1
         most = self._broker.config.max_connections_of(address)
@@ -104,9 +109,10 @@ class Admission:
 
     def forget(self, connection: Connection) -> None:
         """Hears that a connection is gone, or that nothing became of it."""
-        if connection not in self.connections:
+        if connection not in self.connections and connection not in self._beginning:
             return
         self.connections.discard(connection)
+        self._beginning.discard(connection)
         for own in self._of_listeners:
             own.discard(connection)
         if connection.address:

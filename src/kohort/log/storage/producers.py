@@ -129,9 +129,11 @@ class ProducerStates:
         duplicate = entry.find_duplicate(header)
         if duplicate is not None:
             return duplicate
-        if header.attributes & TRANSACTIONAL:
+        is_transactional = header.attributes & TRANSACTIONAL
+        if is_transactional:
             self._check_verified(header, verification, entry)
-        _check_epoch(entry, header)
+        if header.producer_epoch < entry.producer_epoch:
+            raise _old_epoch(entry, header)
         if header.producer_epoch > entry.producer_epoch:
             expected = 0
             in_sequence = header.base_sequence == 0
@@ -140,7 +142,7 @@ class ProducerStates:
             in_sequence = header.base_sequence == expected
         if not in_sequence:
             raise _out_of_order(header, expected)
-        if entry.current_txn_first_offset != NO_OFFSET and not header.attributes & TRANSACTIONAL:
+        if not is_transactional and entry.current_txn_first_offset >= 0:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} has a transaction open since offset "
@@ -156,8 +158,8 @@ class ProducerStates:
         entry = self._producers.get(header.producer_id)
         if not self.has_open(header.producer_id, header.producer_epoch):
             _check_alive(header, verification)
-        if entry is not None:
-            _check_epoch(entry, header)
+        if entry is not None and header.producer_epoch < entry.producer_epoch:
+            raise _old_epoch(entry, header)
 
     def _check_verified(
         self, header: BatchHeader, verification: Verification | None, entry: ProducerEntry | None
@@ -248,7 +250,7 @@ class ProducerStates:
     # Updates
 
     def update(self, header: BatchHeader, base_offset: int) -> None:
-        """Remembers a batch of records that is in the log at `base_offset`."""
+        """Remembers a batch of records, which is not transactional, that is in the log at `base_offset`."""
         epoch = header.producer_epoch
         entry = self._producers.get(header.producer_id)
         if entry is None:
@@ -267,11 +269,16 @@ class ProducerStates:
             )
         )
         entry.last_timestamp = header.max_timestamp
-        if header.attributes & TRANSACTIONAL:
-            if entry.current_txn_first_offset == NO_OFFSET:
-                entry.current_txn_first_offset = self._open[header.producer_id] = base_offset
-            if self._verifications:
-                self._end_verification(header)
+
+    def update_transactional(self, header: BatchHeader, base_offset: int) -> None:
+        """Remembers a batch of records that belongs to a transaction, which it may begin."""
+        self.update(header, base_offset)
+        entry = self._producers[header.producer_id]
+        if header.base_sequence < 0:  # offsets of a group
+            entry.batches[-1] = entry.batches[-1]._replace(last_sequence=NO_SEQUENCE)
+        if entry.current_txn_first_offset == NO_OFFSET:
+            entry.current_txn_first_offset = self._open[header.producer_id] = base_offset
+        self._end_verification(header)
 
     def complete(self, header: BatchHeader, offset: int, marker: EndMarker) -> CompletedTxn | None:
         """Remembers a marker that is in the log at `offset`, and returns the transaction that it ended, if any."""
@@ -377,12 +384,11 @@ def _check_alive(header: BatchHeader, verification: Verification | None) -> Veri
     return verification
 
 
-def _check_epoch(entry: ProducerEntry, header: BatchHeader) -> None:
-    if header.producer_epoch < entry.producer_epoch:
-        raise KafkaError(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"producer {header.producer_id} has epoch {entry.producer_epoch}, the batch {header.producer_epoch}",
-        )
+def _old_epoch(entry: ProducerEntry, header: BatchHeader) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {header.producer_id} has epoch {entry.producer_epoch}, the batch {header.producer_epoch}",
+    )
 
 
 def _out_of_order(header: BatchHeader, expected: int) -> KafkaError:
@@ -394,9 +400,7 @@ def _out_of_order(header: BatchHeader, expected: int) -> KafkaError:
 
 
 def sequence_after(sequence: int, delta: int) -> int:
-    """Adds to a sequence number; after 2^31-1 comes 0. Batches without sequence numbers (-1) stay without."""
-    if sequence < 0:
-        return sequence
+    """Adds to a sequence number; after 2^31-1 comes 0."""
     if sequence > MAX_SEQUENCE - delta:
         return delta - (MAX_SEQUENCE - sequence) - 1
     return sequence + delta

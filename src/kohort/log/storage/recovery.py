@@ -378,6 +378,8 @@ def _check_segment(
             if header.producer_id >= 0:
                 if header.is_control:
                     _end_transaction(producers, segment, at, header)
+                elif header.is_transactional:
+                    producers.update_transactional(header, header.base_offset)
                 else:
                     producers.update(header, header.base_offset)
             if header.partition_leader_epoch > epochs.latest:
