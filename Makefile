@@ -71,6 +71,8 @@ bench: setup ## side by side with Apache Kafka, other clients and Spark's connec
 	$(BIN)/python -m benchmarks.spark_formats
 	$(BIN)/python -m benchmarks.serde
 	$(BIN)/python -m benchmarks.metrics
+	$(BIN)/python -m benchmarks.tls
+	$(BIN)/python -m benchmarks.authorizer
 
 dist: setup ## sdist and wheel in dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .

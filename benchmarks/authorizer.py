@@ -152,7 +152,7 @@ async def _alone(mode: str, is_secured: bool, rounds: int) -> float:
     with logged_in(USER if is_secured else None):
         client, frame, count = await loop.run_in_executor(None, _prepared, mode, address)
     port = client.sock.getsockname()[1]
-    (connection,) = (each for each in server._connections if each.peer.endswith(f":{port}"))
+    (connection,) = (each for each in server.admission.connections if each.peer.endswith(f":{port}"))
     Outbox._send = metrics._go_nowhere  # type: ignore[method-assign, assignment]
     size, arrive, least = len(frame), connection.buffer_updated, float("inf")
     buffer = server.scratch[:size]

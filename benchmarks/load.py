@@ -16,6 +16,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import crc32c
@@ -259,11 +260,15 @@ def produce(plan: Plan) -> dict[str, float]:
     batch = record_batch(plan.batch_records, plan.value_size)
     prepare(plan)
     producers = [Producer(plan, i % plan.partitions, batch) for i in range(plan.connections)]
+    return produce_by(plan, producers, len(batch))
+
+
+def produce_by(plan: Plan, producers: Sequence[Producer], batch_size: int) -> dict[str, float]:
     frame_size = len(producers[0].frame) // plan.in_flight
     by_fd = {producer.sock.fileno(): producer for producer in producers}
-    limit, taken, left = plan.limit_mb * MB // len(batch), 0, len(by_fd) * plan.in_flight
+    limit, taken, left = plan.limit_mb * MB // batch_size, 0, len(by_fd) * plan.in_flight
     with select.epoll() as poll:
-        cpu_0, start = _cpu_s(plan.pid), time.monotonic()
+        cpu_0, start = cpu_s(plan.pid), time.monotonic()
         end = start + plan.seconds
         for fd, producer in by_fd.items():
             poll.register(fd, select.EPOLLIN | (0 if producer.send() else select.EPOLLOUT))
@@ -286,10 +291,10 @@ def produce(plan: Plan) -> dict[str, float]:
                     done = producer.send()
                     if done != (was_unsent == 0):
                         poll.modify(fd, select.EPOLLIN | (0 if done else select.EPOLLOUT))
-        seconds, cpu = time.monotonic() - start, _cpu_s(plan.pid) - cpu_0
+        seconds, cpu = time.monotonic() - start, cpu_s(plan.pid) - cpu_0
     for producer in producers:
         producer.sock.close()
-    return _figures(taken * len(batch), seconds, cpu)
+    return figures(taken * batch_size, seconds, cpu)
 
 
 # --- fetch: a thread for each connection, which sleeps in recv until a whole answer is there ---
@@ -298,7 +303,7 @@ def produce(plan: Plan) -> dict[str, float]:
 def fetch(plan: Plan) -> dict[str, float]:
     got = [0] * plan.connections
     trouble: list[BaseException] = []
-    cpu_0, start = _cpu_s(plan.pid), time.monotonic()
+    cpu_0, start = cpu_s(plan.pid), time.monotonic()
 
     def run(i: int) -> None:
         try:
@@ -313,7 +318,7 @@ def fetch(plan: Plan) -> dict[str, float]:
         thread.join()
     if trouble:
         raise trouble[0]
-    return _figures(sum(got), time.monotonic() - start, _cpu_s(plan.pid) - cpu_0)
+    return figures(sum(got), time.monotonic() - start, cpu_s(plan.pid) - cpu_0)
 
 
 def _fetch_until(plan: Plan, partition: int, end: float) -> int:
@@ -360,11 +365,11 @@ def _fetch_until(plan: Plan, partition: int, end: float) -> int:
     return total
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     return sum(targets.cpu_of(each) for each in targets.family(pid)) if pid else 0.0
 
 
-def _figures(size: int, seconds: float, cpu_s: float) -> dict[str, float]:
+def figures(size: int, seconds: float, cpu_s: float) -> dict[str, float]:
     mb = size / MB
     own = time.process_time()
     return {
@@ -389,10 +394,10 @@ def main() -> None:
     options = vars(parser.parse_args())
     mode = options.pop("mode")
     try:
-        figures = (produce if mode == "produce" else fetch)(Plan(**options))
+        found = (produce if mode == "produce" else fetch)(Plan(**options))
     except (Refused, OSError) as error:
         sys.exit(f"load: {error}")
-    print(json.dumps(figures))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ async def _alone(mode: str, is_metered: bool, rounds: int) -> float:
         return client, frame
 
     _, frame = await asyncio.get_running_loop().run_in_executor(None, prepare)
-    (connection,) = server._connections
+    (connection,) = server.admission.connections
     Outbox._send = _go_nowhere  # type: ignore[method-assign, assignment]
     size, arrive, least = len(frame), connection.buffer_updated, float("inf")
     buffer = server.scratch[:size]

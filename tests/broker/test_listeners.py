@@ -222,7 +222,7 @@ def test_ipv6() -> None:
         assert broker.server.broker.host == "::1", "on the wire without brackets"
         with BlockingConnection(broker.bootstrap_servers) as client:
             client.call(MetadataRequest(None), version=12)
-            peers = {connection.peer.rpartition(":")[0] for connection in broker.server._connections}
+            peers = {connection.peer.rpartition(":")[0] for connection in broker.server.admission.connections}
         assert peers == {"[::1]"}
 
 

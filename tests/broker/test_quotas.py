@@ -38,6 +38,8 @@ from kohort.wire.struct import Message
 from tests.broker.peer import batch_of, create_topic, fetch_request, produce, produce_request, values_in
 from tests.broker.secured import allow, login, secured
 from tests.broker.test_groups import commit_request, stable
+from tests.broker.tls_peer import TlsPeer
+from tests.certificates import make_certificates
 from tests.clients.process import eventually
 
 FOREVER_MS = 60_000
@@ -103,7 +105,7 @@ def described(client: BlockingConnection, *components: tuple[str, int, str | Non
 
 def connections(broker: running) -> list[Connection]:
     async def look() -> list[Connection]:
-        return list(broker.server._connections)
+        return list(broker.server.admission.connections)
 
     return broker.call(look())
 
@@ -648,6 +650,34 @@ def test_a_long_poll_behind_a_throttled_produce_is_answered_and_the_mute_stays(t
             client.send(MetadataRequest([]))
             produce(free, "muting", batch_of(b"z"))
             assert not has_answer(client)
+
+
+@pytest.mark.parametrize("event_loop", ["uvloop", "asyncio"])
+def test_a_connection_with_tls_is_muted_and_read_on(tmp_path, event_loop):
+    certificates = make_certificates(tmp_path)
+    with (
+        running(settings=certificates.listener("SSL"), event_loop=event_loop) as broker,
+        TlsPeer(broker.bootstrap_servers, certificates.context()) as client,
+    ):
+        create_topic(client, "muting")
+        alter(client, {"user": "ANONYMOUS"}, {"producer_byte_rate": 10_000.0})
+        began = time.monotonic()
+        client.send(produce_request("muting", batch_of(bytes(101_500))), version=9)
+        client.send(MetadataRequest([]))
+        client.send(MetadataRequest([]))
+        throttle_ms = client.receive().throttle_time_ms
+        assert 100 <= throttle_ms < 1000
+        client.receive()
+        assert time.monotonic() - began >= throttle_ms / 1000 - 0.01
+        client.receive()
+        alter(client, {"user": "ANONYMOUS"}, {"producer_byte_rate": 1.0})
+        assert client.call(produce_request("muting", batch_of(b"x")), version=9).throttle_time_ms > 30_000
+        assert is_muted(broker, client)
+        port = client._socket.getsockname()[1]
+        client.close()
+        eventually(
+            lambda: not any(each.peer.endswith(f":{port}") for each in connections(broker)), "it is gone"
+        )
 
 
 def test_a_muted_connection_that_its_client_closes_is_noticed(broker, free):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import pty
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -49,3 +51,27 @@ def kohort_process(*arguments: str, **keywords: object) -> subprocess.Popen[byte
     environment = {**os.environ, "PYTHONPATH": str(source), "NO_COLOR": "1"}
     command = [sys.executable, "-m", "kohort.cli.main", *arguments]
     return subprocess.Popen(command, env=environment, **keywords)  # type: ignore[call-overload, no-any-return]
+
+
+def run_at_terminal(*arguments: str, typed: Iterable[tuple[str, str]], **keywords: object) -> Ran:
+    """Runs a command whose stdin and stderr are a terminal, and answers each prompt; `err` is what it showed."""
+    keyboard, terminal = pty.openpty()
+    try:
+        process = kohort_process(
+            *arguments,
+            stdin=terminal,
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+            start_new_session=True,
+            **keywords,
+        )
+        shown = b""
+        for prompt, answer in typed:
+            while not shown.endswith(prompt.encode()):
+                shown += os.read(keyboard, 1000)
+            os.write(keyboard, answer.encode() + b"\n")
+        out, _ = process.communicate(timeout=PATIENCE_S)
+    finally:
+        os.close(terminal)
+        os.close(keyboard)
+    return Ran(process.returncode, out, shown.decode())

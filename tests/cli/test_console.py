@@ -13,7 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from kohort import Admin
 from kohort.testing import Kafka
+from tests.client.secured import login, secured_broker
 from tests.clients.process import eventually
 
 KOHORT = str(Path(sys.executable).parent / "kohort")
@@ -133,3 +135,28 @@ def test_a_console_for_a_cluster_that_is_there_before_it():
             assert ask(address, "").headers["content-type"].startswith("text/html")
             console.process.terminate()
             console.process.wait(60)
+
+
+def test_a_console_logs_in_by_the_settings_that_it_is_given(tmp_path):
+    """The console of a broker whose listeners all ask for a login is a command of its own."""
+    with secured_broker() as broker:
+        settings = {name: str(value).replace("\\", "\\\\") for name, value in login(broker).items()}
+        file = tmp_path / "client.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        with Admin(login(broker)) as admin:
+            admin.create_topic("orders", 1)
+        with Program("console", "--config", file, "--listen", "127.0.0.1:0") as console:
+            address, _ = console.console()
+            assert ask(address, "api/topics").json()["total"] == 1
+            console.process.terminate()
+            console.process.wait(60)
+    asks = (
+        "--set",
+        "listeners=SASL_PLAINTEXT://127.0.0.1:0",
+        "--set",
+        "sasl.enabled.mechanisms=SCRAM-SHA-512",
+    )
+    with Program("serve", tmp_path / "data", *asks, "--console", "0") as refused:
+        _, said = refused.process.communicate(timeout=60)
+        assert refused.process.returncode == 1
+        assert "kohort console --config FILE" in said

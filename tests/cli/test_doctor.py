@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort import Admin
+from kohort import Admin, UserScramCredentialUpsertion
 from kohort.broker import running
 from kohort.cli.doctor.broker import check_broker
 from kohort.cli.doctor.cluster import _standing, check_cluster
@@ -25,8 +25,10 @@ from kohort.insight.diagnosis import ADVICE, RebalanceCause, cause_of, repeated_
 from kohort.insight.samples import sample_cluster
 from kohort.testing import Kafka
 from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.describe_acls import DescribeAclsResponse
 from kohort.wire.messages.list_groups import ListGroupsResponse
 from tests.client.scripted import ScriptedCluster
+from tests.client.secured import login, secured_broker
 from tests.clients.process import eventually
 from tests.insight.groups import member, settle
 
@@ -116,9 +118,30 @@ def test_servers_that_do_not_answer_are_told_apart() -> None:
     assert texts[4] == "not checked, because no server answers"
 
 
+def test_what_a_secured_cluster_says_to_whom() -> None:
+    def found(settings: dict[str, object]) -> dict[str, Finding]:
+        given = {name: str(value) for name, value in settings.items()}
+        return {finding.name.split()[0]: finding for finding in check_cluster(given)}
+
+    with secured_broker() as broker:
+        ours = found(login(broker))
+        assert ours["security"].text == "SASL_PLAINTEXT; the cluster has an authorizer and 0 ACLs"
+        with Admin(login(broker)) as admin:
+            admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", "alice")])
+        theirs = found(login(broker, "alice", "alice", "SCRAM-SHA-512"))["security"]
+        assert theirs.verdict == NOTE
+        assert "--operation describe --cluster" in (theirs.to_do or "")
+        refused = found(login(broker, password="wrong"))["bootstrap"]
+        assert refused.verdict == WRONG
+        assert "Invalid username or password" in refused.text
+        assert "kohort users list" in (refused.to_do or "")
+        assert "wrong" not in refused.text
+
+
 def test_partitions_without_a_leader_are_wrong() -> None:
     with ScriptedCluster(1) as cluster:
         cluster.add_topic("t", leaders=[-1, -1])
+        cluster.on(29, DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED))
         cluster.on(16, ListGroupsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         found = by_name(check_cluster({"bootstrap.servers": cluster.bootstrap_servers}))
     assert found["partitions"].verdict == WRONG

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import pty
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from kohort.cli.frame.exit_codes import ExitCode
 from kohort.cli.main import main
 from kohort.log.datadir import META
 from kohort.security.credentials_file import parse_credentials
-from tests.cli.command_line import Ran, run_kohort
+from tests.cli.command_line import Ran, run_at_terminal, run_kohort
 from tests.client.secured import ADMIN, PASSWORD, login, secured_broker
 
 Run = Callable[..., Ran]
@@ -119,34 +116,14 @@ def test_no_secret_is_printed_or_logged(kohort: Run, caplog: pytest.LogCaptureFi
     assert PASSWORD not in said
 
 
-def test_the_password_is_asked_for_twice_and_not_shown(broker: running, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "kohort.cli.main", "users", "add", "typed"]
-    environment = {**os.environ, "KOHORT_CONFIG": str(client_file(tmp_path, broker))}
-    keyboard, terminal = pty.openpty()
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=terminal,
-            stdout=subprocess.PIPE,
-            stderr=terminal,
-            env=environment,
-            start_new_session=True,
-        )
-        shown = b""
-        first, again = b"Password of typed: ", b"The same again: "
-        said = ((first, b"wrong"), (again, b"other"), (first, b"typed secret"), (again, b"typed secret"))
-        for prompt, answer in said:
-            while not shown.endswith(prompt):
-                shown += os.read(keyboard, 1000)
-            os.write(keyboard, answer + b"\n")
-        out, _ = process.communicate(timeout=60)
-    finally:
-        os.close(terminal)
-        os.close(keyboard)
-    assert process.returncode == 0
-    assert out.startswith(b"typed: added")
-    assert b"secret" not in shown
-    assert b"do not match" in shown
+def test_the_password_is_asked_for_twice_and_not_shown(kohort: Run, broker: running) -> None:
+    first, again = "Password of typed: ", "The same again: "
+    typed = ((first, "wrong"), (again, "other"), (first, "typed secret"), (again, "typed secret"))
+    ran = run_at_terminal("users", "add", "typed", typed=typed)
+    assert ran.code == 0
+    assert ran.out.startswith(b"typed: added")
+    assert "secret" not in ran.err
+    assert "do not match" in ran.err
     with Admin(login(broker, "typed", "typed secret", "SCRAM-SHA-512")) as theirs:
         assert theirs.describe_cluster().nodes
 
@@ -181,26 +158,42 @@ def test_the_first_user_is_made_before_the_first_start(tmp_path: Path) -> None:
 def test_users_of_plain_are_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "users"
     words = ("--credentials-file", str(file))
-    assert (
-        run_kohort(
-            "users", "add", "alice b", *words, "--iterations", "1000", "--password-stdin", stdin=b"s"
-        ).code
-        == 0
-    )
+    assert run_kohort("users", "add", "alice b", *words, "--password-stdin", stdin=b"s").code == 0
     assert file.stat().st_mode & 0o777 == 0o600
     assert parse_credentials(file.read_text())["alice b"].matches("s")
     file.chmod(0o640)
-    assert (
-        run_kohort("users", "add", "bob", *words, "--iterations", "1000", "--password-stdin", stdin=b"t").code
-        == 0
-    )
+    assert run_kohort("users", "add", "bob", *words, "--password-stdin", stdin=b"t").code == 0
     assert file.stat().st_mode & 0o777 == 0o640
     rows = listed(run_kohort("users", "list", *words, "--json"))
     assert [(row["user"], row["mechanism"]) for row in rows] == [("alice b", "PLAIN"), ("bob", "PLAIN")]
     assert run_kohort("users", "remove", "bob", *words, "--yes").code == 0
     assert list(parse_credentials(file.read_text())) == ["alice b"]
-    for wrong in (("--mechanism", "SCRAM-SHA-512"), ("--data", str(tmp_path)), ("--bootstrap", "h:1")):
+    for wrong in (
+        ("--iterations", "5000"),
+        ("--mechanism", "SCRAM-SHA-512"),
+        ("--data", str(tmp_path)),
+        ("--bootstrap", "h:1"),
+    ):
         assert run_kohort("users", "add", "x", *words, *wrong, "--password-stdin", stdin=b"t").code == 2
+
+
+def test_a_broker_takes_the_users_of_the_file_and_those_that_are_added_later(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    words = ("--credentials-file", str(file), "--password-stdin")
+    assert run_kohort("users", "add", "alice", *words, stdin=b"first").code == 0
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.credentials.file": str(file),
+    }
+    with running(settings=settings) as broker:
+        for user, password in (("alice", "first"), ("bob", "second")):
+            assert run_kohort("users", "add", user, *words, stdin=password.encode()).code == 0
+            with Admin(login(broker, user, password)) as theirs:
+                assert theirs.describe_cluster().nodes
+        assert run_kohort("users", "remove", "alice", *words[:2], "--yes").code == 0
+        with Admin(login(broker, "alice", "first")) as theirs, pytest.raises(AuthenticationFailed):
+            theirs.describe_cluster()
 
 
 # --- ACLs ---------------------------------------------------------------------------------------------

@@ -104,11 +104,13 @@ def times_out(call: Callable[[float], object], words: str, seconds: float = 0.3)
 
 
 def open_descriptors() -> set[str]:
-    """What this process has open: descriptor and what it is."""
+    """What this process has open: descriptor and what it is. The loop of a broker keeps one of /dev/null in reserve."""
     found = set()
     for number in os.listdir("/proc/self/fd"):
         try:
-            found.add(f"{number} {os.readlink(f'/proc/self/fd/{number}')}")
+            what = os.readlink(f"/proc/self/fd/{number}")
         except FileNotFoundError:
-            pass  # the one that lists the directory
+            continue  # the one that lists the directory
+        if what != os.devnull:
+            found.add(f"{number} {what}")
     return found

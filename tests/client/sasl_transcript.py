@@ -27,7 +27,7 @@ from kohort.client.core.sasl_login import (
     session_times,
 )
 from kohort.security.mechanism import ServerExchange
-from kohort.security.plain import PlainExchange
+from kohort.security.plain import PlainExchange, PlainPasswords
 from kohort.security.sasl import AuthenticateAnswer, SaslOffer, SaslSession
 from kohort.security.scram import ScramCredential, ScramExchange, ScramMechanism, salted_password
 from kohort.wire.errors import ErrorCode
@@ -74,7 +74,8 @@ class LoginScript:
         answer: Any = None
         try:
             while True:
-                key, version, message = requests.send(answer)
+                key, version, request = requests.send(answer)
+                message: Any = request
                 said = message.mechanism if key == HANDSHAKE else message.auth_bytes
                 self.lines.append(f"-> {type(message).__name__.removesuffix('Request')} v{version}: {said!r}")
                 answer = self._handshake(message) if key == HANDSHAKE else self._authenticate(message)
@@ -122,7 +123,8 @@ def _client(mechanism: str, words: list[str]) -> Callable[[], Exchange]:
 
 def _server(name: str) -> Callable[[], ServerExchange]:
     if name == "PLAIN":
-        return lambda: PlainExchange({"ann": "secret", "bob": "secret"})
+        passwords = PlainPasswords({"ann": "secret", "bob": "secret"}, None, b"secret of the broker")
+        return lambda: PlainExchange(passwords)
     kind = ScramMechanism[name.replace("-", "_")]
     salt = b"salt of the broker"
     known = ScramCredential.of(kind, salted_password(kind, "secret", salt, 4096), salt, 4096)

@@ -24,7 +24,8 @@ PRINTS = {
     4: ["2", "{TopicPartition(topic='orders', partition=0): 1}"],
     5: ["billing Empty 5"],
     6: ["{TopicPartition(topic='orders', partition=0): OffsetAndMetadata(offset=0, metadata='', leader_epoch=None)"],
-    7: ["it was there before"],
+    7: ["{'alice': (ScramCredentialInfo(mechanism=<ScramMechanism.SCRAM_SHA_512", "ClientQuotaEntity("],
+    8: ["it was there before"],
 }  # fmt: skip
 MAKES_TOPICS = (0, 2)
 

@@ -77,6 +77,8 @@ OF_ALL_CLIENTS = names_in("""
     failed-authentication-rate failed-authentication-total incoming-byte-rate incoming-byte-total network-io-rate
     network-io-total outgoing-byte-rate outgoing-byte-total request-rate request-size-avg request-size-max request-total
     response-rate response-total successful-authentication-rate successful-authentication-total
+    failed-reauthentication-rate failed-reauthentication-total successful-reauthentication-rate
+    successful-reauthentication-total
 """)
 NOT_HERE = {("producer-metrics", "record-size-max")}
 

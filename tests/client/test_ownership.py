@@ -10,8 +10,10 @@ import kohort.client
 
 CLIENT = Path(next(iter(kohort.client.__path__)))
 PACKAGES = ("administer", "consume", "group", "io", "offsets")
-# The standard library's object has no method for it; the reader's limit and the metadata's lane are set while wiring.
-ALLOWED = {"check_hostname", "limit", "lane_of_look_ups"}
+# The contexts of the standard library have no methods for these of TLS; the reader's limit and the metadata's lane are
+# set while wiring.
+TLS = {"check_hostname", "verify_mode", "minimum_version", "maximum_version"}
+ALLOWED = TLS | {"limit", "lane_of_look_ups"}
 
 
 def modules() -> list[Path]:

@@ -35,8 +35,6 @@ from kohort import (
 )
 from kohort.client.config import PRODUCER, read_config
 from kohort.client.core.effects import FailureKind, Send, ignore_answer
-from kohort.client.io.sasl import oauthbearer
-from kohort.client.io.transport import Rejected
 from kohort.settings import SettingError
 from kohort.testing import Kafka
 from kohort.wire.errors import ErrorCode
@@ -45,6 +43,7 @@ from tests.client.consuming import PATIENCE_S, joined, poll_until, quick, read, 
 from tests.client.driving import HEARTBEAT, driven
 from tests.client.producing import Core
 from tests.client.scripted import ScriptedCluster
+from tests.client.test_tokens import accepting, security
 
 T0 = TopicPartition("t", 0)
 
@@ -262,11 +261,16 @@ def test_what_the_users_functions_raise_in_send_is_the_callers(servers: str) -> 
             assert producer.send("t", b"v", partition=0).result(PATIENCE_S).partition == 0
 
 
-def test_what_a_token_function_raises_is_a_failed_authentication() -> None:
-    for raises in (exits, unsayable, lambda: "\ud800"):
-        with pytest.raises(Rejected, match="the token callable of OAUTHBEARER raised") as caught:
-            next(oauthbearer(raises))
-        assert caught.value.failure.kind is FailureKind.AUTHENTICATION
+@pytest.mark.parametrize("raises", [exits, unsayable, lambda *given: "\ud800"])
+def test_what_a_token_function_raises_is_a_failed_authentication(raises: Callable[..., Any]) -> None:
+    with (
+        accepting() as broker,
+        driven(broker.address, security=security({"oauth_cb": raises})) as client,
+    ):
+        failure = client.call().failure
+        assert failure is not None
+        assert failure.kind is FailureKind.AUTHENTICATION
+        assert "no token for OAUTHBEARER: the token callable raised" in failure.message
 
 
 @pytest.mark.parametrize("raises", [exits, unsayable])

@@ -311,6 +311,9 @@ def test_a_session_is_renewed_on_its_connection_before_it_ends() -> None:
         keys = [r.api_key for r in broker.requests if r.api_key in (HANDSHAKE, AUTHENTICATE, HEARTBEAT)]
         login = [HANDSHAKE, AUTHENTICATE]
         assert keys == [*login, HEARTBEAT, *login, HEARTBEAT, HEARTBEAT, HEARTBEAT]
+        metrics = client.engine.metrics()
+        assert metrics.value("successful-authentication-total") == 1
+        assert metrics.value("successful-reauthentication-total") == 1
         later.ms = int(SESSION_MS * 3)  # long after its end: a broker takes a handshake even then
         assert client.call(node_id=1).response == OK
         assert broker.connection_count == 1
@@ -339,6 +342,7 @@ def test_a_session_that_is_not_renewed_is_an_error_at_once() -> None:
         assert failure.kind is FailureKind.AUTHENTICATION
         assert "the user is gone" in failure.message
         assert "sasl.password" in failure.message
+        assert client.engine.metrics().value("failed-reauthentication-total") >= 1
 
 
 async def test_a_session_is_renewed_on_its_connection_on_a_loop_too() -> None:

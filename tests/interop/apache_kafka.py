@@ -10,6 +10,10 @@ from benchmarks import outside, targets
 
 USER, PASSWORD = "alice", "alice's secret, with = and ,"
 SCRAM_PASSWORD = "scrammed"  # the tool that formats takes no commas
+GUEST = "carol"
+"""A user of SCRAM, with the same password, who may do only what an ACL allows her; all others are super users."""
+REAUTH_MS = 2_000
+"""How long a session of SCRAM-SHA-256 on the listener SASL lasts."""
 PROTOCOLS = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_PLAINTEXT", "SASLTLS": "SASL_SSL"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _MODULE = "org.apache.kafka.common.security"
@@ -51,16 +55,18 @@ class ApacheKafka:
         return f"127.0.0.1:{self.ports[listener]}"
 
 
-def start(directory: Path) -> ApacheKafka:
+def start(directory: Path, *more: str) -> ApacheKafka:
+    """Starts one; `more` are lines of its server.properties."""
     directory.mkdir(parents=True, exist_ok=True)
     certificates = make_certificates(directory / "certificates")
     ports = {name: targets.free_port() for name in ("PLAINTEXT", "CONTROLLER", *PROTOCOLS)}
     file = directory / "server.properties"
-    file.write_text("\n".join(_properties(directory, certificates, ports)) + "\n")
+    file.write_text("\n".join([*_properties(directory, certificates, ports), *more]) + "\n")
     passwords = [
         word
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
-        for word in ("--add-scram", f"{mechanism}=[name={USER},password={SCRAM_PASSWORD}]")
+        for name in (USER, GUEST)
+        for word in ("--add-scram", f"{mechanism}=[name={name},password={SCRAM_PASSWORD}]")
     ]
     format_it = outside.java(
         "kafka.tools.StorageTool", "format", "-t", "kohort-interop-aaaaaaa", "-c", str(file), *passwords
@@ -96,7 +102,10 @@ def _properties(directory: Path, certificates: Certificates, ports: dict[str, in
         "ssl.truststore.type=PEM",
         f"ssl.truststore.location={certificates.authority}",
         "listener.name.mutual.ssl.client.auth=required",
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        f"super.users=User:ANONYMOUS;User:{USER};User:CN=client",
         f"sasl.enabled.mechanisms={','.join(MECHANISMS)}",
+        f"listener.name.sasl.scram-sha-256.connections.max.reauth.ms={REAUTH_MS}",
         *(
             f"listener.name.{listener}.{mechanism}.sasl.jaas.config={jaas}"
             for listener in ("sasl", "sasltls")

@@ -111,7 +111,7 @@ WRONG = [
     pytest.param(
         "SASL",
         "OAUTHBEARER",
-        {"sasl.oauthbearer.token": lambda: unsecured_token(-60)},
+        {"sasl.oauthbearer.token": unsecured_token(-60)},
         "invalid_token",
         id="token",
     ),

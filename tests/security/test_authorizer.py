@@ -16,7 +16,7 @@ from kohort.security.acls import (
     Permission,
     all_operations,
 )
-from kohort.security.authorizer import Authorizer
+from kohort.security.authorizer import MOST_GRANTED, Authorizer
 
 TOPIC, GROUP = AclResource.TOPIC, AclResource.GROUP
 READ, WRITE, DESCRIBE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALL
@@ -179,14 +179,29 @@ def test_all_operations_are_those_of_the_specification():
     assert [all_operations(kind) for kind in (TOPIC, GROUP, AclResource.CLUSTER)] == [3576, 3400, 8096]
 
 
+def test_what_was_granted_is_kept_until_an_acl_changes():
+    authorizer = Authorizer()
+    granted = authorizer.granted_to(ALICE, HERE)
+    assert authorizer.granted_to(ALICE, HERE) is granted
+    assert authorizer.granted_to("User:bob", HERE) is not granted
+    for change in (authorizer.add, authorizer.remove):
+        granted.keep("something")
+        change(one("a", LITERAL, ALLOW))
+        assert not granted
+    for number in range(3 * MOST_GRANTED):
+        granted.keep(number)
+        assert number in granted
+    assert len(granted) <= MOST_GRANTED
+
+
 def test_many_and_long_names_fill_no_memory():
     authorizer = Authorizer(acls=[one("a", PREFIXED, ALLOW)])
     for number in range(10_050):
         assert authorizer.allows(ALICE, HERE, WRITE, TOPIC, f"a{number}")
-    assert len(authorizer.decided) <= 10_000
-    kept = len(authorizer.decided)
+    assert len(authorizer._decided) <= 10_000
+    kept = len(authorizer._decided)
     assert authorizer.allows(ALICE, HERE, WRITE, TOPIC, "a" * 30_000)
-    assert len(authorizer.decided) == kept
+    assert len(authorizer._decided) == kept
 
 
 @pytest.mark.parametrize(

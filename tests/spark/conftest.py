@@ -40,10 +40,22 @@ LOOPBACK = {
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which Spark writes what it did, for its history server."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, event_log: Path) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("spark")
     use_python(folder=folder)  # processes of xdist end without cleaning up
-    settings = {**LOOPBACK, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    settings = {
+        **LOOPBACK,
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": event_log.as_uri(),
+    }
     session = kohort.spark.session("kohort tests", "local[2]", **settings)
     yield session
     session.stop()

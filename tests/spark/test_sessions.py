@@ -17,8 +17,10 @@ import kohort.spark
 from kohort.spark import advice
 from kohort.spark.advice import SparkSetupWarning, WorkerPython, objection_to, objections, worker_pythons
 from kohort.spark.sessions import (
+    HIDDEN,
     JAVA_OPTIONS,
     PUSHDOWN,
+    REDACTION,
     UNIX_SOCKETS,
     SessionError,
     prepare,
@@ -77,7 +79,7 @@ def test_on_a_cluster_the_workers_python_is_no_script_of_this_machine() -> None:
     folder = os.path.dirname(sys.executable)
     environ = {"PATH": folder}
     settings = prepare("spark://somewhere:7077", {}, environ)
-    assert settings == {PUSHDOWN: "true", UNIX_SOCKETS: "true"}
+    assert settings == {PUSHDOWN: "true", REDACTION: f"(?i)url|{HIDDEN}", UNIX_SOCKETS: "true"}
     assert "PYSPARK_PYTHON" not in environ  # the python3 of PATH is this one, as it should be on the workers
     environ = {"PATH": "/nowhere"}
     prepare("spark://somewhere:7077", {}, environ)
@@ -141,7 +143,12 @@ def test_with_spark_connect_nothing_of_java_is_needed(monkeypatch: pytest.Monkey
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", "")
     options = kohort.spark.builder("mine", remote="sc://somewhere")._options
-    assert options == {"spark.app.name": "mine", "spark.remote": "sc://somewhere", PUSHDOWN: "true"}
+    assert options == {
+        "spark.app.name": "mine",
+        "spark.remote": "sc://somewhere",
+        PUSHDOWN: "true",
+        REDACTION: f"(?i)url|{HIDDEN}",
+    }
     assert "JAVA_HOME" not in os.environ
     assert "PYSPARK_PYTHON" not in os.environ
 
@@ -152,6 +159,7 @@ def test_with_spark_connect_nothing_of_java_is_needed(monkeypatch: pytest.Monkey
 def test_of_a_running_session_what_cannot_be_changed_is_said(spark: Any) -> None:
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.unset(PUSHDOWN)
+    spark.conf.set(REDACTION, "(?i)mine")
     try:
         with pytest.warns(SparkSetupWarning) as told:
             found = kohort.spark.session(
@@ -163,6 +171,7 @@ def test_of_a_running_session_what_cannot_be_changed_is_said(spark: Any) -> None
         assert found is spark or found._jsparkSession.equals(spark._jsparkSession)
         assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
         assert spark.conf.get(PUSHDOWN) == "true"
+        assert spark.conf.get(REDACTION) == f"(?i)mine|{HIDDEN}"
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before)
     lines = [str(each.message) for each in told]

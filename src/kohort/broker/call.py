@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kohort.broker.listeners import Address
@@ -25,6 +26,8 @@ class CallerConnection(Protocol):
     """The client's address alone."""
     principal: str
     """Who the client is: `User:alice`."""
+    granted: AbstractSet[object]
+    """What it was allowed since an ACL last changed: (operation, type, name)."""
     told: Address
     """Where this node is, for clients of the listener that this one came by."""
     lookups: dict[str, tuple[int, int]]

@@ -15,7 +15,6 @@ SHARE_GROUPS = "share groups (KIP-932)"
 _CONSUMER_GROUPS = "groups of the new protocol (KIP-848, group.protocol=consumer)"
 _STREAMS_GROUPS = "streams groups (KIP-1071)"
 _TOKENS = "delegation tokens"
-_QUOTAS = "quotas"
 _CLUSTERS = "clusters of several nodes"
 _TELEMETRY = "client metrics (KIP-714)"
 
@@ -26,8 +25,6 @@ _APIS = {
     40: ("ExpireDelegationToken", _TOKENS),
     41: ("DescribeDelegationToken", _TOKENS),
     45: ("AlterPartitionReassignments", _CLUSTERS),
-    48: ("DescribeClientQuotas", _QUOTAS),
-    49: ("AlterClientQuotas", _QUOTAS),
     55: ("DescribeQuorum", _CLUSTERS),
     57: ("UpdateFeatures", _CLUSTERS),
     64: ("UnregisterBroker", _CLUSTERS),

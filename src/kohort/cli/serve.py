@@ -33,7 +33,9 @@ log = logging.getLogger("kohort")
 
 _MOST_FILES = 65_536
 _DIRECTORY = "kohort-data"
-_NO_CONSOLE = "every listener asks for TLS or a password; `kohort console --config FILE` takes a client's settings"
+_NO_CONSOLE = (
+    "every listener asks for TLS or a password; `kohort console --config FILE` takes a client's settings"
+)
 
 
 @dataclass(frozen=True, slots=True)

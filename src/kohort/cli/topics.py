@@ -17,6 +17,7 @@ from kohort.client.admin import Admin
 from kohort.client.admin_types import ConfigEntry, NewTopic, TopicDescription
 from kohort.client.errors import PartlyFailed, error_for
 from kohort.client.types import TopicPartition
+from kohort.errors import KohortError
 from kohort.wire.errors import ErrorCode, KafkaError
 
 
@@ -38,26 +39,49 @@ def command() -> None:
 @json_option
 @cluster_options
 def list_command(cluster: ClusterOptions, internal: bool, as_json: bool) -> int:
-    """Lists the topics, with their partitions and the number of offsets that they hold."""
+    """Lists the topics: partitions, replicas, how many offsets and how many bytes they hold."""
     with cluster.connect() as admin:
         names = admin.list_topics(include_internal=internal)
         topics = admin.describe_topics(*names) if names else {}
         begins, ends = _bounds(admin, topics.values())
-    rows = [_listed(topic, begins, ends) for topic in topics.values()]
+        sizes = _sizes(admin, topics.values()) if topics else None
+    rows = [_listed(topic, begins, ends, sizes) for topic in topics.values()]
     if as_json:
         print_json(rows)
     elif rows:
         print_table(
-            ("TOPIC", "PARTITIONS", "REPLICAS", "RECORDS"),
-            [(row["topic"], row["partitions"], row["replication_factor"], row["records"]) for row in rows],
+            ("TOPIC", "PARTITIONS", "REPLICAS", "RECORDS", "BYTES"),
+            [
+                tuple(row[name] for name in ("topic", "partitions", "replication_factor", "records", "bytes"))
+                for row in rows
+            ],
         )
     else:
         print("there are no topics; kohort topics create NAME makes one", file=sys.stderr)
     return ExitCode.DONE
 
 
+def _sizes(admin: Admin, topics: Iterable[TopicDescription]) -> dict[TopicPartition, int] | None:
+    """Returns the bytes of partitions as their leaders have them; None if this user may not ask, or nobody answers."""
+    try:
+        directories = admin.describe_log_dirs()
+    except KohortError:
+        return None
+    leaders = {TopicPartition(t.name, each.partition): each.leader for t in topics for each in t.partitions}
+    return {
+        partition: replica.size
+        for broker, of_broker in directories.items()
+        for directory in of_broker.values()
+        for partition, replica in directory.replicas.items()
+        if leaders.get(partition) == broker and not replica.is_future
+    }
+
+
 def _listed(
-    topic: TopicDescription, begins: dict[TopicPartition, int], ends: dict[TopicPartition, int]
+    topic: TopicDescription,
+    begins: dict[TopicPartition, int],
+    ends: dict[TopicPartition, int],
+    sizes: dict[TopicPartition, int] | None,
 ) -> dict[str, Any]:
     own = [TopicPartition(topic.name, each.partition) for each in topic.partitions]
     known = all(each in begins and each in ends for each in own)
@@ -67,6 +91,7 @@ def _listed(
         "partitions": len(topic.partitions),
         "replication_factor": max((len(each.replicas) for each in topic.partitions), default=0),
         "records": sum(ends[each] - begins[each] for each in own) if known else None,
+        "bytes": None if sizes is None else sum(sizes.get(each, 0) for each in own),
     }
 
 

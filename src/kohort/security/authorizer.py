@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 from kohort.security.acls import (
     ANY_HOST,
@@ -26,10 +27,31 @@ from kohort.security.acls import (
 
 _EVERY_NAME = (PatternType.LITERAL, ANY_RESOURCE)
 _MOST_CACHED = 10_000
+MOST_GRANTED = 1_000
 _LONGEST_CACHED = 300  # characters of a name; topics have at most 249
 
 Question: TypeAlias = tuple[str, str, AclOperation, AclResource, str]
 """Principal, host, operation, type and name of the resource."""
+
+
+class Granted(set[object]):
+    """What one principal at one address was allowed since an ACL last changed; a change empties it.
+
+    A caller keeps it and looks into it before it asks. An entry is (operation, type, name), or whatever stands for
+    several questions that were all answered.
+    """
+
+    __slots__ = ()
+
+    def keep(self, entry: object) -> None:
+        """Adds what was allowed; its size is bounded, whatever callers ask for."""
+        if len(self) >= MOST_GRANTED:
+            self.clear()
+        self.add(entry)
+
+
+NOTHING_GRANTED: frozenset[object] = frozenset()
+"""Of a caller that has not asked yet."""
 
 
 class Authorizer:
@@ -48,9 +70,9 @@ class Authorizer:
         self._literal: dict[tuple[AclResource, str], dict[Acl, None]] = {}
         self._prefixed: dict[tuple[AclResource, str], dict[Acl, None]] = {}
         self._prefix_sizes: dict[AclResource, Counter[int]] = {}  # how many prefixes there are of each length
-        self.decided: dict[Question, bool] = {}
-        """Answers to questions that were asked; emptied whenever an ACL changes."""
+        self._decided: dict[Question, bool] = {}
         self._on_some: dict[tuple[str, str, AclOperation, AclResource], bool] = {}
+        self._granted: WeakValueDictionary[tuple[str, str], Granted] = WeakValueDictionary()
         for acl in acls:
             self.add(acl)
 
@@ -94,8 +116,18 @@ class Authorizer:
                 del sizes[size]
 
     def _forget_answers(self) -> None:
-        self.decided.clear()
+        self._decided.clear()
         self._on_some.clear()
+        for granted in list(self._granted.values()):
+            granted.clear()
+
+    def granted_to(self, principal: str, host: str) -> Granted:
+        """Returns what this caller was allowed lately, for it to keep; it is emptied when an ACL changes."""
+        who = (principal, host)
+        granted = self._granted.get(who)
+        if granted is None:
+            granted = self._granted[who] = Granted()
+        return granted
 
     # --- decisions --------------------------------------------------------------------------------
 
@@ -104,15 +136,15 @@ class Authorizer:
     ) -> bool:
         """Tells whether a principal at a host may do this to a resource. Answers are kept until an ACL changes."""
         question = (principal, host, operation, resource_type, name)
-        known = self.decided.get(question)
+        known = self._decided.get(question)
         if known is None:
             known = principal in self.super_users or decision(
                 self._of_resource(resource_type, name), principal, host, operation, default=self._default
             )
             if len(name) <= _LONGEST_CACHED:
-                if len(self.decided) >= _MOST_CACHED:
-                    self.decided.clear()
-                self.decided[question] = known
+                if len(self._decided) >= _MOST_CACHED:
+                    self._decided.clear()
+                self._decided[question] = known
         return known
 
     def allowed_operations(self, principal: str, host: str, resource_type: AclResource, name: str) -> int:

@@ -233,15 +233,19 @@ class QuotaBook:
         }
         self._buckets: OrderedDict[tuple[str, str], TokenBucket] = OrderedDict()
         self._limits: dict[tuple[str, str], tuple[int, ClientLimits]] = {}
+        self._addresses = 0  # how many of the entities are addresses
 
     def __bool__(self) -> bool:
         return bool(self._entities)
 
     def put(self, entity: EntityKey, values: Mapping[str, float]) -> None:
         """Sets all quotas of an entity; no values remove it. What clients have used is kept."""
-        self._entities.pop(entity, None)
+        is_address = entity[0][0] == IP
+        if self._entities.pop(entity, None) is not None:
+            self._addresses -= is_address
         if values:
             self._entities[entity] = dict(values)
+            self._addresses += is_address
         self._limits.clear()
 
     # --- users and client ids ----------------------------------------------------------------------
@@ -298,7 +302,7 @@ class QuotaBook:
 
     @property
     def limits_connections(self) -> bool:
-        return any(QuotaKind.CONNECTION in values for values in self._entities.values())
+        return self._addresses > 0
 
     def connect(self, address: str, now_ms: int) -> int:
         """Counts a new connection; returns for how long it is held instead, which takes the count back, or 0."""

@@ -108,6 +108,11 @@ class SaslSession:
         return self._state is _State.AUTHENTICATED
 
     @property
+    def is_open_for_ever(self) -> bool:
+        """Whether `gate` lets everything through from now on: who it is is known, and the session does not expire."""
+        return self._state is _State.AUTHENTICATED and self._expires_ms is None
+
+    @property
     def takes_raw_tokens(self) -> bool:
         """Whether the next frame is a token without a header: after a handshake of version 0."""
         return self._state is _State.RAW_TOKENS

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+REDACTION = "spark.sql.redaction.options.regex"
+HIDDEN = "jaas[.]config|oauthbearer[.]config|PRIVATE KEY"
+"""Names and values of options that Spark must not show in plans and event logs, besides those with passwords."""
+_OF_SQL = {PUSHDOWN: "true", REDACTION: f"(?i)url|{HIDDEN}"}
+"""What every session gets; `url` is Spark's own default."""
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 WORKER_PYTHON, DRIVER_PYTHON = "spark.pyspark.python", "spark.pyspark.driver.python"
 _WHY = {UNIX_SOCKETS: "each task starts about 40 ms later over TCP"}
@@ -82,7 +87,7 @@ def builder(
     if app_name is not None:
         made = made.appName(app_name)
     if _is_remote(remote, os.environ):
-        chosen = {PUSHDOWN: "true", **given}
+        chosen = {**_OF_SQL, **given}
         made = made.remote(remote) if remote is not None else made
     else:
         master = _master(remote or master, os.environ)
@@ -104,7 +109,7 @@ def prepare(master: str, given: Mapping[str, str], environ: MutableMapping[str, 
         use_java(environ)
     is_local = master.startswith("local")
     _choose_python(is_local, given, environ)
-    settings = {PUSHDOWN: "true", **session_settings()}
+    settings = {**_OF_SQL, **session_settings()}
     if not hasattr(socket, "AF_UNIX"):
         settings.pop(UNIX_SOCKETS, None)
     if is_local:
@@ -237,6 +242,9 @@ def _adopt(there: SparkSession, master: str | None, given: Mapping[str, str]) ->
         _warn(f"a session runs already, with the master {context.master} and not {master}: {_STOP}")
     is_local = str(context.master).startswith("local")
     ours = {UNIX_SOCKETS: "true"} if is_local and hasattr(socket, "AF_UNIX") else {}
+    redacted = _setting_of(there, REDACTION) or ""
+    if HIDDEN not in redacted:
+        there.conf.set(REDACTION, "|".join(filter(None, (redacted, HIDDEN))))
     for name, wanted in {PUSHDOWN: "true", **ours, **given}.items():
         now = _setting_of(there, name)
         if str(now).lower() == wanted.lower():

@@ -61,6 +61,7 @@ async def alter_client_quotas(broker: Broker, call: Call) -> AlterClientQuotasRe
     unknown = await _unknown_hosts(broker, request)
     asked = Counter(tuple(sorted(_pairs(entry), key=repr)) for entry in request.entries)
     async with broker.changes:
+        quotas = broker.store.quotas()
         changes: list[RegistryEntry] = []
         outcomes: dict[EntityKey, KafkaError | None] = {}
         for entry in request.entries:
@@ -72,7 +73,7 @@ async def alter_client_quotas(broker: Broker, call: Call) -> AlterClientQuotasRe
                 continue
             try:
                 entity = entity_of(_pairs(entry), lambda host: host not in unknown)
-                now = broker.store.quotas().get(entity, {})
+                now = quotas.get(entity, {})
                 values = changed_values(
                     entity, now, [(op.key, None if op.remove else op.value) for op in entry.ops]
                 )

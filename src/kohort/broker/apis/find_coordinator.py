@@ -49,8 +49,8 @@ def _count_lookups(broker: Broker, call: Call, group_id: str) -> None:
     """Warns of a client that finds the coordinator again and again and never joins: librdkafka does not say why."""
     connection, now_ms = call.connection, broker.clock.steady_ms()
     lookups = getattr(connection, "lookups", None)  # a caller within this process has none
-    if lookups is None:
-        return
+    if lookups is None or _refusal(broker, call, GROUP, group_id)[0]:
+        return  # who is refused asks again for another reason
     count, since_ms = lookups.get(group_id, (0, now_ms))
     if now_ms - since_ms > _IN_A_ROW_MS:
         count, since_ms = 0, now_ms

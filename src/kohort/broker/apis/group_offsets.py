@@ -15,6 +15,7 @@ from kohort.coordinator.effects import CommitResponse, FetchedOffset, FetchRespo
 from kohort.coordinator.events import OffsetCommit, OffsetDelete, OffsetFetch, OffsetToCommit, Token
 from kohort.log.topic import Topic
 from kohort.security.acls import AclOperation, AclResource
+from kohort.security.authorizer import Granted
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import offset_commit as commit
@@ -54,10 +55,15 @@ def offset_commit(broker: Broker, call: Call) -> commit.OffsetCommitResponse | N
 
 
 def _may_commit(broker: Broker, call: Call, prepared: PreparedCommit) -> bool:
-    """Asks for each commit: an ACL may have changed since the last one."""
-    return broker.may(call, _READ, _GROUP, prepared.layout.group_id) and all(
+    """Asks for each commit: an ACL may have changed since the last one. If none has, the last answer counts."""
+    if prepared in call.connection.granted:
+        return True
+    may_read = broker.may(call, _READ, _GROUP, prepared.layout.group_id) and all(
         broker.may(call, _READ, _TOPIC, name) for name in prepared.names
     )
+    if may_read and isinstance(granted := call.connection.granted, Granted):
+        granted.keep(prepared)
+    return may_read
 
 
 def _resolved(

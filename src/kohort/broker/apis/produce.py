@@ -343,12 +343,7 @@ def _append_batch(
     verification: Verification | None = None,
 ) -> None:
     config, partition = topic.config, topic.partitions[index]
-    if header.size > config.max_message_bytes:
-        limit = config.max_message_bytes
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch of {header.size} bytes for {topic.name}-{index} is larger than max.message.bytes {limit}",
-        )
+    _check_size(config, topic.name, index, header)
     if config.compact and (keyless := check_keys(batch)):
         why = f"{topic.name} is compacted: every record needs a key"
         records = [(i, "a compacted topic takes no record without a key") for i in keyless]
@@ -369,6 +364,7 @@ def _append_batch(
             if codec != header.compression:
                 batch = memoryview(recompress(batch, codec, _level(config)))
                 header = check_batch(batch)
+                _check_size(config, topic.name, index, header)  # it may have grown
         if config.append_time:
             header = with_append_time(batch, header, now_ms)
         outcome.base_offset = partition.append(batch, header, now_ms)
@@ -376,6 +372,14 @@ def _append_batch(
     outcome.log_start_offset = partition.log_start_offset
     if waiting is not None and partition.high_watermark < end_offset:
         partition.when_durable(end_offset, waiting.add(outcome))
+
+
+def _check_size(config: TopicConfig, topic: str, index: int, header: BatchHeader) -> None:
+    if header.size > (limit := config.max_message_bytes):
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch of {header.size} bytes for {topic}-{index} is larger than max.message.bytes {limit}",
+        )
 
 
 def _level(config: TopicConfig) -> int | None:

@@ -17,6 +17,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from kohort.broker.net.hosts import host_of
 from kohort.broker.net.outbox import Outbox
 from kohort.loopback import send_at_once
 from kohort.security.acls import ANONYMOUS
+from kohort.security.authorizer import NOTHING_GRANTED
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import BadFrame
 from kohort.wire.frame import body_of, read_request_header, response_chunks
@@ -108,7 +110,8 @@ class Connection(asyncio.BufferedProtocol):
         self.answers_at_end = True  # a client that sends no more still gets its answers, as in Kafka
         self.peer = "?"
         self.address = ""
-        self.principal = ANONYMOUS
+        self._principal = ANONYMOUS
+        self.granted: AbstractSet[object] = NOTHING_GRANTED
         self.lookups: dict[
             str, tuple[int, int]
         ] = {}  # the last group whose coordinator was looked for: how often, since when
@@ -141,6 +144,16 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._pause()
         self.loop.call_later(ms / 1000, self._transport.abort)
+
+    @property
+    def principal(self) -> str:
+        """Who the client is."""
+        return self._principal
+
+    @principal.setter
+    def principal(self, principal: str) -> None:
+        self._principal = principal
+        self.granted = NOTHING_GRANTED  # that was another's
 
     def is_in_handshake(self) -> None:
         """Hears from a transport with TLS that `secured` comes later, if the client goes through with it."""

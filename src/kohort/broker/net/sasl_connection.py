@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from kohort.broker.call import Call
@@ -30,11 +31,15 @@ log = logging.getLogger("kohort.broker")
 
 AUTHENTICATE_WITHIN_S = 10.0
 """How long a client has for TLS and SASL together; Kafka has only connections.max.idle.ms."""
+_LINGER_S = 0.05
+"""How long a refused client has to read its answer: some take no answer that comes together with the end."""
 _LOOK_AGAIN_S = 0.02
 _LOOKS = 50
 """How often a refused re-authentication looks whether requests that came before it are answered."""
 
 Authenticated = Callable[[AuthenticateAnswer], None]
+
+_buffer_of = Connection.get_buffer  # each read asks for it, and `super()` takes a look-up more
 
 
 class SaslConnection(Connection):
@@ -57,6 +62,8 @@ class SaslConnection(Connection):
     def connection_lost(self, exc: Exception | None) -> None:
         self._too_late.cancel()
         super().connection_lost(exc)
+        for way in ("_handle", "_is_blocked"):
+            self.__dict__.pop(way, None)  # they refer to it: without them it is gone at once
 
     def secured(self, principal: str) -> None:
         """Takes no notice of a certificate: who the client is says SASL alone."""
@@ -72,9 +79,9 @@ class SaslConnection(Connection):
         self._max_bytes = self._all_bytes if is_known else min(self._all_bytes, self.sasl.max_receive_bytes)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._own is None and self.sasl.principal is None:
+        if self._own is None and not self.is_authenticated:
             return self._server.scratch[: self._max_bytes + 4]
-        return super().get_buffer(sizehint)
+        return _buffer_of(self, sizehint)
 
     def _keep(self, data: memoryview) -> None:
         if not self._is_refused:  # what a refused client says besides is not read
@@ -88,6 +95,8 @@ class SaslConnection(Connection):
             super()._refuse_frame(error)
 
     def _handle(self, frame: memoryview) -> None:
+        if self.sasl.is_open_for_ever:
+            self._take_the_plain_ways()
         if self.sasl.takes_raw_tokens:
             self._take_raw_token(frame)
             return
@@ -109,6 +118,14 @@ class SaslConnection(Connection):
                 if api_key == API_VERSIONS and self._last_answer_has_no_error():
                     self.sasl.versions_told()
                 self._set_limit()
+
+    def _take_the_plain_ways(self) -> None:
+        """Serves from the next frame on as a connection without SASL does: a look at the session costs too much.
+
+        A session that does not expire lets everything through, and never refuses its client again.
+        """
+        self._handle = MethodType(Connection._handle, self)  # type: ignore[method-assign]
+        self._is_blocked = MethodType(Connection._is_blocked, self)  # type: ignore[method-assign]
 
     def _last_answer_has_no_error(self) -> bool:
         """Looks at the error code of an answer to ApiVersions, which is the first field behind the header."""
@@ -176,7 +193,8 @@ class SaslConnection(Connection):
         if looks and not self.is_idle:
             self.loop.call_later(_LOOK_AGAIN_S, self._end, reason, looks - 1)
         else:
-            self.close_because(reason)
+            self.complain(reason)
+            self.loop.call_later(_LINGER_S, self._close_after_answers)
 
     def _is_blocked(self) -> bool:
         return self._is_refused or super()._is_blocked()

@@ -18,7 +18,7 @@ from kohort.broker.security.sasl_offer import sasl_offer
 from kohort.log.registry import AclCreated, AclDeleted, RegistryEntry, ScramUserSet
 from kohort.log.store import Store
 from kohort.security.acls import Acl, AclOperation, AclResource, PatternType, Permission, all_operations
-from kohort.security.authorizer import Authorizer, Question
+from kohort.security.authorizer import Authorizer
 from kohort.security.sasl import SaslOffer
 from kohort.security.scram import ScramCredential, ScramExchange, ScramMechanism
 from kohort.settings import INT_MAX, SettingError
@@ -35,6 +35,7 @@ _AUTHORIZERS = {
     "kafka.security.auth.SimpleAclAuthorizer",
 }
 _NONCE_BYTES = 18
+_LONGEST_KEPT = 300  # characters of a name in what a caller was granted
 
 
 class BrokerGuard:
@@ -53,12 +54,9 @@ class BrokerGuard:
         }
         self.workers = LoginWorkers()
         self._audit = AuditLog(Clock())
-        self.allowed: Mapping[Question, bool] = {}
-        """The authorizer's answers that count until an ACL changes; empty where there is no authorizer."""
         self.tls = _tls_of_listeners(of_listeners)
         self.authorizer = authorizer_of(config)
         if self.authorizer is not None:
-            self.allowed = self.authorizer.decided
             for entry in store.acls():
                 self.authorizer.add(acl_of(entry))
 
@@ -130,14 +128,17 @@ class BrokerGuard:
         if authorizer is None:
             return True
         caller = call.connection
-        question = (caller.principal, caller.address, operation, resource_type, name)
+        principal, host = caller.principal, caller.address
+        question = (principal, host, operation, resource_type, name)
         allowed = authorizer.allows(*question)
         if not allowed:
             if audits_denial:
                 self._audit.denied(authorizer, question, call)
-        elif audit_log.isEnabledFor(DEBUG):
+        elif audit_log.isEnabledFor(DEBUG):  # then nothing is kept, so that each question is written
             self._audit.allowed(authorizer, question, call)
-            authorizer.decided.pop(question, None)  # so that the next one is written too
+        elif len(name) <= _LONGEST_KEPT:
+            caller.granted = granted = authorizer.granted_to(principal, host)
+            granted.keep((operation, resource_type, name))
         return allowed
 
     def operations(self, call: Call, resource_type: AclResource, name: str) -> int:

@@ -74,7 +74,10 @@ class PasswordFile:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, PasswordHash]]:
-        """Hands out the users, and writes what became of them: whole or not at all, and readable for its owner only."""
+        """Hands out the users, and writes what became of them: whole or not at all.
+
+        A new file is readable for its owner only; one that was there keeps its owner and its permissions.
+        """
         users = dict(self.load()) if self.path.exists() else {}
         before = dict(users)
         yield users
@@ -84,6 +87,8 @@ class PasswordFile:
         try:
             descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(descriptor, "w", encoding="utf-8") as file:
+                if self.path.exists():
+                    _look_like(self.path, descriptor)
                 file.write(format_credentials(users))
                 file.flush()
                 os.fsync(file.fileno())
@@ -93,6 +98,14 @@ class PasswordFile:
             with suppress(OSError):
                 beside.unlink()
             raise SettingError(f"cannot write {self.path}: {error.strerror}") from None
+
+
+def _look_like(path: Path, descriptor: int) -> None:
+    """Gives a file the permissions and the owner of another, so that a broker of another user goes on reading it."""
+    was = path.stat()
+    os.fchmod(descriptor, was.st_mode & 0o777)
+    with suppress(PermissionError):
+        os.fchown(descriptor, was.st_uid, was.st_gid)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -79,7 +79,8 @@ class BrokerQuotas:
         elif (address := canonical(name)) is not None:
             self._book.put(((IP, address),), values)
         elif not values:
-            self._book.put(((IP, self._hosts.pop(name, name)),), values)
+            for known_as in (name, self._hosts.pop(name, name)):
+                self._book.put(((IP, known_as),), {})
         else:
             self._book.put(((IP, name),), values)  # matches nobody, and is there as long as the quota is
             self._look_up(name, values)
@@ -89,7 +90,9 @@ class BrokerQuotas:
             address = None if addresses.cancelled() else addresses.result()
             if address is None:
                 log.warning("the quota of the host %s is not in force: nobody knows its address", host)
-            elif self._broker.quotas is self:
+            elif self._broker.quotas is self and self._broker.store.quotas().get(((IP, host),)) == values:
+                # It has not been changed meanwhile.
+                self._book.put(((IP, self._hosts.get(host, host)),), {})
                 self._book.put(((IP, host),), {})
                 self._hosts[host] = address
                 self._book.put(((IP, address),), values)

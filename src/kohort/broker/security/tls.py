@@ -7,17 +7,14 @@ while the broker runs: new connections use the new ones. Texts of errors show no
 
 from __future__ import annotations
 
-import contextlib
-import os
 import ssl
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kohort.broker.listeners import Listener
 from kohort.broker.security.listener_settings import RENEWABLE
-from kohort.portable import PORTABLE
+from kohort.portable import as_file
 from kohort.security.acls import ANONYMOUS
 from kohort.security.cipher_suites import TLS_1_3, CipherSuites, cipher_suites
 from kohort.security.pem import certificates_of, pem_blocks, wrong_store
@@ -66,8 +63,11 @@ class ListenerTls:
         return self._stores.context
 
     def principal_of(self, certificate: bytes | None) -> str | None:
-        """Returns who a client with this certificate (DER) is; None if no rule maps its name."""
-        if certificate is None:
+        """Returns who a client with this certificate (DER) is; None if no rule maps its name.
+
+        Where SASL follows, a certificate lets a client in and says nothing more.
+        """
+        if certificate is None or self.is_before_sasl:
             return ANONYMOUS
         name = mapped_name(self._rules, subject_name(certificate))
         return None if name is None else f"User:{name}"
@@ -269,7 +269,7 @@ def _load_keys(name: str, context: ssl.SSLContext, values: Mapping[str, str]) ->
             else f"listener {name}: ssl.key.password is set, but the private key is not encrypted. Take it out"
         )
     try:
-        with _as_file("".join((key, *chain))) as path:
+        with as_file("".join((key, *chain))) as path:
             context.load_cert_chain(path, password=password)
         return ssl.PEM_cert_to_DER_cert(chain[0])
     except (ssl.SSLError, ValueError) as error:
@@ -300,23 +300,6 @@ def _text_of_file(name: str, what: str, path: str) -> str:
     if (store := wrong_store(raw[:4])) is not None:
         raise SettingError(f"listener {name}: {what}={path} is {store}, not PEM. {_HOW_TO_CONVERT}")
     return raw.decode("latin-1")
-
-
-@contextlib.contextmanager
-def _as_file(text: str) -> Iterator[str]:
-    """Gives a path to a text, because OpenSSL takes keys from files only; on Linux it is in memory."""
-    if hasattr(os, "memfd_create") and not PORTABLE and os.path.isdir("/proc/self/fd"):
-        fd = os.memfd_create("kohort-pem")
-        try:
-            os.write(fd, text.encode())
-            yield f"/proc/self/fd/{fd}"
-        finally:
-            os.close(fd)
-        return
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # readable for this user alone
-        file.write(text)
-        file.flush()
-        yield file.name
 
 
 def _why(error: Exception, has_password: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import time
@@ -15,7 +16,7 @@ from kohort.cli.frame.output import json_option, short_ids
 from kohort.client.admin import Admin
 from kohort.client.admin_types import ClusterDescription
 from kohort.client.consumer import Consumer
-from kohort.client.errors import AuthenticationFailed
+from kohort.client.errors import AuthenticationFailed, AuthorizationFailed
 from kohort.client.types import TopicPartition
 from kohort.coordinator.settings import partition_for
 from kohort.errors import KohortError
@@ -26,6 +27,7 @@ from kohort.insight.past import HOUR_MS, past_lag
 from kohort.insight.rebalances import rebalances_of
 from kohort.insight.samples import ClusterSample, sample_cluster
 from kohort.insight.trends import Trends
+from kohort.wire.errors import ErrorCode, KafkaError
 
 TIMEOUT_S = 5.0
 MOST_GROUPS = 50
@@ -39,6 +41,12 @@ _ADVERTISED = (
     " advertised.listeners of the broker (Kohort: serve --advertise HOST:PORT) to an address that clients reach; the"
     " name of a container is known only within its network."
 )
+_WRONG_LOGIN = (
+    "Check sasl.mechanism, the user and the password. An administrator sees by `kohort users list NAME` whether the"
+    " user is there, and for which mechanism; `kohort users add NAME` gives it a new password."
+)
+_WRONG_PROTOCOL = "Check security.protocol and ssl.… of the settings against the listener of this port."
+_LOOKING_ON = "kohort acls add --allow NAME --operation describe --cluster --topic '*' --group '*'"
 
 
 @click.command(epilog="Example: kohort doctor cluster --bootstrap 127.0.0.1:9092")
@@ -72,6 +80,7 @@ def check_cluster(settings: Mapping[str, str], *, measure_clock: bool = False) -
             yield Finding("groups and topics", WRONG, "not checked, because of the addresses above")
             return
         yield _controller(described)
+        yield from _authority(admin, described, settings)
         now_ms = int(time.time() * 1000)
         sample = sample_cluster(admin, now_ms, timeout=TIMEOUT_S)
         yield from _topics(sample)
@@ -122,9 +131,8 @@ def _bootstrap(server: str, settings: Mapping[str, str]) -> Finding:
             nodes = admin.describe_cluster(timeout=patience_s).nodes
             took_ms = round(1000 * (time.monotonic() - began_s))
     except AuthenticationFailed as error:
-        return Finding(
-            name, WRONG, f"it refuses this client: {error}", "Check sasl.… and ssl.… of the settings."
-        )
+        to_do = _WRONG_LOGIN if "sasl.mechanism" in str(error) else _WRONG_PROTOCOL
+        return Finding(name, WRONG, f"it refuses this client: {error}", to_do)
     except KohortError as error:
         to_do = "Something listens there. Is it a Kafka broker, and is security.protocol that of this port?"
         return Finding(name, WRONG, f"connected, but it does not answer as a broker: {error}", to_do)
@@ -149,6 +157,38 @@ def _controller(described: ClusterDescription) -> Finding:
         to_do = "Topics cannot be made or changed: look at the logs of the controllers."
         return Finding("controller", WRONG, "the cluster has none", to_do)
     return Finding("controller", RIGHT, str(described.controller))
+
+
+# --- security -------------------------------------------------------------------------------------------
+
+
+def _authority(admin: Admin, described: ClusterDescription, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Says whether the cluster asks who may do what, and whether this user sees all of it."""
+    try:
+        acls = admin.describe_acls(timeout=TIMEOUT_S)
+    except AuthorizationFailed:
+        text = "the cluster has an authorizer, and this user may not see all: topics and groups may be missing below"
+        yield Finding("security", NOTE, text, f"An administrator allows it to look on: `{_LOOKING_ON}`")
+    except KohortError as error:
+        if not isinstance(error, KafkaError) or error.code is not ErrorCode.SECURITY_DISABLED:
+            return  # too old to be asked
+        text = "the cluster has no authorizer: everybody who can connect may do everything"
+        if all(_is_here(node.host) for node in described.nodes):
+            yield Finding("security", RIGHT, f"{text}, which is this machine alone")
+        else:
+            yield Finding("security", NOTE, text, "Set authorizer.class.name and super.users of the brokers.")
+    else:
+        how = settings.get("security.protocol", "PLAINTEXT")
+        yield Finding(
+            "security", RIGHT, f"{how}; the cluster has an authorizer and {_count(len(acls), 'ACL')}"
+        )
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 # --- topics ---------------------------------------------------------------------------------------------

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, Protocol
@@ -117,7 +114,7 @@ def command() -> None:
 @click.option(
     "--iterations",
     type=click.IntRange(min=1),
-    help="How much work a guess is. SCRAM: 4096 to 16384, default 4096. In a file: default 210000.",
+    help="How much work a guess is, for SCRAM: 4096 to 16384. Default: 4096.",
 )
 @click.option(
     "--node-id",
@@ -283,23 +280,23 @@ class _CredentialsFile:
     """The users of SASL PLAIN in a file, which a broker reads again when it has changed."""
 
     def __init__(self, path: Path) -> None:
+        from kohort.broker.security.password_file import PasswordFile
+
         self._path = path.resolve()  # a link stays one, and its target is replaced
+        self._file = PasswordFile(self._path)
 
     def rows(self) -> Rows:
-        return [(user, PLAIN, each.iterations) for user, each in sorted(self._read().items())]
+        users = self._file.load() if self._path.exists() else {}
+        return [(user, PLAIN, each.iterations) for user, each in sorted(users.items())]
 
     def set(self, user: str, mechanism: str, password: str, iterations: int | None) -> int:
-        from kohort.security import credentials_file as credentials
-
-        if not user:
-            raise WrongArgument("the name of a user must not be empty")
-        kept = iterations or credentials.ITERATIONS
-        salt = secrets.token_bytes(credentials.SALT_BYTES)
-        self._write({**self._read(), user: credentials.PasswordHash.of(password, salt, kept)})
-        return kept
+        if iterations is not None:
+            raise click.UsageError("--iterations is for SCRAM; those of the file are always the same")
+        self._file.set(user, password)
+        return self._file.load()[user].iterations
 
     def remove(self, user: str, mechanism: str) -> None:
-        self._write({name: each for name, each in self._read().items() if name != user})
+        self._file.remove(user)
 
     def mechanisms(self, given: Sequence[str]) -> Sequence[str]:
         if given:
@@ -307,33 +304,3 @@ class _CredentialsFile:
                 "--mechanism is for SCRAM; the users of --credentials-file log in by PLAIN"
             )
         return (PLAIN,)
-
-    def _read(self) -> dict[str, Any]:
-        from kohort.security.credentials_file import parse_credentials
-
-        try:
-            return dict(parse_credentials(self._path.read_text("utf-8"), str(self._path)))
-        except FileNotFoundError:
-            return {}
-
-    def _write(self, hashes: dict[str, Any]) -> None:
-        """Replaces the file in one step: a broker that reads meanwhile finds the old or the new one."""
-        from kohort.security.credentials_file import format_credentials
-
-        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                if (
-                    self._path.exists()
-                ):  # it stays readable for those who could read it, the broker among them
-                    before = self._path.stat()
-                    os.fchmod(file.fileno(), before.st_mode & 0o777)
-                    with suppress(PermissionError):
-                        os.fchown(file.fileno(), before.st_uid, before.st_gid)
-                file.write(format_credentials(hashes))
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(self._path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise

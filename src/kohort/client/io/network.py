@@ -187,6 +187,7 @@ class Network:
             self._hooks,
             self._setup.after(peer.failures + 1),
             self._jitter,
+            is_strange=not peer.versions,
         )
         peer.connections[lane] = connection
         connection.start(now_ms)
@@ -201,7 +202,9 @@ class Network:
     def _on_ready(self, connection: NodeConnection) -> None:
         self.changes += 1
         if self._config.security_protocol.startswith("SASL_"):
-            self._metrics.authenticated.record(1, self._reactor.now_ms())
+            is_first = connection.logins == 1
+            made = self._metrics.authenticated if is_first else self._metrics.renewed
+            made.record(1, self._reactor.now_ms())
         peer = self._peer((connection.host, connection.port))
         peer.failures, peer.retry_ms, peer.error, peer.untold = 0, 0, "", 0
         peer.away.is_over()
@@ -229,7 +232,8 @@ class Network:
     ) -> None:
         self.changes += 1
         if failure.kind is FailureKind.AUTHENTICATION:
-            self._metrics.refused.record(1, self._reactor.now_ms())
+            refused = self._metrics.not_renewed if connection.logins else self._metrics.refused
+            refused.record(1, self._reactor.now_ms())
         if connection in self._retiring:
             self._retiring.remove(connection)
             _fail_all(requests, failure)

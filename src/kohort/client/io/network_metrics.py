@@ -12,6 +12,7 @@ class NetworkMetrics:
         self.connections = 0
         self.created, self.closed = Sensor(window), Sensor(window)
         self.authenticated, self.refused = Sensor(window), Sensor(window)
+        self.renewed, self.not_renewed = Sensor(window), Sensor(window)
         self.sent, self.received = Sensor(window), Sensor(window)
 
     def connected(self, now_ms: int) -> None:
@@ -34,6 +35,8 @@ NETWORK = MetricTable[NetworkMetrics](
             "successful-authentication", "connections on which SASL accepted this client", lambda m: m.authenticated
         ),
         *counter("failed-authentication", "connections that TLS or SASL refused", lambda m: m.refused),
+        *counter("successful-reauthentication", "sessions of SASL that were renewed", lambda m: m.renewed),
+        *counter("failed-reauthentication", "sessions of SASL that were not renewed", lambda m: m.not_renewed),
         *counter("request", "requests sent", lambda m: m.sent),
         *average("request-size", "bytes of a request", lambda m: m.sent),
         *meter("outgoing-byte", "bytes sent", lambda m: m.sent),

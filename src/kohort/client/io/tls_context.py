@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from kohort.client.config import ClientConfig
+from kohort.portable import as_file
 from kohort.security.cipher_suites import TLS_1_3, cipher_suites
 from kohort.security.pem import certificates_of, private_key_of, wrong_store
 from kohort.settings import SettingError
@@ -53,16 +52,17 @@ def _trusting(config: ClientConfig) -> ssl.SSLContext:
     as_text = "ssl.ca.pem" if config.ssl_ca_pem else "ssl.truststore.certificates"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        trust(context, location, certificates_of(text, as_text) if text else "")
+        trust(context, location, text, as_text)
     except OSError as error:  # ssl.SSLError is one
-        raise SettingError(f"{name}={location}: {_why_unreadable(location, error)}") from error
+        what = f"{as_text}: {error}" if text else f"{name}={location}: {_why_unreadable(location, error)}"
+        raise SettingError(what) from error
     return context
 
 
-def trust(context: ssl.SSLContext, location: str, text: str) -> None:
-    """Adds authorities from a file, a folder or a text; raises OSError, of which ssl.SSLError is one."""
+def trust(context: ssl.SSLContext, location: str, text: str, what: str) -> None:
+    """Adds authorities from a file, a folder or a text, which `what` names; raises OSError if they cannot be read."""
     if text:
-        context.load_verify_locations(cadata=certificates_of(text, "the authorities"))
+        context.load_verify_locations(cadata=certificates_of(text, what))
     elif os.path.isdir(location):
         context.load_verify_locations(capath=location)
     else:
@@ -134,7 +134,7 @@ def _show_certificate(context: ssl.SSLContext, config: ClientConfig) -> None:
     if certificate is None:
         return
     named = ", ".join(dict.fromkeys(_shown(*each) for each in (certificate, key or certificate)))
-    with _as_file(*certificate) as own, _as_file(*(key or certificate)) as private:
+    with _as_path(*certificate) as own, _as_path(*(key or certificate)) as private:
         try:
             context.load_cert_chain(own, private, lambda: config.ssl_key_password)
         except OSError as error:
@@ -177,21 +177,6 @@ def _value(config: ClientConfig, name: str) -> str:
     return value
 
 
-@contextmanager
-def _as_file(name: str, value: str) -> Iterator[str]:
-    """Gives the path of what a setting holds: its own path, or a file in memory, or one that only we can read."""
-    if _is_path(name):
-        yield value
-    elif hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
-        fd = os.memfd_create("kohort-pem", os.MFD_CLOEXEC)
-        try:
-            os.write(fd, value.encode())
-            yield f"/proc/self/fd/{fd}"
-        finally:
-            os.close(fd)
-    else:
-        with tempfile.TemporaryDirectory(prefix="kohort-") as folder:
-            path = Path(folder) / "store.pem"
-            path.touch(mode=0o600)
-            path.write_text(value, "utf-8")
-            yield str(path)
+def _as_path(name: str, value: str) -> AbstractContextManager[str]:
+    """Gives the path of what a setting holds: its own path, or that of its text."""
+    return nullcontext(value) if _is_path(name) else as_file(value)

@@ -75,7 +75,7 @@ class TokenStore:
     def _came(self, now_ms: int, token: BearerToken | None, error: BaseException | None) -> None:
         failure = None
         if token is not None and token.expires_ms is not None and token.expires_ms <= now_ms:
-            error = ValueError(f"the token expired {now_ms - token.expires_ms} ms ago: is the clock right?")
+            error = TokenRefused(f"the token expired {now_ms - token.expires_ms} ms ago: is the clock right?")
         if error is None and token is not None:
             self._token = token
             # A token whose end nobody knows is asked for again for each login.

@@ -33,7 +33,7 @@ TIMEOUT_S = 300.0
 _LOOK_S = 1
 # What says where a stream begins and how its cluster is reached: a trial reads everything from a broker of its own.
 _NOT_IN_A_TRIAL = re.compile(
-    r"starting.*|kafka\.(bootstrap\.servers|security\..*|ssl\..*|sasl\..*)", re.IGNORECASE
+    r"starting.*|kafka\.(bootstrap\.servers|(enable\.)?(security|ssl|sasl|https)\..*)", re.IGNORECASE
 )
 
 
