@@ -34,7 +34,5 @@ def test_kafkas_tools_show_transactions(java: Run, broker: Target) -> None:
         assert transactional_id in {line.split()[0] for line in listed.splitlines() if line.strip()}
     described = java(*tool, "describe", "--transactional-id", "copy")
     assert "CompleteCommit" in described
-    features = java(
-        "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", broker.address, "describe"
-    )
+    features = java("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", broker.address, "describe")
     assert "transaction.version" in features
