@@ -36,3 +36,12 @@ def test_kafkas_tools_show_transactions(java: Run, broker: Target) -> None:
     assert "CompleteCommit" in described
     features = java("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", broker.address, "describe")
     assert "transaction.version" in features
+
+
+def test_kafkas_dump_tool_reads_our_states(java: Run, broker: Target) -> None:
+    logs = [path for path in broker.data.glob("__transaction_state-*/*.log") if path.stat().st_size]
+    assert logs
+    tool, files = "org.apache.kafka.tools.DumpLogSegments", ",".join(map(str, logs))
+    said = java(tool, "--transaction-log-decoder", "--files", files)
+    for words in ("transactionalId=copy", "state=CompleteCommit", "state=PrepareAbort", "state=Ongoing"):
+        assert words in said
