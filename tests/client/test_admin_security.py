@@ -240,7 +240,7 @@ def test_what_each_needs_is_what_the_docs_say(broker: running, admin: Admin) -> 
     reads = ((AclResource.GROUP, "till", AclOperation.READ), (AclResource.TOPIC, "shop", AclOperation.READ))
     with needs("resetter", *reads) as theirs:
         theirs.alter_group_offsets("till", {("shop", 0): 0})
-        with pytest.raises(AuthorizationFailed):
+        with pytest.raises(AuthorizationFailed, match="the group till"):
             theirs.delete_group_offsets("till", ("shop", 0))
     with needs("deleter", *reads, (AclResource.GROUP, "till", AclOperation.DELETE)) as theirs:
         theirs.delete_group_offsets("till", ("shop", 0))
