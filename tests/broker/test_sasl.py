@@ -647,6 +647,7 @@ def test_an_old_password_is_not_right_because_it_was_being_checked(tmp_path):
         handshake(early)
         handshake(late)
         early.send(SaslAuthenticateRequest(b"\0carol\0secret"), 2)
+        eventually(lambda: broker.server.broker.guard.workers._hashes._running, "a check that runs")
         path.write_text(format_credentials({"carol": PasswordHash.of("another", b"fedcba9876543210", 10)}))
         late.send(SaslAuthenticateRequest(b"\0carol\0secret"), 2)
         assert late.receive().error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
