@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack
 from kohort.client.core.arguments import function
 from kohort.client.core.signals import new_lock
 from kohort.client.core.steps import Steps, T, Until
-from kohort.client.errors import ClosedClient
+from kohort.client.errors import ClosedClient, FatalProducerError, TransactionFailed
 from kohort.client.io.async_engine import AsyncEngine
 from kohort.client.io.driving import deadline_after
 from kohort.client.io.engine import FAR_MS
@@ -257,6 +257,8 @@ class AsyncProducer(MeasuredClient, Generic[K, V]):
                 try:
                     await self.abort_transaction(timeout)
                 except KohortError as failed:
+                    if isinstance(failed, FatalProducerError) and isinstance(error, TransactionFailed):
+                        raise failed from error  # this producer cannot do it again
                     error.add_note(f"and the transaction could not be aborted: {failed}")
             raise
 

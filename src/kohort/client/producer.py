@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack
 from kohort.client.core.arguments import function, seconds
 from kohort.client.core.signals import HeldSignals, let_go, new_lock
 from kohort.client.core.steps import Steps, T, Until
-from kohort.client.errors import ClosedClient, IllegalState, TimedOut
+from kohort.client.errors import (
+    ClosedClient,
+    FatalProducerError,
+    IllegalState,
+    TimedOut,
+    TransactionFailed,
+)
 from kohort.client.io.driving import deadline_after
 from kohort.client.io.engine import FAR_MS, Engine
 from kohort.client.io.measured import MeasuredClient
@@ -282,6 +288,8 @@ class Producer(MeasuredClient, Generic[K, V]):
                 try:
                     self.abort_transaction(timeout)
                 except KohortError as failed:
+                    if isinstance(failed, FatalProducerError) and isinstance(error, TransactionFailed):
+                        raise failed from error  # this producer cannot do it again
                     error.add_note(f"and the transaction could not be aborted: {failed}")
             raise
 

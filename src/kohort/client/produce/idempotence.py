@@ -178,8 +178,9 @@ class TransactionalNumbers(Idempotence):
         """Whether sequence numbers are lost, so that nothing more can be written in this epoch."""
 
     def take_id(self, producer_id: int, epoch: int) -> None:
-        super().take_id(producer_id, epoch)
-        self.lost = False
+        if producer_id != self.producer_id:
+            _log.info("producer id %d with epoch %d", producer_id, epoch)
+        self.producer_id, self.epoch, self.lost = producer_id, epoch, False
 
     def tick(self) -> None:
         pass

@@ -55,7 +55,9 @@ MAY_BE_ALLOWED_LATER = frozenset(
 )
 """Errors of `init_transactions` after which it may be called again; anywhere else they are fatal."""
 
-_GROUP_MOVED_ON = "the group moved on, and this consumer does not own its partitions any more: take group_metadata() after each poll"
+_GROUP_MOVED_ON = (
+    "the group moved on, this consumer does not own its partitions: take group_metadata() after each poll"
+)
 _ADVICE = {
     ErrorCode.PRODUCER_FENCED: "another producer has taken over the transactional.id, or the transaction took longer "
     "than transaction.timeout.ms",

@@ -448,8 +448,8 @@ class Transactions:
         if key_type == GROUP_KEY and not self._offsets:
             return  # nobody wants to know any more
         if code in MAY_BE_ALLOWED_LATER and self.state is _S.INITIALIZING:
-            self._fail_init(code, f"the coordinator of {what} was asked for")
-        elif not self._is_refused(code, to, f"the coordinator of {what} was asked for", now_ms):
+            self._fail_init(code, f"the coordinator of {what} could not be found")
+        elif not self._is_refused(code, to, f"the coordinator of {what} could not be found", now_ms):
             self._coordinators[to] = found.node_id
             self._metadata.learn(Node(found.node_id, found.host, found.port))
             _log.info("the coordinator of %s is node %d", what, found.node_id)
@@ -473,7 +473,7 @@ class Transactions:
     def _inited(self, answer: Answer, now_ms: int) -> None:
         response: InitProducerIdResponse = answer.response
         code = code_of(response.error_code)
-        doing = f"transactional.id {self.transactional_id} was initialized"
+        doing = f"transactional.id {self.transactional_id} could not be initialized"
         if code in MAY_BE_ALLOWED_LATER and self.state is _S.INITIALIZING:
             self._fail_init(code, doing)
             return
@@ -541,7 +541,7 @@ class Transactions:
                 self._is_started = True
             elif self.state is _S.ABORTING and verdict_of(code) is Verdict.ABORT:
                 return  # it was not added, and is not needed any more
-        self._is_refused(code, self._own, f"{partition} was added to the transaction", now_ms, soon)
+        self._is_refused(code, self._own, f"{partition} could not be added to the transaction", now_ms, soon)
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -567,7 +567,7 @@ class Transactions:
             asked.is_unsure = False
         if code is ErrorCode.NONE:
             asked.added = self._is_started = True
-        doing = f"group {asked.group.group_id} was added to the transaction"
+        doing = f"group {asked.group.group_id} could not be added to the transaction"
         if self.state in (_S.ABORTING, _S.ABORTABLE_ERROR) and not asked.is_unsure:
             self._offsets.popleft()
             if verdict_of(code) is Verdict.ABORT:
@@ -608,7 +608,7 @@ class Transactions:
         asked.left = {p: at for p, at in asked.left.items() if p in wrong}
         partition, code = _worst(wrong)
         to = GROUP_KEY, asked.group.group_id
-        doing = f"the offset of {partition} was committed for group {asked.group.group_id}"
+        doing = f"the offset of {partition} could not be committed for group {asked.group.group_id}"
         if not self._is_refused(code, to, doing, now_ms):
             self._offsets.popleft()
             asked.operation.finish(None)
@@ -633,7 +633,7 @@ class Transactions:
         response: EndTxnResponse = answer.response
         code = code_of(response.error_code)
         what = "committed" if self.state is _S.COMMITTING else "aborted"
-        if self._is_refused(code, self._own, f"the transaction was to be {what}", now_ms):
+        if self._is_refused(code, self._own, f"the transaction could not be {what}", now_ms):
             return
         if response.producer_id != -1:
             self._numbers.take_id(response.producer_id, response.producer_epoch)
@@ -667,7 +667,7 @@ class Transactions:
     # --- failures ---------------------------------------------------------------------------------
 
     def _aborted(self) -> TransactionAborted:
-        error = TransactionAborted("the transaction was aborted before this record was sent")
+        error = TransactionAborted("the transaction was aborted before this was sent")
         error.__cause__ = self.error
         return error
 
