@@ -107,7 +107,7 @@ class TransactionScript:
     def words_for(self, send: Send) -> str:
         last = APIS[send.api_key].last if send.max_version is None else send.max_version
         where = "any node" if send.node_id == ANY_NODE else f"node {send.node_id}"
-        message = send.make(last)
+        message: Any = send.make(last)
         codec(send.api_key, last).encode_request(message)  # it fits its version
         name = f"{type(message).__name__.removesuffix('Request')} v{last} to {where}"
         if send.purpose == "sender.produce":
@@ -259,9 +259,10 @@ class TransactionScript:
 def batch(data: PartitionProduceData) -> str:
     """The records of a batch with its numbers: `0: a b (id 7 epoch 0 sequence 2)`."""
     assert data.records is not None
-    header = read_header(data.records)
+    encoded = bytes(data.records)  # type: ignore[call-overload]
+    header = read_header(encoded)
     assert header.is_transactional
-    values = " ".join((record.value or b"").decode() for record in iter_records(data.records))
+    values = " ".join((record.value or b"").decode() for record in iter_records(encoded))
     numbers = f"id {header.producer_id} epoch {header.producer_epoch} sequence {header.base_sequence}"
     return f"{data.index}: {values} ({numbers})"
 

@@ -96,9 +96,7 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         return list(session.partitions) if session is not None else []
 
-    def plan(
-        self, request: FetchRequest, version: int, now_ms: int, principal: str = ANONYMOUS
-    ) -> FetchPlan:
+    def plan(self, request: FetchRequest, version: int, now_ms: int, principal: str = ANONYMOUS) -> FetchPlan:
         """Returns what a request of a principal reads, and changes the session that it names."""
         by_id = version >= 13
         if version < 7 or request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
