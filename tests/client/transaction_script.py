@@ -26,7 +26,7 @@ from typing import Any
 from kohort.client.core.effects import ANY_NODE, Answer, Failure, FailureKind, Send
 from kohort.client.core.operation import Operation
 from kohort.client.produce.batch import RecordHandle
-from kohort.client.produce.transactions import Transactions
+from kohort.client.produce.transactions import ProducerTransactions
 from kohort.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode, KohortError
@@ -78,7 +78,7 @@ class TransactionScript:
         return self.core_
 
     @property
-    def transactions(self) -> Transactions:
+    def transactions(self) -> ProducerTransactions:
         assert self.core.sender.transactions is not None
         return self.core.sender.transactions
 
