@@ -123,12 +123,11 @@ def test_names_with_a_free_end_have_no_effect_either(caplog: pytest.LogCaptureFi
     assert "metrics.context.shop is a setting of Kafka's that has no effect" in caplog.text
 
 
-def test_a_producer_does_not_write_without_the_transactions_that_were_asked_for() -> None:
+def test_a_producer_does_not_do_without_the_two_phases_that_were_asked_for() -> None:
     with pytest.raises(
-        KohortError, match=r"transactional.id is a setting of Kafka's that Kohort's producer does not"
-    ) as e:
-        Producer(bootstrap_servers="127.0.0.1:9", transactional_id="till-1")
-    assert "transactions are not supported yet" in str(e.value)
+        KohortError, match=r"two.phase.commit.enable is a setting of Kafka's that Kohort's producer does not"
+    ):
+        Producer({"bootstrap.servers": "127.0.0.1:9", "transaction.two.phase.commit.enable": "true"})
 
 
 def test_groups_of_the_next_generation_are_named_as_missing() -> None:

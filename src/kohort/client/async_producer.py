@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kohort.client.core.arguments import function
 from kohort.client.core.signals import new_lock
 from kohort.client.core.steps import Steps, T, Until
-from kohort.client.errors import ClosedClient
+from kohort.client.errors import ClosedClient, FatalProducerError, TransactionFailed
 from kohort.client.io.async_engine import AsyncEngine
 from kohort.client.io.driving import deadline_after
 from kohort.client.io.engine import FAR_MS
@@ -25,8 +26,10 @@ from kohort.client.produce.calls import ProducerCalls
 from kohort.client.produce.fast_send import fast_send
 from kohort.client.produce.outgoing import K, Outgoing, ProducerRecord, Serializer, V
 from kohort.client.produce.producer_part import log_failed_callback
+from kohort.client.produce.transaction_calls import TransactionCalls
 from kohort.client.producer import send_ordinarily_after_fork
-from kohort.client.types import RecordMetadata
+from kohort.client.types import ByPartition, GroupMetadata, OffsetAndMetadata, RecordMetadata
+from kohort.wire.errors import KohortError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from kohort.client.keywords import ProducerKeywords
 
 _NS_PER_MS = 1_000_000
+OffsetMap = ByPartition[int | OffsetAndMetadata]
 
 
 class AsyncDelivery(RecordHandle):
@@ -140,6 +144,7 @@ class AsyncProducer(MeasuredClient, Generic[K, V]):
             lambda: engine.network.last_error,
         )  # fmt: skip
         self._part = self._calls.add_part(lambda: None, self._iterate_soon, self._callback_failed)
+        self._transactions = TransactionCalls(self._calls)
         engine.on_failure = self._calls.fail_everything
         engine.add(self._part)
         engine.add(self._calls.sender)
@@ -147,7 +152,7 @@ class AsyncProducer(MeasuredClient, Generic[K, V]):
         self._is_closed = False
         self._is_scheduled = False
         self._send: Callable[..., AsyncDelivery | Awaitable[AsyncDelivery]] = self._send_ordinarily
-        if outgoing.is_plain:
+        if outgoing.is_plain and config.transactional_id is None:
             # No clock: where a batch is begun, `_send_ordinarily` lets the loop write.
             self._send = fast_send(self._accumulator, outgoing, time.time_ns, None, self._send_ordinarily)
         send_ordinarily_after_fork(self)
@@ -199,6 +204,64 @@ class AsyncProducer(MeasuredClient, Generic[K, V]):
         queues = await self._run(self._calls.topic(topic, deadline_ms))
         return list(range(len(queues.queues)))
 
+    # --- transactions -----------------------------------------------------------------------------
+
+    async def init_transactions(self, timeout: float | None = None) -> None:
+        """Takes over the transactional.id: fences producers that had it before, and aborts what they left open.
+
+        It is called once, before the first transaction. Like all calls of transactions it waits at most `timeout`
+        seconds (or max.block.ms), then raises TimedOut and can only be repeated.
+        """
+        await self._run(self._transactions.init(self._block_deadline(timeout)))
+
+    async def begin_transaction(self) -> None:
+        """Begins a transaction: all records that are sent from now on are in it, until it is committed or aborted."""
+        self._engine.check_usable()
+        self._transactions.begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: OffsetMap, group_metadata: GroupMetadata, timeout: float | None = None
+    ) -> None:
+        """Makes offsets of a consumer's group part of the transaction: they are committed with its records.
+
+        `offsets` are as in `Consumer.commit`: of each partition the offset to go on from. `group_metadata` is what
+        `Consumer.group_metadata()` returns after the poll that brought the records.
+        """
+        steps = self._transactions.send_offsets(offsets, group_metadata, self._block_deadline(timeout))
+        await self._run(steps)
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """Sends what is left, and commits: readers with `read_committed` see all records of the transaction.
+
+        TransactionFailed: call `abort_transaction`, and do it again. FatalProducerError: close this producer.
+        """
+        await self._run(self._transactions.commit(self._block_deadline(timeout)))
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """Drops all records and offsets of the transaction; the producer goes on with the next one."""
+        await self._run(self._transactions.abort(self._block_deadline(timeout)))
+
+    @asynccontextmanager
+    async def transaction(self, timeout: float | None = None) -> AsyncIterator[None]:
+        """Begins a transaction, commits it at the end of the block, and aborts it if the block raises.
+
+        async with producer.transaction():
+            await producer.send("orders", b"one")
+        """
+        await self.begin_transaction()
+        try:
+            yield
+            await self.commit_transaction(timeout)
+        except BaseException as error:
+            if self._transactions.is_open:
+                try:
+                    await self.abort_transaction(timeout)
+                except KohortError as failed:
+                    if isinstance(failed, FatalProducerError) and isinstance(error, TransactionFailed):
+                        raise failed from error  # this producer cannot do it again
+                    error.add_note(f"and the transaction could not be aborted: {failed}")
+            raise
+
     # --- the end ----------------------------------------------------------------------------------
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -220,6 +283,9 @@ class AsyncProducer(MeasuredClient, Generic[K, V]):
             self._engine.close()
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _block_deadline(self, timeout: float | None) -> int:
+        return self._deadline(self._calls.config.max_block_ms / 1000 if timeout is None else timeout)
 
     def _deadline(self, timeout: float | None) -> int:
         """Returns when a call gives up: never, without a timeout, because delivery.timeout.ms bounds every record."""

@@ -502,6 +502,14 @@ class ProducerConfig(ClientConfig):
     partitioner_ignore_keys: bool = setting(
         "partitioner.ignore.keys", Kind.BOOLEAN, False, None, "Place records without looking at their keys."
     )
+    transactional_id: str | None = setting(
+        "transactional.id", Kind.STRING, None, None,
+        "Makes the producer transactional; the name by which a later producer takes over its transactions.",
+    )  # fmt: skip
+    transaction_timeout_ms: int = setting(
+        "transaction.timeout.ms", Kind.INT, 60_000, at_least(1),
+        "The broker aborts a transaction of a transactional producer that takes longer than this.",
+    )  # fmt: skip
     metadata_max_idle_ms: int = setting(
         "metadata.max.idle.ms",
         Kind.LONG,
@@ -516,6 +524,15 @@ class ProducerConfig(ClientConfig):
             raise SettingError(
                 f"delivery.timeout.ms ({self.delivery_timeout_ms}) must be at least linger.ms + request.timeout.ms "
                 f"({self.linger_ms + self.request_timeout_ms})"
+            )
+        if self.transactional_id is not None and not self.transactional_id:
+            raise SettingError(
+                "transactional.id must not be empty: name the producer, or leave the setting out"
+            )
+        if self.transactional_id is not None and not self.enable_idempotence:
+            raise SettingError(
+                "transactional.id needs enable.idempotence=true, acks=all and retries greater than 0: leave them as "
+                "they are, or leave transactional.id out"
             )
         if self.enable_idempotence:
             if self.acks not in ("all", "-1"):

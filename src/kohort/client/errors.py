@@ -7,9 +7,13 @@ KohortError
 │   ├── RetriableCommitFailed     an asynchronous commit got no answer, or one that may be better next time
 │   ├── FencedInstanceId          another consumer runs with the same group.instance.id
 │   ├── AuthorizationFailed       of a topic, a group or the cluster
+│   ├── TransactionFailed         the transaction cannot be committed: abort it, then repeat it with the same producer
+│   ├── FatalProducerError        this transactional producer can do nothing any more: close it and make another
+│   │   └── ProducerFenced          another producer has taken over its transactional.id
 │   └── OffsetOutOfRange          the position is not in the log and auto.offset.reset is none
 │       └── LogTruncation           the log was cut back behind the position after a change of leader
 ├── PartlyFailed                some of several things went wrong; `.errors` and `.results` say which
+├── TransactionAborted          the record was not written, because its transaction was aborted before
 ├── NoOffsetForPartition        nothing is committed and auto.offset.reset is none
 ├── TimedOut                    the caller's time is up; says what was being waited for
 ├── Wakeup                      `wakeup()` was called
@@ -67,6 +71,41 @@ class AuthorizationFailed(KafkaError):
     what_to_do = (
         "Let the administrator allow READ, WRITE or DESCRIBE on what the text names, or connect as "
         "another user."
+    )
+
+
+class TransactionFailed(KafkaError):
+    """The open transaction cannot be committed any more; the producer is well, and goes on after an abort."""
+
+    what_to_do = (
+        "Call abort_transaction(), seek the consumer back to its committed offsets if there is one, and do the "
+        "transaction again; the same producer can be used."
+    )
+
+
+class FatalProducerError(KafkaError):
+    """A transactional producer got an answer after which it can do nothing any more, not even abort."""
+
+    what_to_do = (
+        "Close this producer and make a new one: its init_transactions() aborts what this one left open. The text "
+        "names the cause."
+    )
+
+
+class ProducerFenced(FatalProducerError):
+    """Another producer has taken over the transactional.id, or the broker has ended a transaction that took long."""
+
+    what_to_do = (
+        "Close this producer. If two programs use one transactional.id, give each its own; if the transaction took "
+        "longer than transaction.timeout.ms, raise that, and go on with a new producer."
+    )
+
+
+class TransactionAborted(KohortError):
+    """A record was not written, because its transaction was aborted before it was sent."""
+
+    what_to_do = (
+        "Nothing, if you aborted the transaction; else the error of the transaction says why it failed."
     )
 
 

@@ -140,6 +140,8 @@ class ProducerKeywords(ClientKeywords, total=False):
     max_in_flight_requests_per_connection: Int
     partitioner: str | Callable[[str, bytes | None, int], int] | None
     partitioner_ignore_keys: Bool
+    transactional_id: Text
+    transaction_timeout_ms: Int
     metadata_max_idle_ms: Int
     interceptors: Sequence[Any] | None
 

@@ -7,14 +7,21 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kohort.client.core.arguments import function, seconds
 from kohort.client.core.signals import HeldSignals, let_go, new_lock
 from kohort.client.core.steps import Steps, T, Until
-from kohort.client.errors import ClosedClient, IllegalState, TimedOut
+from kohort.client.errors import (
+    ClosedClient,
+    FatalProducerError,
+    IllegalState,
+    TimedOut,
+    TransactionFailed,
+)
 from kohort.client.io.driving import deadline_after
 from kohort.client.io.engine import FAR_MS, Engine
 from kohort.client.io.measured import MeasuredClient
@@ -25,7 +32,9 @@ from kohort.client.produce.batch import Batch, Headers, OnDelivery, RecordHandle
 from kohort.client.produce.calls import ProducerCalls
 from kohort.client.produce.fast_send import fast_send
 from kohort.client.produce.outgoing import K, Outgoing, ProducerRecord, Serializer, V
-from kohort.client.types import RecordMetadata
+from kohort.client.produce.transaction_calls import TransactionCalls
+from kohort.client.types import ByPartition, GroupMetadata, OffsetAndMetadata, RecordMetadata
+from kohort.wire.errors import KohortError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,6 +42,7 @@ if TYPE_CHECKING:
     from kohort.client.keywords import ProducerKeywords
 
 _NS_PER_MS = 1_000_000
+OffsetMap = ByPartition[int | OffsetAndMetadata]
 
 
 class Delivery(RecordHandle):
@@ -167,6 +177,7 @@ class Producer(MeasuredClient, Generic[K, V]):
             lambda: engine.network.last_error,
         )  # fmt: skip
         self._part = self._calls.add_part(self._on_change, engine.reactor.wakeup)
+        self._transactions = TransactionCalls(self._calls)
         engine.on_failure = self._calls.fail_everything
         engine.add(self._part)
         engine.add(self._calls.sender)
@@ -175,7 +186,7 @@ class Producer(MeasuredClient, Generic[K, V]):
         self._waiting = 0
         self._is_closed = False
         self._send: Callable[..., Delivery] = self._send_ordinarily
-        if outgoing.is_plain:
+        if outgoing.is_plain and config.transactional_id is None:
             self._send = fast_send(
                 self._accumulator, outgoing, time.time_ns, engine.now_ms, self._send_ordinarily
             )
@@ -224,6 +235,64 @@ class Producer(MeasuredClient, Generic[K, V]):
         )
         return list(range(len(queues.queues)))
 
+    # --- transactions -----------------------------------------------------------------------------
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Takes over the transactional.id: fences producers that had it before, and aborts what they left open.
+
+        It is called once, before the first transaction. Like all calls of transactions it waits at most `timeout`
+        seconds (or max.block.ms), then raises TimedOut and can only be repeated.
+        """
+        self._run(self._transactions.init(self._block_deadline(timeout)))
+
+    def begin_transaction(self) -> None:
+        """Begins a transaction: all records that are sent from now on are in it, until it is committed or aborted."""
+        self._engine.check_usable()
+        self._transactions.begin()
+
+    def send_offsets_to_transaction(
+        self, offsets: OffsetMap, group_metadata: GroupMetadata, timeout: float | None = None
+    ) -> None:
+        """Makes offsets of a consumer's group part of the transaction: they are committed with its records.
+
+        `offsets` are as in `Consumer.commit`: of each partition the offset to go on from. `group_metadata` is what
+        `Consumer.group_metadata()` returns after the poll that brought the records.
+        """
+        steps = self._transactions.send_offsets(offsets, group_metadata, self._block_deadline(timeout))
+        self._run(steps)
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Sends what is left, and commits: readers with `read_committed` see all records of the transaction.
+
+        TransactionFailed: call `abort_transaction`, and do it again. FatalProducerError: close this producer.
+        """
+        self._run(self._transactions.commit(self._block_deadline(timeout)))
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Drops all records and offsets of the transaction; the producer goes on with the next one."""
+        self._run(self._transactions.abort(self._block_deadline(timeout)))
+
+    @contextmanager
+    def transaction(self, timeout: float | None = None) -> Iterator[None]:
+        """Begins a transaction, commits it at the end of the block, and aborts it if the block raises.
+
+        with producer.transaction():
+            producer.send("orders", b"one")
+        """
+        self.begin_transaction()
+        try:
+            yield
+            self.commit_transaction(timeout)
+        except BaseException as error:
+            if self._transactions.is_open:
+                try:
+                    self.abort_transaction(timeout)
+                except KohortError as failed:
+                    if isinstance(failed, FatalProducerError) and isinstance(error, TransactionFailed):
+                        raise failed from error  # this producer cannot do it again
+                    error.add_note(f"and the transaction could not be aborted: {failed}")
+            raise
+
     # --- the end ----------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> None:
@@ -257,6 +326,9 @@ class Producer(MeasuredClient, Generic[K, V]):
             self._engine.close()
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _block_deadline(self, timeout: float | None) -> int:
+        return self._deadline(self._calls.config.max_block_ms / 1000 if timeout is None else timeout)
 
     def _deadline(self, timeout: float | None) -> int:
         """Returns when a call gives up: never, without a timeout, because delivery.timeout.ms bounds every record."""

@@ -139,6 +139,21 @@ SINK_TABLE: Final[tuple[SparkOption, ...]] = (
         "false",
         "Accepted, as by Spark's connector: a column `headers` is written in any case.",
     ),
+    SparkOption(
+        "exactlyOnce",
+        "false",
+        "Whether a stream writes each row once: each task in a transaction, with an entry in a ledger. Streams only.",
+    ),
+    SparkOption(
+        "transactionalIdPrefix",
+        "kohort-spark",
+        "How the transactional ids of exactlyOnce begin; the id of the query and the number of the task follow.",
+    ),
+    SparkOption(
+        "ledgerTopic",
+        "kohort-spark-ledger",
+        "The compacted topic where exactlyOnce notes what each task has committed; created if it is not there.",
+    ),
 )
 
 SOURCE_OPTIONS: Final = tuple(each.name for each in (*SOURCE_TABLE, *READ_TABLE))

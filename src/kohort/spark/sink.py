@@ -12,6 +12,9 @@ column `value` the columns that have no meaning of their own make it, as a struc
 A task tells Spark that it is done when every one of its rows is acknowledged by all in-sync replicas. Within one
 attempt no row is written twice; an attempt that failed may have written some rows, and the next one writes all of them
 again: at least once, as with every Kafka sink that is not a transaction.
+
+With `exactlyOnce` a stream writes each row once: a task writes its rows and an entry of a ledger in one transaction;
+see `exactly_once`.
 """
 
 from __future__ import annotations
@@ -34,9 +37,23 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from kohort.client.config import PRODUCER, read_config
+from kohort.client.config import ADMIN, PRODUCER, read_config
+from kohort.client.errors import FatalProducerError, TransactionFailed
 from kohort.client.producer import ArrowDelivery, Producer
 from kohort.settings import SettingError, nearest
+from kohort.spark.exactly_once import (
+    BATCH_ID,
+    DEFAULT_LEDGER,
+    DEFAULT_PREFIX,
+    QUERY_ID,
+    ExactlyOnce,
+    LedgerEntry,
+    RowsHash,
+    StreamTask,
+    ensure_ledger,
+    ledger_partition,
+    read_entry,
+)
 from kohort.spark.formats.encoding import ColumnEncoding, RowMisfit, encoded
 from kohort.spark.formats.format_options import BINARY, WRITE_OPTIONS, RecordFormats, is_format_option
 from kohort.spark.formats.write_planning import plan_encoding
@@ -50,12 +67,15 @@ log = logging.getLogger("kohort.spark.sink")
 COLUMNS = ("topic", "key", "value", "headers", "partition")
 # What Spark itself adds to the options of a writer.
 _OF_SPARK = ("topic", "path", "checkpointlocation", "queryname", "outputmode", "includeheaders")
+_ONCE = ("exactlyOnce", "transactionalIdPrefix", "ledgerTopic")
+_TRANSACTION_TIMEOUT_MS = "600000"  # a task may take longer than Kafka's default of a minute
 _NOT_SUPPORTED = {
     "key.serializer": " as keys are serialized with ByteArraySerializer.",
     "value.serializer": " as value are serialized with ByteArraySerializer.",
-    "transactional.id": ": the sink writes at least once, without transactions",
+    "transactional.id": ": with the option exactlyOnce a stream has transactions, and transactionalIdPrefix names them",
     "interceptor.classes": "",
 }
+_CLOSE_S = 10.0
 _RECORD_OVERHEAD = 36  # what a record takes besides key, value and headers, at most
 
 
@@ -72,6 +92,8 @@ class SinkOptions:
     largest: int = 0
     """No record is larger than so many bytes."""
     formats: RecordFormats = BINARY
+    once: ExactlyOnce | None = None
+    """How a stream writes each row once; None: at least once."""
     encodings: tuple[ColumnEncoding, ...] = ()
     """How keys and values are encoded; planned when the type of the rows is known."""
 
@@ -81,11 +103,15 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     options = {name.lower(): value for name, value in given.items()}
     kafka = kafka_settings(options, _NOT_SUPPORTED)
     for name in options:
-        if name.startswith("kafka.") or name in _OF_SPARK or is_format_option(name, WRITE_OPTIONS):
+        if (
+            name.startswith("kafka.")
+            or name in (*_OF_SPARK, *map(str.lower, _ONCE))
+            or is_format_option(name, WRITE_OPTIONS)
+        ):
             continue
         if name in PRODUCER.settings:
             raise OptionError(f"unknown option {name}: settings of Kafka are written as kafka.{name}")
-        known = {each.lower(): each for each in (*_OF_SPARK, *WRITE_OPTIONS)}
+        known = {each.lower(): each for each in (*_OF_SPARK, *_ONCE, *WRITE_OPTIONS)}
         close = nearest(name, known)
         for lower, spelled in known.items():
             close = close.replace(f" {lower}?", f" {spelled}?")
@@ -95,12 +121,34 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
             "Kafka option bootstrap.servers is not set. Please make sure it is set and retry. "
             "(option 'kafka.bootstrap.servers')"
         )
+    once = _exactly_once(options)
+    transactional = {} if once is None else {"transactional.id": once.prefix}
     try:
-        config, _ = read_config(PRODUCER, kafka, {})
+        config, _ = read_config(PRODUCER, {**kafka, **transactional}, {})
     except SettingError as error:
         raise OptionError(f"options with kafka. are settings of the producer: {error}") from None
     largest = min(config.max_request_size, config.buffer_memory)
-    return SinkOptions(options.get("topic"), kafka, largest, record_formats(options))
+    return SinkOptions(options.get("topic"), kafka, largest, record_formats(options), once)
+
+
+def _exactly_once(options: Mapping[str, str]) -> ExactlyOnce | None:
+    said = options.get("exactlyonce", "false").strip().lower()
+    if said not in ("true", "false"):
+        raise OptionError(f"exactlyOnce is true or false, not {said!r}")
+    given = {name: options[name.lower()].strip() for name in _ONCE[1:] if name.lower() in options}
+    if said == "false":
+        for name in given:
+            raise OptionError(f"{name} has no meaning without exactlyOnce=true")
+        return None
+    for name, value in given.items():
+        if not value:
+            raise OptionError(f"{name} must not be empty")
+    ledger = given.get("ledgerTopic", DEFAULT_LEDGER)
+    if ledger == options.get("topic"):
+        raise OptionError(
+            f"ledgerTopic must be another topic than the one that rows are written to ({ledger})"
+        )
+    return ExactlyOnce(given.get("transactionalIdPrefix", DEFAULT_PREFIX), ledger)
 
 
 _TEXT_OR_BYTES = "string or binary"
@@ -191,9 +239,10 @@ class _RowWriter:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         task, attempt = _task()
-        return Written(
-            task, write_rows(self.options, self.columns, iterator, f"task {task}, attempt {attempt}")
-        )
+        who = f"task {task}, attempt {attempt}"
+        if self.options.once is not None:
+            return Written(task, write_rows_once(self.options, self.columns, iterator, who, _stream_task()))
+        return Written(task, write_rows(self.options, self.columns, iterator, who))
 
 
 class BatchWriter(_RowWriter, DataSourceArrowWriter):
@@ -224,7 +273,13 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> B
             "Save mode Overwrite not allowed for Kafka. Allowed save modes are Append and ErrorIfExists (default). "
             'Here Spark takes only Append: write .mode("append")'
         )
-    return BatchWriter(*planned(read_sink_options(options), schema))
+    read = read_sink_options(options)
+    if read.once is not None:
+        raise OptionError(
+            "exactlyOnce is for writeStream: a batch has no number by which Spark's second attempt could be known. "
+            "Leave it out, or write by a stream with trigger(availableNow=True)"
+        )
+    return BatchWriter(*planned(read, schema))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
@@ -241,6 +296,21 @@ def _task() -> tuple[int, int]:
 
     context = TaskContext.get()
     return (context.partitionId(), context.attemptNumber()) if context is not None else (0, 0)
+
+
+def _stream_task() -> StreamTask:
+    """The partition, batch and query of this task; they are the same for every attempt."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    query = context.getLocalProperty(QUERY_ID) if context is not None else None
+    batch = context.getLocalProperty(BATCH_ID) if context is not None else None
+    if context is None or query is None or batch is None:
+        raise OptionError(
+            "exactlyOnce needs the number of the batch and the id of the query, which Spark gives the tasks of a "
+            "stream with a checkpointLocation; this task has none"
+        )
+    return StreamTask(query, int(batch), context.partitionId())
 
 
 # --- in a task ----------------------------------------------------------------------------------------
@@ -267,14 +337,97 @@ def write_rows(
     return rows
 
 
-class _Task:
-    """One attempt to write the rows of one partition."""
+def write_rows_once(
+    options: SinkOptions,
+    columns: tuple[str, ...],
+    batches: Iterator[pa.RecordBatch],
+    who: str,
+    task: StreamTask,
+) -> int:
+    """Writes all rows and the task's entry of the ledger in one transaction, unless an attempt before has done so."""
+    once = options.once
+    assert once is not None, "the option was given"
+    name = task.transactional_id(once)
+    shared = {key: value for key, value in options.kafka.items() if key in ADMIN.settings}
+    seen, who = RowsHash(), f"{who} of batch {task.batch}"
+    count = ensure_ledger(shared, once.ledger)
+    partition = ledger_partition(name, count)
+    producer = Producer(
+        {
+            "client.id": "kohort-spark-sink",
+            "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+            **options.kafka,
+            "transactional.id": name,
+        }
+    )
+    try:
+        producer.init_transactions()  # from here on no earlier attempt can commit
+        timeout_s = int(options.kafka.get("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)) / 1000
+        entry = read_entry(shared, once.ledger, partition, name, timeout_s)
+        if entry is not None and entry.batch >= task.batch:
+            _check_repeated(entry, task, columns, batches, seen, who)
+            log.info("%s has written its %d rows before", who, entry.rows)
+            return entry.rows
+        with producer.transaction():
+            rows = _Task(producer, options, columns, who, seen).run(batches)
+            made = LedgerEntry(task.batch, rows, seen.hexdigest())
+            producer.send(once.ledger, made.encode(), key=name, partition=partition)
+        return rows
+    except (FatalProducerError, TransactionFailed) as error:
+        raise RowsNotWritten(
+            f"the transaction of {who} was not committed: {error}. None of its rows are seen; a retry writes them."
+        ) from error
+    finally:
+        producer.close(_CLOSE_S)
 
-    def __init__(self, producer: Producer, options: SinkOptions, columns: tuple[str, ...], who: str) -> None:
+
+def _check_repeated(
+    entry: LedgerEntry,
+    task: StreamTask,
+    columns: tuple[str, ...],
+    batches: Iterator[pa.RecordBatch],
+    seen: RowsHash,
+    who: str,
+) -> None:
+    """Fails if the rows are not those that an attempt before has committed: then some would be lost or doubled."""
+    if entry.batch > task.batch:
+        raise RowsNotWritten(
+            f"{who} comes after batch {entry.batch} of the same query was committed: its checkpoint is older than what "
+            "was written. Restore the newer checkpoint, or begin the query with a new checkpointLocation."
+        )
+    for batch in batches:
+        if batch.num_rows:
+            seen.add(_chosen(batch, columns))
+    if (seen.rows, seen.hexdigest()) != (entry.rows, entry.hash):
+        raise RowsNotWritten(
+            f"{who} has {seen.rows} rows, but an attempt before has committed {entry.rows} other ones: with "
+            "exactlyOnce a batch must have the same rows in the same order and partitions each time. Leave out "
+            "rand(), current_timestamp() and what else changes, sort within partitions after a shuffle, and keep "
+            "spark.sql.shuffle.partitions."
+        )
+
+
+def _chosen(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
+    """The columns that decide what is written, as they come from Spark."""
+    return batch.select([name for name in batch.schema.names if name in columns] or batch.schema.names)
+
+
+class _Task:
+    """One attempt to write the rows of one partition; with `seen` in a transaction, which notes them."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        options: SinkOptions,
+        columns: tuple[str, ...],
+        who: str,
+        seen: RowsHash | None = None,
+    ) -> None:
         self._producer = producer
         self._options = options
         self._columns = columns
         self._who = who
+        self._seen = seen
         self._sent = 0  # rows handed to the producer
         self._acknowledged = 0
         self._under_way: deque[tuple[ArrowDelivery, int, int]] = deque()
@@ -282,6 +435,8 @@ class _Task:
     def run(self, batches: Iterator[pa.RecordBatch]) -> int:
         for batch in batches:
             if batch.num_rows:
+                if self._seen is not None:
+                    self._seen.add(_chosen(batch, self._columns))
                 self._send(self._records(batch))
             while self._under_way and self._under_way[0][0].done():
                 self._settle()
@@ -299,7 +454,7 @@ class _Task:
         except RowMisfit as misfit:
             raise RowsNotWritten(
                 f"row {self._sent + misfit.row} of {self._who} was not written: {misfit}. "
-                f"{self._acknowledged} rows before it are written; a retry writes these again."
+                f"{self._aftermath('it')}"
             ) from misfit
 
     def _send(self, rows: pa.RecordBatch) -> None:
@@ -315,6 +470,11 @@ class _Task:
         self._under_way.append((delivery, first, last))
         self._sent += rows.num_rows
 
+    def _aftermath(self, what: str) -> str:
+        if self._seen is not None:
+            return f"The transaction is aborted, with the {self._acknowledged} rows before {what}."
+        return f"{self._acknowledged} rows before {what} are written; a retry writes these again."
+
     def _settle(self) -> None:
         delivery, first, last = self._under_way.popleft()
         try:
@@ -327,8 +487,7 @@ class _Task:
         code = error.code.name if isinstance(error, KafkaError) else type(error).__name__
         topic = f" to topic {self._options.topic}" if self._options.topic is not None else ""
         raise RowsNotWritten(
-            f"{rows} of {self._who} were not written{topic}: {code}: {error}. "
-            f"{self._acknowledged} rows before them are written; a retry writes these again."
+            f"{rows} of {self._who} were not written{topic}: {code}: {error}. {self._aftermath('them')}"
         ) from error
 
     # --- what can be wrong with rows --------------------------------------------------------------

@@ -70,6 +70,9 @@ class Metadata:
         self.last_failure = ""
         self.error: AuthenticationFailed | None = None
         """What asking again will not cure, so that the user must know. Kept until it is taken or a request succeeds."""
+        self.features: dict[str, int] = {}
+        """The levels of the cluster's finalized features, by name; as of `features_epoch`."""
+        self.features_epoch = -1
         self.warnings = NodeWarnings()
         """Shared by all parts of this client: they all have its metadata."""
         self._out, self._config = out, config
@@ -140,6 +143,11 @@ class Metadata:
     def learn(self, node: Node) -> None:
         """Adds a node that another answer named (a coordinator) and that may not be in the snapshot."""
         self._learned[node.node_id] = node
+
+    def learn_features(self, epoch: int, levels: dict[str, int]) -> None:
+        """Takes in which features a broker says are finalized; the highest epoch has the newest."""
+        if epoch > self.features_epoch:
+            self.features_epoch, self.features = epoch, levels
 
     def look_up(self, topics: Topics, now_ms: int, deadline_ms: int) -> Operation[Cluster]:
         """Asks what the cluster says about these topics now (None: about all), whatever is wanted otherwise.

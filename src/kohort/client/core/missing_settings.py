@@ -1,7 +1,7 @@
 """Settings of Apache Kafka 4.3's clients that Kohort's clients lack: which are refused, and which have no effect.
 
-A setting that changes what a program does, or whom it trusts, is refused: a producer that ignored `transactional.id`
-would write what should be rolled back. A setting that only tunes Kafka's own code causes a warning and has no effect.
+A setting that changes what a program does, or whom it trusts, is refused: a producer that ignored `partitioner.class`
+would write records to other partitions. A setting that only tunes Kafka's own code causes a warning and has no effect.
 No setting is ignored in silence. The names of librdkafka's settings are refused with Kafka's name for the same.
 """
 
@@ -17,7 +17,6 @@ _JMX = "Kohort has no JMX"
 _LATER = "does not have yet"
 _NEVER = "does not have"
 _CLASS = "it names a Java class"
-_TRANSACTIONS = "transactions are not supported yet"
 _SHARE = "share groups are not supported yet"
 _KERBEROS = "GSSAPI (Kerberos) is not supported yet; PLAIN, SCRAM and OAUTHBEARER are"
 _TOKENS = "set sasl.oauthbearer.token to a function that returns a token"
@@ -32,9 +31,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "internal.leave.group.on.close": (_NEVER, "a member with a group.instance.id does not leave on close"),
     "internal.throw.on.fetch.stable.offset.unsupported": (_NEVER, "it is internal to Kafka Streams"),
     # The producer.
-    "transactional.id": (_LATER, _TRANSACTIONS),
-    "transaction.timeout.ms": (_LATER, _TRANSACTIONS),
-    "transaction.two.phase.commit.enable": (_LATER, _TRANSACTIONS),
+    "transaction.two.phase.commit.enable": (_LATER, "a transaction ends by transaction.timeout.ms at the latest"),
     "partitioner.class": (_NEVER, f"{_CLASS}; set partitioner to a name or a function"),
     # Admin.
     "bootstrap.controllers": (_LATER, "brokers are asked, and pass on what is for the controller"),

@@ -20,6 +20,13 @@ class Operation(Generic[T]):
         self.error: Exception | None = None
         self._on_done: list[Callable[[Operation[T]], None]] = []
 
+    @classmethod
+    def of(cls, result: T) -> Operation[T]:
+        """Makes an operation that is done."""
+        made = cls()
+        made.finish(result)
+        return made
+
     def on_done(self, call: Callable[[Operation[T]], None]) -> None:
         if self.done:
             call(self)

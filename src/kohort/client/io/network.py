@@ -211,6 +211,7 @@ class Network:
         if self.last_error.startswith(f"{peer}:"):
             self.last_error = ""
         peer.versions = connection.versions
+        self._metadata.learn_features(connection.features_epoch, connection.features)
         self._send_waiting(peer, connection.lane, self._reactor.now_ms())
 
     def _send_waiting(self, peer: Peer, lane: Lane, now_ms: int) -> None:

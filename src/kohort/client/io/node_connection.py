@@ -120,6 +120,9 @@ class NodeConnection:
     """No connection to this address was ever ready: it may be no port of the kind that the settings say."""
     state: ConnectionState = ConnectionState.PREPARING
     versions: VersionRanges = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    """The levels of the cluster's finalized features, by name."""
+    features_epoch: int = -1
     in_flight: deque[InFlightRequest] = field(default_factory=deque)
     used_ms: int = 0
     session: SessionTimes | None = None
@@ -270,6 +273,8 @@ class NodeConnection:
                 Failure(FailureKind.UNSUPPORTED_VERSION, f"ApiVersions: error {response.error_code}")
             )
         self.versions = common_versions(ranges)
+        self.features_epoch = response.finalized_features_epoch
+        self.features = {each.name: each.max_version_level for each in response.finalized_features}
         yield from self._log_in()
 
     def _log_in(self) -> Handshake:

@@ -37,6 +37,7 @@ def send_arrow(
             "send_arrow takes columns of bytes or text: serializers and interceptors are for send()"
         )
     _check_table(records)
+    calls.check_may_send()
     batches: list[Batch] = []
     deadline_ms = calls.now_ms() + calls.config.max_block_ms
     for name, rows in _by_topic(None if topic is None else arguments.topic_name(topic), records):

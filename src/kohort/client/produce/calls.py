@@ -11,6 +11,7 @@ from kohort.client.core.backoff import Jitter
 from kohort.client.core.effects import Outbox
 from kohort.client.core.metadata import Metadata
 from kohort.client.core.metrics import MetricSource
+from kohort.client.core.operation import Operation
 from kohort.client.core.steps import Steps, Until
 from kohort.client.errors import AuthenticationFailed, ClosedClient, TimedOut, error_for
 from kohort.client.produce.accumulator import Accumulator, NoRoom, TopicQueues, record_size
@@ -19,7 +20,8 @@ from kohort.client.produce.outgoing import Outgoing, ProducerRecord
 from kohort.client.produce.producer_part import ProducerPart, log_failed_callback
 from kohort.client.produce.sender import Sender
 from kohort.client.produce.sender_metrics import PRODUCER_CALLS, ProducerCallMetrics
-from kohort.wire.errors import ErrorCode
+from kohort.client.produce.transactions import ProducerTransactions
+from kohort.wire.errors import ErrorCode, KohortError
 from kohort.wire.records.batch import HEADER_SIZE
 
 _log = logging.getLogger("kohort.client.producer")
@@ -86,7 +88,7 @@ class ProducerCalls(Generic[H]):
     # --- records ----------------------------------------------------------------------------------
 
     def send(self, record: ProducerRecord, callback: OnDelivery | None) -> Steps[H]:
-        self._check_fatal()
+        self.check_may_send()
         arguments.function(callback, "on_delivery")
         record = self.outgoing.intercept(record)
         try:
@@ -143,6 +145,12 @@ class ProducerCalls(Generic[H]):
                     f"written yet take all of buffer.memory ({self.config.buffer_memory} bytes). Send more slowly, "
                     f"raise one of the two, or find out why brokers are slow{self._last_obstacle()}"
                 )
+
+    def check_may_send(self) -> None:
+        """Raises if no record can be sent: the producer has failed, or it is transactional and in no transaction."""
+        self._check_fatal()
+        if self.sender.transactions is not None:
+            self.sender.transactions.check_may_send()
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -214,7 +222,9 @@ class ProducerCalls(Generic[H]):
             )
 
     def close(self, deadline_ms: int) -> Steps[None]:
-        """Refuses new records, waits for those that were sent, and fails the rest."""
+        """Refuses new records, waits for those that were sent, and fails the rest. An open transaction is aborted."""
+        if self.sender.transactions is not None:
+            yield from self._leave_transaction(self.sender.transactions, deadline_ms)
         left = self.accumulator.flush()
         self.accumulator.shut()
         left = list(dict.fromkeys((*left, *self.accumulator.flush())))
@@ -224,6 +234,29 @@ class ProducerCalls(Generic[H]):
             self.part.wake()
             yield Until(lambda: self.part.is_quiet and all_settled(left), self.now_ms() + _END_MS)
         self.outgoing.close_interceptors()
+
+    def _leave_transaction(self, transactions: ProducerTransactions, deadline_ms: int) -> Steps[None]:
+        """Aborts an open transaction, so that readers need not wait for its timeout; waits for one that is ending."""
+        ended: list[Operation[None]] = []
+
+        def command() -> None:
+            try:
+                if transactions.is_open:
+                    ended.append(transactions.abort())
+                elif transactions.pending is not None:
+                    ended.append(transactions.pending)
+                else:
+                    ended.append(Operation.of(None))
+            except KohortError:
+                ended.append(Operation.of(None))  # it failed for good meanwhile
+            for operation in ended:
+                operation.on_done(lambda done: self.part.changed())
+
+        self.part.commands.append(command)
+        self.part.wake()
+        deadline_ms = min(deadline_ms, self.now_ms() + self.config.max_block_ms)
+        if not (yield Until(lambda: any(operation.done for operation in ended), deadline_ms)):
+            _log.warning("the producer is closed before its transaction has ended: %s", transactions)
 
     def _check_fatal(self) -> None:
         if self.sender.fatal is not None:

@@ -15,7 +15,14 @@ _producer = header_fields("producer_id", "producer_epoch", "base_sequence")
 _crc = header_fields("crc")
 
 
-def encode(batch: Batch, compression: int, level: int | None, *, with_numbers: bool = True) -> Buffer:
+def encode(
+    batch: Batch,
+    compression: int,
+    level: int | None,
+    *,
+    transactional: bool = False,
+    with_numbers: bool = True,
+) -> Buffer:
     """Encodes a closed batch with the producer's numbers that it has now; else without numbers and checksum.
 
     `renumbered` adds these when the batch is sent.
@@ -26,8 +33,9 @@ def encode(batch: Batch, compression: int, level: int | None, *, with_numbers: b
     columns = batch.columns
     if columns is not None:
         encoded: Buffer = columns.encode(
-            compression, level, batch.producer_id, batch.producer_epoch, batch.sequence
-        )
+            compression, level, batch.producer_id, batch.producer_epoch, batch.sequence,
+            transactional=transactional,
+        )  # fmt: skip
         return encoded
     return encode_batch_columns(
         batch.keys,
@@ -39,6 +47,7 @@ def encode(batch: Batch, compression: int, level: int | None, *, with_numbers: b
         producer_id=batch.producer_id,
         producer_epoch=batch.producer_epoch,
         base_sequence=batch.sequence,
+        transactional=transactional,
         with_crc=with_numbers,
     )
 

@@ -165,5 +165,39 @@ class Idempotence:
         return True
 
 
+class TransactionalNumbers(Idempotence):
+    """The numbers of a transactional producer, whose epoch only the coordinator raises.
+
+    A batch that fails makes its transaction fail. After the abort there is a new epoch, and numbers start from 0: by
+    the answer to EndTxn, or because `lost` asks for it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = False
+        """Whether sequence numbers are lost, so that nothing more can be written in this epoch."""
+
+    def take_id(self, producer_id: int, epoch: int) -> None:
+        if producer_id != self.producer_id:
+            _log.info("producer id %d with epoch %d", producer_id, epoch)
+        self.producer_id, self.epoch, self.lost = producer_id, epoch, False
+
+    def tick(self) -> None:
+        pass
+
+    def failed(self, batch: Batch, code: ErrorCode, numbers_unused: bool) -> None:
+        self.lost = True
+
+    def expired(self, batch: Batch) -> None:
+        if batch.sequence != NO_SEQUENCE:
+            self.lost = True
+
+    def may_retry(self, batch: Batch, code: ErrorCode, log_start_offset: int) -> bool:
+        if code is ErrorCode.UNKNOWN_PRODUCER_ID:
+            return log_start_offset == -1
+        # If it is not the next one, an earlier batch failed and is sent again first.
+        return code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not _is_next(batch.queue, batch.sequence)
+
+
 def _is_next(queue: PartitionQueue, sequence: int) -> bool:
     return sequence == (queue.last_acked_sequence + 1) % SEQUENCES

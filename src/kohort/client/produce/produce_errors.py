@@ -42,6 +42,7 @@ RETRIABLE = OUTDATED_METADATA | {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
 }
 
 FATAL = frozenset(
@@ -50,6 +51,7 @@ FATAL = frozenset(
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.UNSUPPORTED_VERSION,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
 """Errors that every other batch of this producer would get too."""

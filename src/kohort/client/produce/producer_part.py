@@ -62,6 +62,10 @@ class ProducerPart:
             self._telling -= 1
         self._on_change()
 
+    def changed(self) -> None:
+        """Has those who wait look again: something ended that is no batch."""
+        self._on_change()
+
     @property
     def is_quiet(self) -> bool:
         """Whether the callbacks of all batches that are done have returned."""

@@ -26,7 +26,7 @@ from kohort.client.produce.accumulator import (
 )
 from kohort.client.produce.batch import Batch, split, unmerge
 from kohort.client.produce.encoding import encode, renumbered
-from kohort.client.produce.idempotence import Idempotence
+from kohort.client.produce.idempotence import Idempotence, TransactionalNumbers
 from kohort.client.produce.produce_errors import (
     FATAL,
     OUTDATED_METADATA,
@@ -40,6 +40,7 @@ from kohort.client.produce.produce_errors import (
 )
 from kohort.client.produce.producer_id import ProducerId
 from kohort.client.produce.sender_metrics import SenderMetrics
+from kohort.client.produce.transactions import ProducerTransactions
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import (
     PartitionProduceData,
@@ -87,12 +88,19 @@ class Sender:
         self._compression = Compression[config.compression_type.upper()]
         self._level: int | None = getattr(config, f"compression_{config.compression_type}_level", None)
         self._most_in_flight = config.max_in_flight_requests_per_connection
-        self._idempotence = Idempotence() if config.enable_idempotence else None
-        self._id = (
-            ProducerId(out, config, self._idempotence, self._backoff, self.abort_all)
-            if self._idempotence is not None
-            else None
-        )
+        self._idempotence: Idempotence | None = None
+        self._id: ProducerId | None = None
+        self.transactions: ProducerTransactions | None = None
+        """Of a producer with a transactional.id; it has its producer id by them."""
+        if config.transactional_id is not None:
+            self._idempotence = numbers = TransactionalNumbers()
+            self.transactions = ProducerTransactions(
+                out, config, metadata, numbers, self._backoff,
+                stop=self.stop, drop_unsent=self.drop_unsent, is_idle=lambda: self.is_idle,
+            )  # fmt: skip
+        elif config.enable_idempotence:
+            self._idempotence = Idempotence()
+            self._id = ProducerId(out, config, self._idempotence, self._backoff, self.abort_all)
         self.metrics = SenderMetrics(config.metric_window(), accumulator, metadata)
         self._in_flight: dict[int, int] = {}
         self._wanted: dict[str, int] = {}
@@ -101,7 +109,11 @@ class Sender:
         self._burst_ms = self._burst = 0
         self._merge_limit = merge_limit(config)
         accumulator.encode = partial(
-            encode, compression=self._compression, level=self._level, with_numbers=False
+            encode,
+            compression=self._compression,
+            level=self._level,
+            transactional=self.transactions is not None,
+            with_numbers=False,
         )
 
     # --- topics -----------------------------------------------------------------------------------
@@ -119,7 +131,8 @@ class Sender:
         if self._metadata.cluster is self._cluster:
             return
         idle_ms = self._config.metadata_max_idle_ms
-        self._accumulator.forget_idle(idle_ms, now_ms)
+        if self.transactions is None:  # else its sequence numbers would be forgotten within an epoch
+            self._accumulator.forget_idle(idle_ms, now_ms)
         kept = {
             t: ms for t, ms in self._wanted.items() if t in self._accumulator.topics or ms + idle_ms > now_ms
         }
@@ -148,6 +161,8 @@ class Sender:
                 return
         if self._accumulator.ready:
             self._send_ready(now_ms)
+        if self.transactions is not None:  # after the batches: these say which partitions are to be added
+            self._look_again_at(self.transactions.tick(now_ms))
 
     def next_deadline_ms(self) -> int | None:
         if self._accumulator.fresh or self._accumulator.full:
@@ -214,6 +229,8 @@ class Sender:
             return None
         if self._idempotence is not None and not self._idempotence.may_send(batch):
             return None
+        if self.transactions is not None and not self.transactions.may_send(queue):
+            return None
         return batch
 
     def _send(self, node_id: int, batches: list[Batch], now_ms: int) -> None:
@@ -229,17 +246,24 @@ class Sender:
                 lambda version: self._request(version, batches),
                 "sender.produce",
                 self._config.request_timeout_ms,
-                max_version=None if _all_have_ids(batches) else LAST_VERSION_WITH_NAMES,
+                max_version=self._last_version(batches),
                 answered=self._acks != 0,
                 on_answer=partial(self._produced, InFlight(node_id, batches, now_ms)),
             )
         )
 
+    def _last_version(self, batches: list[Batch]) -> int | None:
+        if self.transactions is not None and self.transactions.last_produce_version is not None:
+            return self.transactions.last_produce_version
+        return None if _all_have_ids(batches) else LAST_VERSION_WITH_NAMES
+
     def encode_early(self, columns: Any) -> Buffer | None:
         """Encodes and compresses columns, without the producer's numbers; None without compression: that is quick."""
         if self._compression is Compression.NONE:
             return None
-        encoded: Buffer = columns.encode(self._compression, self._level)
+        encoded: Buffer = columns.encode(
+            self._compression, self._level, transactional=self.transactions is not None
+        )
         return encoded
 
     def _prepares(self, batch: Batch, node_id: int, now_ms: int) -> bool:
@@ -263,7 +287,9 @@ class Sender:
         if batch not in queue.in_flight:
             queue.in_flight.append(batch)
         if batch.encoded is None:
-            batch.encoded = encode(batch, self._compression, self._level)
+            batch.encoded = encode(
+                batch, self._compression, self._level, transactional=self.transactions is not None
+            )
         elif batch.was_reset:
             batch.encoded = renumbered(batch)
         batch.was_reset = False
@@ -280,7 +306,10 @@ class Sender:
                 topic = TopicProduceData(batch.queue.topic, batch.queue.topic_queues.topic_id)
                 topics[batch.queue.topic] = topic
             topic.partition_data.append(PartitionProduceData(batch.queue.index, batch.encoded))
-        return ProduceRequest(None, self._acks, self._config.request_timeout_ms, list(topics.values()))
+        transactional_id = self._config.transactional_id
+        return ProduceRequest(
+            transactional_id, self._acks, self._config.request_timeout_ms, list(topics.values())
+        )
 
     # --- answers ----------------------------------------------------------------------------------
 
@@ -378,7 +407,7 @@ class Sender:
             if outcome.failure is FailureKind.AUTHENTICATION
             else error_for(code, words_for(batch, outcome, self._config))
         )
-        if code in FATAL and self._idempotence is not None:
+        if code in FATAL and self._idempotence is not None and self.transactions is None:
             self.stop(error)
         if self._idempotence is not None:
             # After the last attempt it is unknown whether one of them was written.
@@ -387,6 +416,8 @@ class Sender:
         self.metrics.failed(batch, now_ms)
         batch.fail(error, record_errors(outcome))
         self._end(batch)
+        if self.transactions is not None:
+            self.transactions.batch_failed(error)
 
     def _end(self, batch: Batch) -> None:
         if batch in batch.queue.in_flight:
@@ -428,6 +459,8 @@ class Sender:
             if self._idempotence is not None and was_sent:
                 self._idempotence.expired(batch)
             self._end(batch)
+            if self.transactions is not None:
+                self.transactions.batch_failed(error)
 
     def _obstacle(self, batch: Batch) -> str:
         if batch.queue.leader_id == NO_NODE:
@@ -459,6 +492,14 @@ class Sender:
             if self._idempotence is not None:
                 self._idempotence.expired(batch)
             self._end(batch)
+
+    def drop_unsent(self, error: Exception) -> None:
+        """Fails the batches that were never sent, because their transaction will not be committed."""
+        for batch in [b.merged_into or b for b in list(self._accumulator.incomplete)]:
+            if not batch.done and not batch.order:
+                self._accumulator.drop(batch)
+                batch.fail(error)
+                self._end(batch)
 
     def close_now(self) -> None:
         """Fails all batches that are not done, because the producer is closed."""

@@ -96,11 +96,14 @@ class OutgoingLists:
         producer_id: int = -1,
         producer_epoch: int = -1,
         base_sequence: int = -1,
+        *,
+        transactional: bool = False,
     ) -> Buffer:
         """One batch of all of them, as Produce takes it."""
         return encode_batch_columns(
             self.keys, self.values, self.timestamps, self.headers, compression=compression, level=level,
             producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence,
+            transactional=transactional,
         )  # fmt: skip
 
 
