@@ -101,6 +101,8 @@ class JwksUrl:
         try:
             handler = urllib.request.HTTPSHandler(context=self._context)
             with urllib.request.build_opener(handler).open(self.where, timeout=_PATIENCE_S) as answer:
+                if self.where.startswith("https:") and not answer.url.startswith("https:"):
+                    raise ValueError("it redirects to an address without TLS")
                 text = answer.read(_MOST_BYTES + 1)
             if len(text) > _MOST_BYTES:
                 raise ValueError("it is longer than 1 MB")

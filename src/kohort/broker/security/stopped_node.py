@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kohort.log.datadir import META, DataDirectory
+from kohort.log.datadir import META, DataDirectory, DirectoryRefused
 from kohort.log.registry import Registry
 
 
@@ -19,7 +19,12 @@ def stopped_registry(directory: Path, *, create_for: int | None = None) -> Itera
     """
     if not (directory / META).is_file() and create_for is None:
         raise FileNotFoundError(f"{directory} is not the data directory of a broker: it has no {META}")
-    data = DataDirectory.open(directory, _owner(directory / META, create_for))
+    try:
+        data = DataDirectory.open(directory, _owner(directory / META, create_for))
+    except DirectoryRefused as error:
+        raise DirectoryRefused(
+            f"{error}. While a broker runs, its users are changed through it: --bootstrap HOST:PORT"
+        ) from None
     try:
         registry = Registry.open(data.root)
         try:
