@@ -6,6 +6,7 @@ one. `KOHORT_FRESH_EXAMPLES=1` asks for new examples.
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import signal
@@ -22,6 +23,16 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("kohort")
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_before() -> Iterator[None]:
+    """A command that a test runs in this process leaves the logger of Kohort to the next test as it was."""
+    logger = logging.getLogger("kohort")
+    level, propagate, handlers = logger.level, logger.propagate, list(logger.handlers)
+    yield
+    logger.setLevel(level)
+    logger.propagate, logger.handlers = propagate, handlers
 
 
 @pytest.fixture
