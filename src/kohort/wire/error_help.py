@@ -27,8 +27,8 @@ _COORDINATOR = (
     "group runs, and whether `__consumer_offsets` has leaders."
 )
 _TRANSACTION = (
-    "Kohort's producer has no transactions yet, so another client of the application gets this error; "
-    "begin its transaction again, as that client's documentation says."
+    "Kohort's producer says by the type of its error what to do: TransactionFailed, abort the transaction and do it "
+    "again; FatalProducerError, close the producer and make a new one."
 )
 _TOKEN = (
     "Delegation tokens are a matter between Kafka and its Java client; Kohort's client does not use them."
@@ -285,9 +285,8 @@ HELP: Final[dict[E, ErrorHelp]] = {
         _TRANSACTION,
     ),
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorHelp(
-        "This user may not use the transactional.id, or the broker has no transactions.",
-        "Kohort's broker refuses all transactional ids: it has no transactions yet; leave transactional.id "
-        "out. On Kafka, allow WRITE on the transactional id.",
+        "This user may not use the transactional.id.",
+        "Allow this user WRITE and DESCRIBE on the transactional id.",
     ),
     E.SECURITY_DISABLED: ErrorHelp(
         "The cluster has no security switched on, so there is nothing to change.",
