@@ -31,6 +31,7 @@ _AVRO = (("org.apache.spark", "spark-avro_2.13", "4.1.1"),)  # works with Spark 
 _PROTOBUF = (("org.apache.spark", "spark-protobuf_2.13", "4.1.1"),)
 APICURIO_VERSION = "3.0.9"  # the newest that runs on Java 17; 3.3 needs 21
 _DEBIAN = {
+    "go": "golang-go",
     "java": "default-jre-headless",
     "javac": "default-jdk-headless",
     "mvn": "maven",

@@ -18,6 +18,7 @@ from kohort.broker.fetch_sessions import FetchSessions
 from kohort.log.partition import Durability
 from kohort.log.storage.files import Slice
 from kohort.log.store import Store
+from kohort.security.acls import ANONYMOUS
 from kohort.wire.frame import read_response_header
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.records.batch import BatchRecord, encode_batch, read_header
@@ -67,7 +68,7 @@ class Node:
         row = TABLE[request.API_KEY]
         codec = row.codec(row.last if version is None else version)
         arrived = codec.decode_request(memoryview(b"".join(codec.encode_request(request))), 0)
-        connection: Any = SimpleNamespace(failed=lambda call, errors: None)
+        connection: Any = SimpleNamespace(principal=ANONYMOUS, failed=lambda call, errors: None)
         answer: Any = row.handler(self.broker, Call(connection, codec, 1, "a test", arrived))
         if isawaitable(answer):
             answer = self.loop.run_until_complete(answer)

@@ -145,6 +145,18 @@ def test_the_fetches_of_a_session_ask(admin, alice, topic, version):
         assert peer.values_in(answer.responses[0].partitions[0]) == [b"1"]
 
 
+def test_a_session_is_there_for_its_own_principal_only(broker, admin, alice, topic):
+    with allowed(admin, f"READ TOPIC {topic.name}"), login(broker.bootstrap_servers, "bob") as bob:
+        session_id = session_fetch(alice, topic, 0, 0, 11).session_id
+        assert session_id > 0
+        hijacked = session_fetch(bob, topic, session_id, 1, 11)
+        assert (hijacked.error_code, hijacked.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+        session_fetch(bob, topic, session_id, -1, 11)  # ends nothing of hers
+        with login(broker.bootstrap_servers, "alice") as again:  # another connection of hers is as good
+            own = session_fetch(again, topic, session_id, 1, 11)
+            assert (own.error_code, own.session_id) == (0, session_id)
+
+
 def test_a_long_poll_goes_on_and_the_next_one_asks(admin, alice, topic):
     """As in Kafka: who may read is asked when a fetch comes, not when it is answered."""
     right = f"READ TOPIC {topic.name}"

@@ -10,9 +10,15 @@ import pytest
 from kohort.broker.running import running
 from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.records.compression import MAX_DECOMPRESSED, Compression
 from tests.broker.peer import PATIENCE_S, batch_of, create_topic, fetch, produce, values_in
+from tests.clients.process import eventually
 
 NOW = 1_700_000_000_000
 
@@ -61,3 +67,19 @@ def test_where_it_is_only_stored_it_harms_nobody(client, bomb):
     answer = client.call(asked, 5).topics[0].partitions[0]
     assert answer.error_code in (0, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
     assert values_in(fetch(client, "stored", 1)) == [b"good"]
+
+
+def test_compaction_leaves_it_where_it_is_and_the_broker_goes_on(bomb, caplog):
+    quick = {"log.cleaner.backoff.ms": 100, "log.retention.check.interval.ms": 100}
+    with running(settings=quick) as broker, BlockingConnection(broker.bootstrap_servers) as client:
+        create_topic(client, "later", segment_bytes=1048576, min_cleanable_dirty_ratio=0.01)
+        assert produce(client, "later", bomb).error_code == 0
+        for _ in range(4):  # the segment of the bomb is full
+            produce(client, "later", batch_of(b"x" * 600_000))
+        compact = AlterableConfig("cleanup.policy", 0, "compact")
+        resource_ = AlterConfigsResource(2, "later", [compact])
+        assert client.call(IncrementalAlterConfigsRequest([resource_])).responses[0].error_code == 0
+        eventually(lambda: "decompresses to more" in caplog.text, "compaction has met it")
+        assert produce(client, "later", batch_of(b"good")).base_offset == 5
+        assert values_in(fetch(client, "later", 5)) == [b"good"]
+        assert fetch(client, "later", 0, partition_max_bytes=200_000).records

@@ -288,7 +288,7 @@ def test_what_waits_for_the_disk_is_answered_though_the_client_sends_no_more(tmp
 
 
 @pytest.mark.parametrize("name", ["max.connections", "listener.name.plaintext.max.connections"])
-def test_over_max_connections_the_next_one_waits_until_one_goes(name):
+def test_over_max_connections_the_next_one_waits_until_one_goes(name, caplog):
     with running(settings={name: 2}) as small, BlockingConnection(small.bootstrap_servers) as one:
         with BlockingConnection(small.bootstrap_servers) as two:
             assert api_versions(one).error_code == api_versions(two).error_code == 0
@@ -296,6 +296,10 @@ def test_over_max_connections_the_next_one_waits_until_one_goes(name):
             three.send(ApiVersionsRequest(), version=0)
             assert api_versions(one).error_code == api_versions(two).error_code == 0
             assert small.server.connection_count == 2
+            eventually(
+                lambda: f"all 2 connections are taken, and new clients wait; raise {name}" in caplog.text,
+                name,
+            )
         with three:
             assert three.receive().error_code == 0
 

@@ -15,6 +15,7 @@ from kohort.broker.apis.table import TABLE
 from kohort.broker.call import Call
 from kohort.broker.fetch_sessions import FetchSessions
 from kohort.client.io.blocking_connection import BlockingConnection
+from kohort.security.acls import ANONYMOUS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -321,7 +322,7 @@ def test_an_answered_long_poll_leaves_no_garbage():
     """A circle of references would be found by the garbage collector only, after thousands of polls."""
     with Node() as node:
         node.create("t", 2)
-        connection: Any = SimpleNamespace(loop=node.loop, answered=lambda call: None)
+        connection: Any = SimpleNamespace(principal=ANONYMOUS, loop=node.loop, answered=lambda call: None)
         codec = TABLE[1].codec(11)
         parts = [FetchPartition(p, partition_max_bytes=100) for p in range(2)]
         asked = FetchRequest(

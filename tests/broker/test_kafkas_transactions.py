@@ -23,6 +23,11 @@ from kohort.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from kohort.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from kohort.wire.records.batch import (
     ControlKind,
     assign,
@@ -165,3 +170,28 @@ def test_the_groups_are_the_same_after_another_restart(directory: Path) -> None:
             client.call(FindCoordinatorRequest("g"), version=2)
             assert fetched(client, "g", [0, 1], stable=True) == [10, 20]
             assert fetched(client, "h", [0], stable=True) == [30]
+
+
+def test_an_administrator_ends_a_transaction_that_kafka_left_open(directory: Path) -> None:
+    log = KafkasLog()
+    log.commit("g", {0: 1})
+    log.commit("g", {0: 10}, producer=100)
+    log.commit("g", {1: 20}, producer=200)
+    put(directory, log)
+    with (
+        running(directory, offsets_topic_num_partitions=1) as broker,
+        BlockingConnection(broker.bootstrap_servers) as client,
+    ):
+        client.call(FindCoordinatorRequest("any"), version=2)
+        assert fetched(client, "g", (0, 1), stable=True) == [UNSTABLE, UNSTABLE]
+        where = [WritableTxnMarkerTopic(OFFSETS, [0])]
+        ends = [WritableTxnMarker(100, 3, True, where, 0), WritableTxnMarker(200, 3, False, where, 0)]
+        answer = client.call(WriteTxnMarkersRequest(ends), version=1)
+        assert [m.topics[0].partitions[0].error_code for m in answer.markers] == [0, 0]
+        assert fetched(client, "g", (0, 1), stable=True) == [10, -1]
+    with (
+        running(directory, offsets_topic_num_partitions=1) as broker,
+        BlockingConnection(broker.bootstrap_servers) as client,
+    ):
+        client.call(FindCoordinatorRequest("any"), version=2)
+        assert fetched(client, "g", (0, 1), stable=True) == [10, -1]

@@ -6,7 +6,6 @@ import logging
 import struct
 
 import pytest
-from confluent_kafka import KafkaException, Producer
 
 from kohort.broker import running
 from kohort.broker.apis.table import TABLE
@@ -47,43 +46,19 @@ def is_closed(connection: BlockingConnection) -> bool:
         return True
 
 
-def test_a_transactional_producer_of_another_client(broker, told):
-    for _ in range(2):
-        producer = Producer(
-            {
-                "bootstrap.servers": broker.bootstrap_servers,
-                "transactional.id": "payments-1",
-                "client.id": "payments",
-                "log_level": 0,
-            }
-        )
-        with pytest.raises(KafkaException):
-            producer.init_transactions(60)
-    (line,) = told()
-    assert "client 'payments' at 127.0.0.1:" in line
-    assert "asked for transactions (transactional.id 'payments-1')" in line
-
-
-def test_each_way_to_ask_for_transactions_and_the_answer_stays(broker, told):
-    with BlockingConnection(broker.bootstrap_servers, client_id="one") as client:
-        answer = client.call(InitProducerIdRequest("tx", 1000), version=4)
-        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    with BlockingConnection(broker.bootstrap_servers, client_id="two") as client:
-        answer = client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"]), version=4)
-        assert answer.coordinators[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    with BlockingConnection(broker.bootstrap_servers, client_id=None) as client:
-        client.call(FindCoordinatorRequest("tx", 1), version=1)
+def test_who_looks_for_the_coordinator_of_a_share_group(broker, told):
+    for client_id in ("one", "one", None):
+        with BlockingConnection(broker.bootstrap_servers, client_id=client_id) as client:
+            answer = client.call(FindCoordinatorRequest(key_type=2, coordinator_keys=["g:id:0"]), version=6)
+            assert answer.coordinators[0].error_code != ErrorCode.NONE
     lines = told()
-    assert [line.partition(" at ")[0] for line in lines] == [
-        "client 'one'",
-        "client 'two'",
-        "a client without an id",
-    ]
+    assert [line.partition(" at ")[0] for line in lines] == ["client 'one'", "a client without an id"]
+    assert "asked for share groups (KIP-932) (FindCoordinator)" in lines[0]
 
 
 @pytest.mark.parametrize(
     ("key", "words"),
-    [(68, "KIP-848"), (78, "share groups"), (24, "transactions"), (38, "delegation tokens")],
+    [(68, "KIP-848"), (78, "share groups"), (38, "delegation tokens")],
 )
 def test_requests_of_apis_that_are_not_there(broker, told, key, words):
     for _ in range(3):

@@ -50,9 +50,9 @@ def test_an_id_without_an_epoch_is_refused(node, known):
 
 @pytest.mark.parametrize(
     ("transactional_id", "code"),
-    [("", ErrorCode.INVALID_REQUEST), ("payments", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)],
+    [("", ErrorCode.INVALID_REQUEST), ("payments", ErrorCode.NOT_COORDINATOR)],
 )
-def test_there_are_no_transactions(node, transactional_id, code):
+def test_a_transactional_id_before_somebody_looked_for_its_coordinator(node, transactional_id, code):
     assert init(node, transactional_id=transactional_id) == (code, -1, -1)
 
 

@@ -21,6 +21,7 @@ from kohort.wire.messages.fetch import AbortedTransaction
 from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.records.batch import ControlKind, check_batch
+from kohort.wire.records.columns import prefer
 from tests.broker.peer import LONG_POLL_MS, PATIENCE_S, batch_of, create_topic, fetch, produce, values_in
 
 COMMITTED, UNCOMMITTED = 1, 0
@@ -296,4 +297,21 @@ def test_our_consumer_reads_by_its_isolation_level(broker, written, level, fetch
             got += [record.value for records in consumer.poll(PATIENCE_S).values() for record in records]
         assert not consumer.poll(0.05)
         assert consumer.end_offsets([(topic, 0)])[topic, 0] == consumer.position((topic, 0))
+    assert got == expected[level]
+
+
+@pytest.mark.parametrize("kernel", ["python", "numba"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_our_consumer_reads_columns_by_its_isolation_level(broker, written, level, kernel):
+    topic, expected = written
+    prefer(kernel)
+    try:
+        with Consumer(bootstrap_servers=broker.bootstrap_servers, isolation_level=level) as consumer:
+            consumer.assign([(topic, 0)])
+            consumer.seek_to_beginning()
+            got = []
+            while len(got) < len(expected[level]):
+                got += consumer.poll_arrow(PATIENCE_S, columns=("value",)).column("value").to_pylist()
+    finally:
+        prefer("")
     assert got == expected[level]

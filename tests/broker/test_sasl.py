@@ -514,6 +514,17 @@ def test_no_secret_is_in_the_log(client, broker, caplog):
     assert token not in caplog.text
 
 
+def test_a_name_cannot_forge_a_line_of_the_log(client, broker, caplog):
+    broker.server.broker.clock.shift_ms += 60_000
+    handshake(client, "OAUTHBEARER")
+    token = unsecured_jwt(sub="alice", exp=2**33).encode()
+    said = b"n,a=eve\nWARNING all is well,\x01auth=Bearer " + token + b"\x01\x01"
+    assert client.call(SaslAuthenticateRequest(said), 2).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert is_closed(client)
+    assert "authorization id" in caplog.text
+    assert "all is well" not in caplog.text
+
+
 def wrong(**changes: str) -> str:
     """Returns what a start with these settings of the listener says."""
     given = {**SETTINGS, **{f"listener.name.sasl_plaintext.{name}": text for name, text in changes.items()}}
@@ -596,3 +607,47 @@ def test_a_password_is_hashed_once_for_all_who_log_in_with_it(tmp_path, monkeypa
             login(stack.enter_context(BlockingConnection(broker.bootstrap_servers)), b"\0carol\0secret")
         assert len(hashed) == 1
         assert hashed[0].startswith("kohort-hash")
+
+
+def test_a_password_of_one_listener_is_not_that_of_another(tmp_path):
+    """The hashes of both run at once for one user and one password, and are not taken for each other."""
+    slow = 200_000
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.write_text(format_credentials({"carol": PasswordHash.of("secret", b"0123456789abcdef", slow)}))
+    there.write_text(format_credentials({"carol": PasswordHash.of("another", b"fedcba9876543210", slow)}))
+    settings = {
+        "listeners": "HERE://127.0.0.1:0,THERE://127.0.0.1:0",
+        "listener.security.protocol.map": "HERE:SASL_PLAINTEXT,THERE:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.here.sasl.credentials.file": str(here),
+        "listener.name.there.sasl.credentials.file": str(there),
+        "connection.failed.authentication.delay.ms": "0",
+    }
+    with running(settings=settings) as broker, ExitStack() as stack:
+        clients = [
+            stack.enter_context(BlockingConnection(str(listener.told), timeout_s=PATIENCE_S))
+            for listener in broker.server.listeners
+        ]
+        for client in clients:
+            handshake(client)
+        for client in clients:
+            client.send(SaslAuthenticateRequest(b"\0carol\0secret"), 2)
+        codes = [client.receive().error_code for client in clients]
+        assert codes == [0, ErrorCode.SASL_AUTHENTICATION_FAILED]
+
+
+def test_an_old_password_is_not_right_because_it_was_being_checked(tmp_path):
+    path = tmp_path / "users"
+    path.write_text(format_credentials({"carol": PasswordHash.of("secret", b"0123456789abcdef", 200_000)}))
+    with sasl_broker(sasl_credentials_file=path) as broker, ExitStack() as stack:
+        early, late = (
+            stack.enter_context(BlockingConnection(broker.bootstrap_servers, timeout_s=PATIENCE_S))
+            for _ in range(2)
+        )
+        handshake(early)
+        handshake(late)
+        early.send(SaslAuthenticateRequest(b"\0carol\0secret"), 2)
+        eventually(lambda: broker.server.broker.guard.workers._hashes._running, "a check that runs")
+        path.write_text(format_credentials({"carol": PasswordHash.of("another", b"fedcba9876543210", 10)}))
+        late.send(SaslAuthenticateRequest(b"\0carol\0secret"), 2)
+        assert late.receive().error_code == ErrorCode.SASL_AUTHENTICATION_FAILED

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from kohort.broker import running
-from kohort.broker.net import tls_transport
+from kohort.broker.net import sasl_connection, tls_transport
 from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.fetch import FetchRequest
@@ -259,15 +259,31 @@ def test_a_tls_client_on_a_plain_port_is_closed_and_the_log_says_what_it_probabl
     assert "It is probably the beginning of TLS, which this listener does not speak" in line
 
 
-def test_noise_in_the_handshake_hurts_nobody(broker, client):
+def hello_of(certificates: Certificates) -> tuple[bytes, ssl.SSLObject, tuple[ssl.MemoryBIO, ssl.MemoryBIO]]:
+    """How a client begins, and what it goes on with: what comes, and what is to be sent."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = certificates.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read(), client, (incoming, outgoing)
+
+
+def test_noise_in_the_handshake_hurts_nobody(broker, certificates, client):
+    """Random bytes, records with a true head, and hellos in which some bytes are wrong."""
     dice = random.Random(20261116)
-    for number in range(40):
+    hello, _, _ = hello_of(certificates)
+    for number in range(60):
         with connect(broker.bootstrap_servers) as noisy:
             noise = dice.randbytes(dice.randrange(1, 700))
-            if number % 2:  # a record with a true head
+            if number % 3 == 1:
                 noise = b"\x16\x03\x01" + len(noise).to_bytes(2, "big") + noise
+            elif number % 3 == 2:
+                damaged = bytearray(hello)
+                for _ in range(dice.randrange(1, 5)):
+                    damaged[dice.randrange(5, len(damaged))] = dice.randrange(256)
+                noise = bytes(damaged)
             noisy.sendall(noise)
-            if number % 3:
+            if number % 4:
                 noisy.shutdown(socket.SHUT_WR)
                 until_closed(noisy)
     assert is_served(client)
@@ -275,13 +291,10 @@ def test_noise_in_the_handshake_hurts_nobody(broker, client):
 
 def test_a_slow_handshake_holds_up_nobody(broker, certificates, client):
     """A hello that comes byte by byte, while others connect and are served; then it is answered too."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    slow = certificates.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
-    with contextlib.suppress(ssl.SSLWantReadError):
-        slow.do_handshake()
+    hello, slow, (incoming, outgoing) = hello_of(certificates)
     with connect(broker.bootstrap_servers) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for number, byte in enumerate(outgoing.read()):
+        for number, byte in enumerate(hello):
             sock.sendall(bytes([byte]))
             if number % 100 == 1:
                 assert is_served(client)
@@ -301,11 +314,15 @@ def test_a_slow_handshake_holds_up_nobody(broker, certificates, client):
         assert slow.read(8)[4:] == (5).to_bytes(4, "big")
 
 
-def test_who_says_nothing_is_closed_in_time(certificates, monkeypatch, caplog):
-    monkeypatch.setattr(tls_transport, "AUTHENTICATE_WITHIN_S", 0.05)
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_who_says_nothing_is_closed_in_time(certificates, monkeypatch, caplog, protocol):
+    """With SASL too, which has the same time for both: a handshake that stops half way is not a login."""
+    for module in (tls_transport, sasl_connection):
+        monkeypatch.setattr(module, "AUTHENTICATE_WITHIN_S", 0.1)
+    settings = certificates.listener(protocol, sasl_enabled_mechanisms="SCRAM-SHA-512")
     with (
         caplog.at_level(logging.WARNING, "kohort.broker"),
-        running(settings=certificates.listener("SSL")) as broker,
+        running(settings=settings) as broker,
         connect(broker.bootstrap_servers) as silent,
         connect(broker.bootstrap_servers) as stuck,
     ):
@@ -313,7 +330,8 @@ def test_who_says_nothing_is_closed_in_time(certificates, monkeypatch, caplog):
         assert until_closed(silent) == until_closed(stuck) == b""
         with TlsPeer(broker.bootstrap_servers, certificates.context()) as client:
             assert is_served(client)
-    told = sum("no TLS handshake within" in record.getMessage() for record in caplog.records)
+    said = {"SSL": "no TLS handshake within", "SASL_SSL": "not authenticated within"}[protocol]
+    told = sum(said in record.getMessage() for record in caplog.records)
     assert told == 1, "one line a minute for an address and a reason"
 
 

@@ -71,6 +71,12 @@ def described(admin: BlockingConnection, *names: str) -> dict[str, tuple]:
     return {c.name: (c.value, c.config_source, c.is_sensitive, c.read_only) for c in result.configs}
 
 
+def synonyms(admin: BlockingConnection, name: str) -> list[tuple[str, int]]:
+    asked = DescribeConfigsResource(ResourceType.BROKER, "1", [name])
+    (result,) = admin.call(DescribeConfigsRequest([asked], include_synonyms=True)).results
+    return [(synonym.name, synonym.source) for synonym in result.configs[0].synonyms]
+
+
 def certificate_shown(broker, context: ssl.SSLContext) -> str:
     """What a new client is shown, in PEM."""
     with TlsPeer(broker.bootstrap_servers, context) as client:
@@ -107,6 +113,10 @@ def test_another_path_is_in_force_after_a_restart_too(certificates, tmp_path):
             assert described(admin, KEYSTORE) == {
                 KEYSTORE: (new.store, ConfigSource.DYNAMIC_BROKER_CONFIG, False, False)
             }
+            assert synonyms(admin, KEYSTORE) == [
+                (KEYSTORE, ConfigSource.DYNAMIC_BROKER_CONFIG),
+                ("ssl.keystore.location", ConfigSource.STATIC_BROKER_CONFIG),
+            ]
         assert certificate_shown(broker, certificates.context()) == new.text("certificate")
     with running(tmp_path / "data", settings=settings) as broker:
         assert certificate_shown(broker, certificates.context()) == new.text("certificate")
@@ -155,7 +165,7 @@ def test_a_store_that_is_missing_at_a_start_is_told_and_locks_nothing(certificat
         assert certificate_shown(broker, certificates.context()) == new.text("certificate")
 
 
-def test_keys_as_texts_are_secrets(certificates):
+def test_keys_as_texts_are_secrets(certificates, caplog):
     """A listener whose own key is given as text gets another one so; nobody is shown either."""
     settings = {n: v for n, v in settings_of(certificates).items() if n != "ssl.keystore.location"}
     prefix = "listener.name.lan."
@@ -179,6 +189,8 @@ def test_keys_as_texts_are_secrets(certificates):
                 (None, ConfigSource.DYNAMIC_BROKER_CONFIG, True, False)
             }
         assert certificate_shown(broker, certificates.context()) == locked.text("certificate")
+    assert f"{prefix}ssl.keystore.key is kept in clear in the data directory" in caplog.text
+    assert "sesame" not in caplog.text
 
 
 def test_whom_a_listener_trusts_is_renewed_too(certificates):

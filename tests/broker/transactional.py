@@ -36,12 +36,15 @@ class TransactionalPeer:
         transactional_id: str,
         version: int = TV1,
         timeout_ms: int = 60_000,
+        *,
+        looks_for_coordinator: bool = True,
     ) -> None:
         self.connection, self.transactional_id = connection, transactional_id
         self.version, self.timeout_ms = version, timeout_ms
         self.producer_id = self.producer_epoch = -1
         self.sequences: dict[tuple[str, int], int] = {}
-        self.find()
+        if looks_for_coordinator:
+            self.find()
 
     def find(self) -> None:
         request = FindCoordinatorRequest(key_type=1, coordinator_keys=[self.transactional_id])

@@ -22,7 +22,7 @@ RECORDS = 15
 
 @pytest.mark.timeout(600)
 def test_transactions_survive_kills(broker: BrokerProcess) -> None:
-    kill_during_transactions(broker, cycles=5, seed=SEED)
+    kill_during_transactions(broker, cycles=4, seed=SEED)
 
 
 @pytest.mark.chaos

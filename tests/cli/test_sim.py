@@ -26,3 +26,11 @@ def test_a_fault_that_does_not_exist_names_those_that_do(capsys):
 def test_numbers_that_make_no_sense(capsys):
     assert main(["sim", "--members", "0"]) == 1
     assert "--members" in capsys.readouterr().err
+
+
+def test_transactions_are_simulated_too(capsys):
+    asked = ["sim", "--transactions", "--members", "2", "--minutes", "0.1"]
+    assert main(asked) == 0
+    assert "every invariant held" in capsys.readouterr().out
+    assert main([*asked, "--consumers"]) == 1
+    assert "--consumers" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from kohort import (
     AuthenticationFailed,
     AuthorizationFailed,
     ClientQuotaEntity,
+    ClientQuotaFilter,
     EntityName,
     ErrorCode,
     KafkaError,
@@ -211,3 +212,49 @@ async def test_the_same_from_an_event_loop(broker: running) -> None:
         await admin.alter_user_scram_credentials([UserScramCredentialUpsertion("dora", "d")])
         assert (await admin.describe_user_scram_credentials("dora"))["dora"][0].mechanism is SHA_512
         assert await admin.describe_log_dirs()
+
+
+def test_what_each_needs_is_what_the_docs_say(broker: running, admin: Admin) -> None:
+    """The table in docs/security.md under ACLs: with these operations it works, without them it is refused."""
+    everywhere = ((AclResource.TOPIC, "*"), (AclResource.GROUP, "*"), (AclResource.CLUSTER, "kafka-cluster"))
+    admin.create_topic("shop")
+
+    def needs(user: str, *allowed: tuple[AclResource, str, AclOperation]) -> Admin:
+        admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, user)])
+        admin.create_acls(
+            Acl(kind, name, PatternType.LITERAL, f"User:{user}", "*", operation, Permission.ALLOW)
+            for kind, name, operation in allowed
+        )
+        return Admin(login(broker, user, user, "SCRAM-SHA-512"))
+
+    with needs("onlooker", *((kind, name, AclOperation.DESCRIBE) for kind, name in everywhere)) as theirs:
+        assert "shop" in theirs.list_topics()
+        assert theirs.describe_acls()
+        assert theirs.describe_log_dirs()
+        with pytest.raises(AuthorizationFailed):
+            theirs.create_topic("stall")
+    with needs("maker", (AclResource.TOPIC, "stall", AclOperation.CREATE)) as theirs:
+        theirs.create_topic("stall")
+        with pytest.raises(AuthorizationFailed):
+            theirs.delete_topics("stall")
+    reads = ((AclResource.GROUP, "till", AclOperation.READ), (AclResource.TOPIC, "shop", AclOperation.READ))
+    with needs("resetter", *reads) as theirs:
+        theirs.alter_group_offsets("till", {("shop", 0): 0})
+        with pytest.raises(AuthorizationFailed, match="the group till"):
+            theirs.delete_group_offsets("till", ("shop", 0))
+    with needs("deleter", *reads, (AclResource.GROUP, "till", AclOperation.DELETE)) as theirs:
+        theirs.delete_group_offsets("till", ("shop", 0))
+    with needs("warden", (AclResource.CLUSTER, "kafka-cluster", AclOperation.ALTER)) as theirs:
+        theirs.alter_user_scram_credentials([UserScramCredentialUpsertion("erin", "e")])
+        theirs.create_acls([READ])
+        assert READ in theirs.describe_acls()
+        with pytest.raises(AuthorizationFailed):
+            theirs.alter_client_quotas({ClientQuotaEntity(user="erin"): {"producer_byte_rate": 1_000}})
+    with needs("waiter", (AclResource.CLUSTER, "kafka-cluster", AclOperation.ALTER_CONFIGS)) as theirs:
+        quota = ClientQuotaEntity(user=EntityName.DEFAULT, client_id="app")
+        theirs.alter_client_quotas({quota: {"producer_byte_rate": 1_000}})
+        assert theirs.describe_client_quotas(ClientQuotaFilter(client_id=EntityName.ANY)) == {
+            quota: {"producer_byte_rate": 1_000}
+        }
+        theirs.alter_client_quotas({quota: {"producer_byte_rate": None}})
+        assert theirs.describe_client_quotas() == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,11 +14,13 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+import trustme
 
 from kohort.client.core.effects import Failure, FailureKind, Lane
 from kohort.client.io.async_engine import AsyncEngine
 from kohort.client.io.tls import security_for
 from kohort.client.io.tokens import BearerToken, TokenRefused, expiry_of, token_source
+from kohort.settings import SettingError
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from tests.client.driving import HEARTBEAT, PATIENCE_MS, Asker, Driven, config_for, driven
 from tests.client.scripted import ScriptedBroker
@@ -251,7 +254,7 @@ def test_the_repr_of_a_token_does_not_show_it() -> None:
 class TokenEndpoint:
     """An HTTP server that answers with what a test puts into `answers`; the last one stays."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.answers: list[tuple[int, bytes]] = []
         self.asked: list[tuple[str, str, dict[str, list[str]]]] = []
         owner = self
@@ -273,9 +276,12 @@ class TokenEndpoint:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/oauth/token"
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_address[1]}/oauth/token"
 
     def close(self) -> None:
         self._server.shutdown()
@@ -368,6 +374,27 @@ def test_what_will_not_pass_is_an_error_at_once(
         by(endpoint)()
     assert len(endpoint.asked) == 1
     assert SECRET not in str(error.value)
+
+
+def test_whom_to_trust_at_the_endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    text, file = authority.cert_pem.bytes().decode(), tmp_path / "ca.pem"
+    file.write_text(text)
+    endpoint = TokenEndpoint(context)
+    try:
+        endpoint.answers = [(200, answer(access_token="abc", expires_in=600))]
+        assert by(endpoint, https_ca_pem=text)().value == "abc"
+        assert by(endpoint, https_ca_location=str(file))().value == "abc"
+        with pytest.raises(TokenRefused, match=r"was not accepted.*https\.ca\.location"):
+            by(endpoint)()
+    finally:
+        endpoint.close()
+    for wrong in ({"https_ca_location": "/nowhere"}, {"https_ca_pem": text.replace("MII", "xxx")}):
+        with pytest.raises(SettingError, match=r"https\.ca\."):
+            by(endpoint, **wrong)
 
 
 def test_an_endpoint_that_stays_away_is_an_error_after_a_while() -> None:

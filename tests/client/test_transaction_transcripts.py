@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.client.produce.transaction_state import FOLLOWING, TransactionState
+from kohort.client.produce.transaction_state import FOLLOWING, ProducerTransactionState
 from tests.client.transaction_script import TRANSCRIPTS, replay
 
 PATHS = sorted(TRANSCRIPTS.glob("*.txt"))
@@ -26,5 +26,7 @@ def test_there_are_transcripts() -> None:
 
 
 def test_every_state_is_in_the_table_and_only_the_fatal_one_is_the_end() -> None:
-    assert set(FOLLOWING) == set(TransactionState)
-    assert [state for state, following in FOLLOWING.items() if not following] == [TransactionState.FATAL]
+    assert set(FOLLOWING) == set(ProducerTransactionState)
+    assert [state for state, following in FOLLOWING.items() if not following] == [
+        ProducerTransactionState.FATAL
+    ]

@@ -26,7 +26,7 @@ from typing import Any
 from kohort.client.core.effects import ANY_NODE, Answer, Failure, FailureKind, Send
 from kohort.client.core.operation import Operation
 from kohort.client.produce.batch import RecordHandle
-from kohort.client.produce.transactions import Transactions
+from kohort.client.produce.transactions import ProducerTransactions
 from kohort.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode, KohortError
@@ -78,7 +78,7 @@ class TransactionScript:
         return self.core_
 
     @property
-    def transactions(self) -> Transactions:
+    def transactions(self) -> ProducerTransactions:
         assert self.core.sender.transactions is not None
         return self.core.sender.transactions
 
@@ -107,7 +107,7 @@ class TransactionScript:
     def words_for(self, send: Send) -> str:
         last = APIS[send.api_key].last if send.max_version is None else send.max_version
         where = "any node" if send.node_id == ANY_NODE else f"node {send.node_id}"
-        message = send.make(last)
+        message: Any = send.make(last)
         codec(send.api_key, last).encode_request(message)  # it fits its version
         name = f"{type(message).__name__.removesuffix('Request')} v{last} to {where}"
         if send.purpose == "sender.produce":
@@ -259,9 +259,10 @@ class TransactionScript:
 def batch(data: PartitionProduceData) -> str:
     """The records of a batch with its numbers: `0: a b (id 7 epoch 0 sequence 2)`."""
     assert data.records is not None
-    header = read_header(data.records)
+    encoded = bytes(data.records)  # type: ignore[call-overload]
+    header = read_header(encoded)
     assert header.is_transactional
-    values = " ".join((record.value or b"").decode() for record in iter_records(data.records))
+    values = " ".join((record.value or b"").decode() for record in iter_records(encoded))
     numbers = f"id {header.producer_id} epoch {header.producer_epoch} sequence {header.base_sequence}"
     return f"{data.index}: {values} ({numbers})"
 

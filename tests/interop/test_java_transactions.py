@@ -34,7 +34,15 @@ def test_kafkas_tools_show_transactions(java: Run, broker: Target) -> None:
         assert transactional_id in {line.split()[0] for line in listed.splitlines() if line.strip()}
     described = java(*tool, "describe", "--transactional-id", "copy")
     assert "CompleteCommit" in described
-    features = java(
-        "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", broker.address, "describe"
-    )
+    features = java("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", broker.address, "describe")
     assert "transaction.version" in features
+
+
+def test_kafkas_dump_tool_reads_our_states(java: Run, broker: Target) -> None:
+    logs = [path for path in broker.data.glob("__transaction_state-*/*.log") if path.stat().st_size]
+    assert logs
+    tool, files = "org.apache.kafka.tools.DumpLogSegments", ",".join(map(str, logs))
+    said = java(tool, "--transaction-log-decoder", "--files", files)
+    assert '"transactionalId":"copy"' in said
+    for status in (0, 1, 2, 3, 4, 5):
+        assert f'"transactionStatus":{status},' in said

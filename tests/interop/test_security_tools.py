@@ -1,5 +1,5 @@
-"""`kohort users`, `acls` and `quotas` on an Apache Kafka with an authorizer; Kafka's own tools, its console clients and
-kafkajs on our broker with SASL and an authorizer."""
+"""`kohort users`, `acls` and `quotas` on an Apache Kafka with an authorizer; Kafka's own tools, its console clients,
+kafkajs and franz-go on our broker with SASL and an authorizer."""
 
 from __future__ import annotations
 
@@ -257,3 +257,21 @@ def test_kafkajs_logs_in(guarded: running, frank: str, mechanism: str) -> None:
         refused["error"].startswith("KafkaJSSASLAuthenticationError")
         or "authentication" in str(refused).lower()
     )
+
+
+@pytest.fixture(scope="module")
+def franz_go(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs go/main.go with franz-go."""
+    built = tmp_path_factory.mktemp("go") / "login"
+    run([outside.program("go"), "build", "-o", str(built), "."], cwd=HERE / "go", timeout_s=300)
+    return lambda *arguments: run([str(built), *arguments])
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_franz_go_logs_in(guarded: running, frank: str, franz_go: Run, mechanism: str) -> None:
+    user, password = (ADMIN, PASSWORD) if mechanism == "PLAIN" else ("frank", frank)
+    names = (f"mail-go-{mechanism}", f"readers-go-{mechanism}")
+    with Admin(login(guarded)) as admin:
+        admin.create_topic(names[0])
+    assert franz_go(guarded.bootstrap_servers, mechanism, user, password, *names) == f"from {mechanism}\n"
+    assert "SASL" in franz_go(guarded.bootstrap_servers, mechanism, user, "wrong", *names)

@@ -1,4 +1,7 @@
-"""Whatever happens before and between power cuts, what was acknowledged is there, at its offset, once."""
+"""Whatever happens before and between power cuts, what was acknowledged is there, at its offset, once.
+
+And readers of what is committed get all of each transaction, or nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,20 @@ from kohort.log.durability.journal import SMALL_BYTES
 from kohort.log.durability.rounds import BLOCK
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated, TopicDeleted
+from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode
-from kohort.wire.records.batch import BatchRecord, check_batch, encode_batch, iter_records, read_header
+from kohort.wire.records.batch import (
+    BatchRecord,
+    ControlKind,
+    check_batch,
+    encode_batch,
+    iter_records,
+    read_header,
+)
 from tests.log.power import Disk
 from tests.log.support import Inbox, content, headers_of
 from tests.log.test_store import crash, do, open_store
+from tests.log.test_transactions import check_transactions, read_committed
 
 PARTITIONS = 3
 EXPIRED_MS = 10_000_000
@@ -54,8 +66,9 @@ class Promise:
         assert offsets == sorted(set(offsets)), "an offset twice"
         assert partition.log_end_offset >= self.end_offset
         assert partition.log_start_offset >= self.start_offset
+        check_transactions(partition)
         if compacted:
-            self._check_keys(found)
+            self._check_keys(partition, found)
             return
         assert expires or partition.log_start_offset <= self.start_offset
         at = {}
@@ -69,13 +82,21 @@ class Promise:
                     f"{partition}: offset {base_offset} is not among {offsets}; {partition.segments}"
                 )
 
-    def _check_keys(self, found: bytes) -> None:
-        promised = {record.key: record for batch in self.batches.values() for record in iter_records(batch)}
+    def _check_keys(self, partition: Partition, found: bytes) -> None:
+        """Checks that each key of no transaction is there, or a later record with it that a reader gets."""
+        promised = {
+            record.key: record
+            for batch in self.batches.values()
+            if not read_header(batch).is_transactional
+            for record in iter_records(batch)
+        }
         last: dict[bytes | None, BatchRecord] = {}
+        visible, stable = read_committed(partition, 4_000), partition.last_stable_offset
         position = 0
         for header in headers_of(found):
             for record in iter_records(memoryview(found)[position : position + header.size]):
-                last[record.key] = record
+                if record.offset in visible or (record.offset >= stable and not header.is_transactional):
+                    last[record.key] = record
             position += header.size
         for key, record in promised.items():
             assert key in last, f"key {key!r} at offset {record.offset}"
@@ -114,7 +135,9 @@ class Life:
 
     def work(self, steps: int) -> None:
         kinds: list[tuple[int, Callable[[], None]]] = [
-            (60, self.append),
+            (40, self.append),
+            (20, self.append_in_transaction),
+            (10, self.end_transaction),
             (25, self.let_loop_run),
             (10, self.wait),
             (4, self.delete_records),
@@ -142,15 +165,56 @@ class Life:
             for n in range(self.chance.randint(1, 4))
         ]
         batch = encode_batch(records)
-        partition = topic.partitions[index]
-        base_offset = partition.append(memoryview(batch), check_batch(batch), 0)
+        base_offset = topic.partitions[index].append(memoryview(batch), check_batch(batch), 0)
+        self._promise(topic, index, base_offset, bytes(batch))
+
+    def _promise(self, topic: Topic, index: int, base_offset: int, batch: bytes) -> None:
         promise = self.promises[topic.topic_id][index]
 
         def answered(code: ErrorCode) -> None:
             if code == ErrorCode.NONE:
-                promise.batches[base_offset] = bytes(batch)
+                promise.batches[base_offset] = batch
 
-        partition.when_durable(base_offset + len(records), answered)
+        end_offset = base_offset + read_header(batch).last_offset_delta + 1
+        topic.partitions[index].when_durable(end_offset, answered)
+
+    def append_in_transaction(self) -> None:
+        topic = self.chance.choice(list(self.store.topics.values()))
+        index, producer_id = self.chance.randrange(PARTITIONS), self.chance.randrange(3)
+        partition = topic.partitions[index]
+        entry = next((e for e in partition.producers.entries() if e.producer_id == producer_id), None)
+        epoch, sequence = (entry.producer_epoch, entry.last_sequence + 1) if entry is not None else (0, 0)
+        key = b"%d" % self.chance.randrange(8)
+        batch = encode_batch(
+            [BatchRecord(0, 1000, key, self.chance.randbytes(self.chance.choice((5, 500))), [])],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        guard = partition.begin_verification(producer_id, epoch, sequence, adds=False, now_ms=0)
+        assert partition.check(check_batch(batch), guard) is None
+        base_offset = partition.append(memoryview(batch), check_batch(batch), 0)
+        self._promise(topic, index, base_offset, bytes(batch))
+
+    def end_transaction(self) -> None:
+        topic = self.chance.choice(list(self.store.topics.values()))
+        index = self.chance.randrange(PARTITIONS)
+        partition = topic.partitions[index]
+        entries = [e for e in partition.producers.entries() if e.current_txn_first_offset >= 0]
+        if not entries:
+            return
+        entry, version = self.chance.choice(entries), self.chance.choice((1, 2))
+        offset = partition.append_marker(
+            self.chance.choice((ControlKind.COMMIT, ControlKind.ABORT)),
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch + version - 1,
+            coordinator_epoch=0,
+            transaction_version=version,
+            now_ms=1000,
+        )
+        active = partition.segments[-1]
+        self._promise(topic, index, offset, active.file.pread(active.last_position, 1 << 20))
 
     def let_loop_run(self) -> None:
         self.inbox.run_ready()

@@ -66,6 +66,13 @@ def test_what_was_journaled_is_there_after_a_restart(tmp_path: Path) -> None:
     assert again.broker_configs == {None: {"message.max.bytes": "9"}, 1: {"log.retention.ms": "10"}}
 
 
+def test_nobody_but_the_owner_reads_the_journal(tmp_path: Path) -> None:
+    """It has the keys of users, and it may come from a version that let everybody read it."""
+    (tmp_path / REGISTRY_FILE).touch(mode=0o644)
+    Registry.open(DiskDirectory(tmp_path)).close()
+    assert (tmp_path / REGISTRY_FILE).stat().st_mode & 0o777 == 0o600
+
+
 def test_a_line_torn_at_any_byte_is_cut_and_the_journal_goes_on(tmp_path: Path) -> None:
     lines = [encode_entry(entry) for entry in HISTORY]
     whole = b"".join(lines)

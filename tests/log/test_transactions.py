@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -15,12 +17,15 @@ import pytest
 
 from kohort.log.config import TopicConfig
 from kohort.log.durability import tracker
-from kohort.log.maintenance.cleaner import CleanedSegments, clean
+from kohort.log.maintenance.cleaner import CleanedSegments, clean, txn_index_name
 from kohort.log.maintenance.compaction import job_for, plan, prepare_swap, swap
+from kohort.log.maintenance.retention import expire
 from kohort.log.partition import Durability, Partition
 from kohort.log.registry import TopicCreated
 from kohort.log.storage.files import Directory, DiskDirectory
 from kohort.log.storage.memory import MemoryDirectory
+from kohort.log.storage.producers import ProducerStates
+from kohort.log.storage.recovery import StateFile
 from kohort.log.storage.segment import LOG
 from kohort.log.storage.transactions import AbortedTxn, TransactionIndex
 from kohort.log.store import Store
@@ -35,7 +40,7 @@ from kohort.wire.records.batch import (
     iter_records,
 )
 from kohort.wire.records.columns import decode_columns
-from tests.log.support import Inbox, Node, append, content, node_on
+from tests.log.support import Inbox, Node, append, content, make_batch, node_on
 
 ROOT = Path(__file__).parents[2]
 COMMIT, ABORT = ControlKind.COMMIT, ControlKind.ABORT
@@ -160,6 +165,30 @@ def read_committed(partition: Partition, max_bytes: int = 150) -> dict[int, byte
     return found
 
 
+def check_transactions(partition: Partition) -> None:
+    """Compares what a reader gets with what the batches in the log say. All of it must be durable."""
+    data = content(partition)
+    batches = [(header, data[at : at + header.size]) for at, header in iter_batches(data)]
+    ends: dict[int, list[tuple[int, ControlKind | None]]] = {}
+    for header, batch in batches:
+        for record in iter_records(batch) if header.is_control else ():
+            ends.setdefault(header.producer_id, []).append((header.base_offset, control_kind(record.key)))
+    start, stable = partition.log_start_offset, partition.last_stable_offset
+    visible, first_open = set(), partition.high_watermark
+    for header, batch in batches:
+        if header.is_control:
+            continue
+        after = [end for end in ends.get(header.producer_id, ()) if end[0] > header.base_offset]
+        if header.is_transactional and not after:
+            first_open = min(first_open, header.base_offset)
+        elif not header.is_transactional or after[0][1] is COMMIT:
+            visible |= {record.offset for record in iter_records(batch) if start <= record.offset < stable}
+    assert stable in (start, max(first_open, start)), (
+        "the first records of an open transaction may be deleted"
+    )
+    assert read_committed(partition, 4_000).keys() == visible
+
+
 @dataclass
 class Scene:
     """A partition, the model of it, and how to stop and start it."""
@@ -183,6 +212,8 @@ class Scene:
         expected = {
             o: b"key-%d" % key for o, key in visible_in(events, stable, partition.log_start_offset).items()
         }
+        ends = [entry.last_offset for entry in partition.aborted_before(partition.log_end_offset)]
+        assert ends == sorted(set(ends)), "each marker ends one transaction, in the order of the log"
         got = read_committed(partition)
         if self.is_compacted:
             assert got.items() <= expected.items()
@@ -537,6 +568,77 @@ def test_a_damaged_index_of_aborted_transactions_is_rebuilt(
         partition = node.crash().open(clean=left if is_clean else None)
         assert partition.aborted_before(100) == expected
         assert partition.last_stable_offset == 20
+
+
+@pytest.mark.parametrize("crash_after", ["cleaned", "prepared", "one gone", "all gone", "renamed"])
+def test_an_interrupted_compaction_keeps_the_index_of_aborted_transactions(
+    tmp_path: Path, crash_after: str
+) -> None:
+    config: dict[str, Any] = {"segment_bytes": 400, "min_cleanable_dirty_ratio": 0.0}
+    with node_on(DiskDirectory(tmp_path), "disk", **config) as node:
+        partition, events = node.open(), list[Event]()
+        for number in range(12):
+            write(partition, events, number % 2, (number, 1))
+            mark(partition, events, number % 2, ABORT if number % 3 else COMMIT, 1)
+        scene = Scene(node, partition, events)
+        node.syncer.drain()
+        chosen, _ = plan(partition, None, 10_000)
+        assert chosen is not None
+        job = replace(job_for(partition, chosen, 10_000, 1_000), segment_size=1 << 20)
+        directory = partition.directory
+        group = next(step for step in clean(directory, job) if isinstance(step, CleanedSegments))
+        assert txn_index_name(group.sources[0]) + ".cleaned" in directory.names()
+        if crash_after != "cleaned":
+            prepare_swap(directory, group)
+        old = [segment for segment in partition.segments if segment.base_offset in group.sources]
+        assert len(old) > 1
+        for segment in old[: {"one gone": 1, "all gone": 99, "renamed": 99}.get(crash_after, 0)]:
+            segment.retire()
+        if crash_after == "renamed":
+            name = txn_index_name(group.sources[0])
+            directory.rename(name + ".swap", name)
+        scene.restart(clean=False)
+        scene.is_compacted = True
+        scene.check()
+        bases = [segment.base_offset for segment in scene.partition.segments]
+        assert (bases[1] == old[1].base_offset) == (crash_after == "cleaned")
+        assert len(scene.partition.aborted_before(100)) == 8, "their batches were met by the first pass"
+
+
+def test_an_open_transaction_is_in_the_file_of_a_clean_stop(tmp_path: Path) -> None:
+    store = open_store(tmp_path, Inbox())
+    begin(store.topics["t"].partitions[0])
+    store.close()
+    store = open_store(tmp_path, Inbox())
+    partition = store.topics["t"].partitions[0]
+    assert (partition.last_stable_offset, partition.high_watermark) == (0, 1)
+    assert partition._segments is None, "nothing was read for it"
+    store.close()
+
+
+def test_retention_takes_the_records_of_an_open_transaction_too(partition: Partition) -> None:
+    partition.config = replace(TopicConfig(), segment_bytes=300, retention_ms=100)
+    begin(partition)
+    for sequence in range(1, 9):
+        append(partition, 2, timestamp=1_000)
+        begin(partition, sequence=sequence)
+    assert partition.last_stable_offset == 0
+    expire(partition, 10_000_000)
+    assert 0 < partition.log_start_offset == partition.last_stable_offset
+    end(partition)
+    assert partition.last_stable_offset == partition.log_end_offset
+
+
+def test_state_files_of_versions_without_transactions_load() -> None:
+    states = ProducerStates()
+    _, header = make_batch(2, producer_id=7, producer_epoch=3, base_sequence=4)
+    states.update(header, 10)
+    old = struct.pack(">i", 1) + struct.pack(">qhqb", 7, 3, 1_001, 1) + struct.pack(">iqiq", 5, 11, 1, 1_001)
+    assert ProducerStates.decode(old).encode() == states.encode()
+    body = struct.pack(">10q", *range(1, 11)) + old
+    state = StateFile.decode(struct.pack(">4sI", b"KHS1", zlib.crc32(body)) + body)
+    assert state is not None
+    assert (state.producers, state.end_offset) == (old, 3)
 
 
 def test_the_index_has_kafkas_format() -> None:

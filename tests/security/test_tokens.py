@@ -17,15 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.broker.security.jwks import JwksFile, key_source
+from kohort.security.mechanism import SlowStep
 from kohort.security.oauthbearer import (
     BadToken,
+    OAuthBearerExchange,
     TokenAccepted,
     TokenPending,
     UnsecuredTokens,
 )
 from kohort.security.signed_tokens import ClaimRules, SignedTokens, parse_jwks
 from kohort.settings import SettingError
-from tests.security.transcript import BEGIN_MS, unsecured_jwt
+from tests.security.transcript import BEGIN_MS, bearer, unsecured_jwt
 
 NOW_S = BEGIN_MS // 1000
 RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -298,3 +300,15 @@ def test_who_comes_while_keys_are_fetched_waits_for_them(keys_online: JwksServer
     assert isinstance(second, TokenPending)
     first.fetch()
     assert first.then(BEGIN_MS) == second.then(BEGIN_MS) == GOOD
+
+
+def test_listeners_with_keys_from_one_place_fetch_them_each():
+    """A shared fetch would leave the second listener without keys: it would refuse the first good token."""
+
+    def exchange() -> OAuthBearerExchange:
+        source = key_source("https://127.0.0.1:1/jwks", refresh_ms=1)
+        return OAuthBearerExchange(SignedTokens(ClaimRules(), source))
+
+    steps = [each.step(bearer(signed()), BEGIN_MS) for each in (exchange(), exchange())]
+    keys = [step.key for step in steps if isinstance(step, SlowStep)]
+    assert len(set(keys)) == 2

@@ -9,16 +9,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer as ConfluentProducer
 
 import kohort.spark.executor.range_reader as range_reader
 import kohort.spark.executor.rows as arrow_rows
 from kohort import Admin, Producer, TopicPartition
 from kohort.broker.running import running
+from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.spark.executor.rows import schema_of
 from kohort.spark.ranges import DataLoss
 from kohort.wire.records.batch import BatchRecord, encode_batch, read_header
 from kohort.wire.records.buffer_pool import BufferPool
 from kohort.wire.records.columns import prefer
+from tests.broker.peer import PATIENCE_S, fetch
 from tests.spark.reading import PLAIN, fill, leader_of, options_for, range_of, rows_of
 
 
@@ -81,6 +84,38 @@ def test_all_columns(bootstrap: str, topic: str, kernel: str) -> None:
     assert {row["timestampType"] for row in rows} == {0}
     pairs = [{"key": "a", "value": b"1"}, {"key": "", "value": None}, {"key": "a", "value": b""}]
     assert [row["headers"] for row in rows] == [pairs, None, None]
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_what_is_committed_alone_is_read_and_counted(
+    bootstrap: str, topic: str, kernel: str, level: str
+) -> None:
+    """Transactions of another client, every other one aborted; no control record is a row."""
+    settings = {"bootstrap.servers": bootstrap, "transactional.id": topic}
+    producer = ConfluentProducer(settings)
+    producer.init_transactions(PATIENCE_S)
+    committed: list[int] = []
+    for number in range(6):
+        producer.begin_transaction()
+        for n in range(5):
+            producer.produce(topic, b"%d" % (10 * number + n), partition=0)
+        producer.flush(PATIENCE_S)
+        if number % 2:
+            producer.abort_transaction(PATIENCE_S)
+        else:
+            producer.commit_transaction(PATIENCE_S)
+            committed += range(10 * number, 10 * number + 5)
+    with BlockingConnection(bootstrap) as connection:
+        end = fetch(connection, topic).high_watermark
+    options = options_for(bootstrap, topic, kafka__isolation__level=level)
+    wanted = range_of(topic, 0, end)
+    got = values(rows_of(options, wanted))
+    assert set(committed) <= set(got)
+    assert (got == committed) == (level == "read_committed")
+    reader = range_reader.RangeReader(
+        range_reader.session_for(options), wanted, leader_of(options, wanted.partition), options
+    )
+    assert reader.count() == len(got)
 
 
 def test_the_types_are_those_that_spark_expects() -> None:

@@ -89,8 +89,8 @@ def test_streams_and_batches_with_secrets_that_nobody_sees(
     mine = {name.removeprefix("kafka."): value for name, value in options.items()}
     with Admin(mine) as admin:
         for name in (topic, copy):
-            admin.create_topic(name, 2)
-    rows = spark.range(100).selectExpr("CAST(id AS STRING) AS value")
+            admin.create_topic(name)
+    rows = spark.range(0, 100, 1, 1).selectExpr("CAST(id AS STRING) AS value")
     rows.write.format("kohort").mode("append").options(**options).option("topic", topic).save()
     shown = [plans_of(rows)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kohort.broker.apis.table import TABLE
-from kohort.broker.error_answers import mirrored
+from kohort.broker.error_answers import ERROR_FIELDS, mirrored
 from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.testing import Kafka
 from kohort.wire.compiler.compile import codec
@@ -63,7 +63,7 @@ def errors_in(spec: ApiSpec, struct: StructSpec, version: int, message: Any) -> 
         if version not in field.versions:
             continue
         value = getattr(message, field.name)
-        if field.name == "error_code":
+        if field.name in ERROR_FIELDS:
             yield value
         elif field.type not in PRIMITIVES:
             for each in value if isinstance(value, list) else [value] if value else []:

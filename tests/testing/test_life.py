@@ -204,3 +204,11 @@ async def test_in_an_event_loop() -> None:
             await kafka.wait_for_request_async("JoinGroup", 2, timeout=0.02)
     with pytest.raises(RuntimeError, match="does not run"):
         kafka.consume_all("orders")
+
+
+def test_who_tests_may_do_everything_whatever_the_acls_are():
+    settings = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+    with Kafka(settings=settings) as kafka:
+        kafka.create_topic("orders")
+        kafka.produce("orders", ["1"])
+        assert kafka.end_offsets("orders") == {0: 1}

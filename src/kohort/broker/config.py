@@ -439,8 +439,15 @@ class BrokerConfig:
             (self.listener_values, ConfigSource.STATIC_BROKER_CONFIG),
         )
         for name in sorted({**self.listener_values, **self.dynamic_listener_values}):
+            names = (
+                name,
+                _without_listener(name, self.listener_values),
+            )  # the plain one holds if there is no other
             found = tuple(
-                DescribedSynonym(name, values[name], source) for values, source in layers if name in values
+                DescribedSynonym(each, values[each], source)
+                for each in names
+                for values, source in layers
+                if each is not None and each in values
             )
             doc = "A security setting of listeners."
             row = Setting(name, Kind.STRING, None, None, doc, sensitive=is_secret(name))
@@ -518,6 +525,13 @@ def _is_inert(name: str) -> bool:
 def _is_of_a_listener(name: str) -> bool:
     """Tells whether the security of listeners reads the setting (broker/security), and no row has it."""
     return kafka_settings.is_of_security(name) and name not in BROKER_SETTINGS.settings
+
+
+def _without_listener(name: str, plain: Mapping[str, str]) -> str | None:
+    """Returns the setting that a listener's own one takes the place of, if it is among these."""
+    return next(
+        (each for each in plain if name.startswith("listener.name.") and name.endswith(f".{each}")), None
+    )
 
 
 def _with_one_id(static: Mapping[str, str]) -> dict[str, str]:

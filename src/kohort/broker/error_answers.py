@@ -1,8 +1,8 @@
 """Error responses to any request, made from the schema: the error stands where clients look for it.
 
-A response holds errors in fields named `error_code`: one at its top, or one in each entry of an array, or both. An
-array of the response is filled from the array of the request that it answers: the one of the same name, or all that
-the request has.
+A response holds errors in fields named `error_code` (in AddPartitionsToTxn `partition_error_code`): one at its top, or
+one in each entry of an array, or both. An array of the response is filled from the array of the request that it
+answers: the one of the same name, or all that the request has.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from kohort.wire.struct import Message
 
 # -1 in these fields says that there is no such node or port.
 _MINUS_ONE_IF_UNKNOWN = ("node_id", "port", "leader_id")
+
+ERROR_FIELDS = ("error_code", "partition_error_code")
 
 _ASKED_AS = {"user": "name"}
 """Fields of answers that have another name in the request."""
@@ -42,13 +44,13 @@ class _Mirror:
         made = getattr(self._messages, response.name)()
         bare = source if isinstance(source, str | int) else None
         for field in self._fields(response):
-            if field.name == "error_code":
-                made.error_code = self._error
+            if field.name in ERROR_FIELDS:
+                setattr(made, field.name, self._error)
             elif field.name == "error_message":
                 made.error_message = self._message
             elif field.is_array:
                 if field.type not in PRIMITIVES and self._has_error(self._spec.structs[field.type]):
-                    has_place = any(other.name == "error_code" for other in self._fields(response))
+                    has_place = any(other.name in ERROR_FIELDS for other in self._fields(response))
                     setattr(made, field.name, self._entries(field, source, has_place))
             elif bare is not None and field.type == ("string" if isinstance(bare, str) else "int32"):
                 setattr(made, field.name, bare)
@@ -62,7 +64,7 @@ class _Mirror:
 
     def _has_error(self, struct: StructSpec) -> bool:
         return any(
-            field.name == "error_code"
+            field.name in ERROR_FIELDS
             or (field.type not in PRIMITIVES and self._has_error(self._spec.structs[field.type]))
             for field in self._fields(struct)
         )

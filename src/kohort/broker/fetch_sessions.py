@@ -1,7 +1,8 @@
 """Keeps fetch sessions (KIP-227): the broker remembers what a consumer reads, so requests need not repeat it.
 
 A session holds the partitions of the last full fetch, as changed by each incremental one. An incremental answer names
-only partitions that have something new.
+only partitions that have something new. A session belongs to the principal that began it: for all others it is not
+there, so that nobody who guesses its number learns what it reads, or disturbs it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from kohort.security.acls import ANONYMOUS
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest
 
@@ -61,6 +63,7 @@ class FetchSession:
     id: int
     uses_topic_ids: bool
     partitions: dict[Key, Wanted] = field(default_factory=dict)
+    principal: str = ANONYMOUS
     epoch: int = 1
     last_used_ms: int = 0
 
@@ -93,28 +96,38 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         return list(session.partitions) if session is not None else []
 
-    def plan(self, request: FetchRequest, version: int, now_ms: int) -> FetchPlan:
+    def plan(self, request: FetchRequest, version: int, now_ms: int, principal: str = ANONYMOUS) -> FetchPlan:
+        """Returns what a request of a principal reads, and changes the session that it names."""
         by_id = version >= 13
         if version < 7 or request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             # The request ends a session, uses none, or begins a new one; in each case the session it names is dropped.
             if version >= 7 and request.session_id != NO_SESSION:
-                self._sessions.pop(request.session_id, None)
+                named = self._of(request.session_id, principal)
+                if named is not None:
+                    self.drop(named)
             wanted = _wanted_by(request)
             if version < 7 or request.session_epoch == FINAL_EPOCH:
                 return FetchPlan(list(wanted.values()))
-            session = self._open(wanted, by_id, now_ms)
+            session = self._open(wanted, by_id, now_ms, principal)
             if session is None:
                 return FetchPlan(list(wanted.values()))
             return FetchPlan(list(wanted.values()), session.id, session)
-        return self._go_on(request, by_id, now_ms)
+        return self._go_on(request, by_id, now_ms, principal)
 
-    def _open(self, wanted: dict[Key, Wanted], by_id: bool, now_ms: int) -> FetchSession | None:
+    def _of(self, session_id: int, principal: str) -> FetchSession | None:
+        """Returns a session of this principal; None if there is none of this id."""
+        session = self._sessions.get(session_id)
+        return session if session is not None and session.principal == principal else None
+
+    def _open(
+        self, wanted: dict[Key, Wanted], by_id: bool, now_ms: int, principal: str
+    ) -> FetchSession | None:
         if not wanted or not self._make_room(now_ms):
             return None
         session_id = self._fresh_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._fresh_id()
-        session = FetchSession(session_id, by_id, wanted, last_used_ms=now_ms)
+        session = FetchSession(session_id, by_id, wanted, principal, last_used_ms=now_ms)
         self._sessions[session_id] = session
         return session
 
@@ -128,8 +141,8 @@ class FetchSessions:
         del self._sessions[oldest.id]
         return True
 
-    def _go_on(self, request: FetchRequest, by_id: bool, now_ms: int) -> FetchPlan:
-        session = self._sessions.get(request.session_id)
+    def _go_on(self, request: FetchRequest, by_id: bool, now_ms: int, principal: str) -> FetchPlan:
+        session = self._of(request.session_id, principal)
         if session is None:
             return FetchPlan([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.uses_topic_ids != by_id:

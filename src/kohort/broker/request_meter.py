@@ -15,6 +15,7 @@ from typing import Any
 
 from kohort.broker.api_row import Row
 from kohort.broker.apis.table import FirstUse
+from kohort.broker.error_answers import ERROR_FIELDS
 from kohort.wire.compiler.compile import Codec
 from kohort.wire.compiler.notation import StructSpec, api
 from kohort.wire.messages import APIS
@@ -115,7 +116,7 @@ def _search(struct: StructSpec, structs: dict[str, StructSpec], value: str, dept
     indent = "    " * depth
     for field in struct.fields:
         path = f"{value}.{field.name}"
-        if field.name == "error_code":
+        if field.name in ERROR_FIELDS:
             yield f"{indent}if {path}: found.append({path})"
         elif field.type in structs:
             each = f"each{depth}"

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from kohort.settings import SettingError
-from kohort.sim import Broken, FaultRates, Report, run, run_consumers
+from kohort.sim import Broken, FaultRates, Report, run, run_consumers, run_transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class SimOptions:
     seed: int
     members: int
     consumers: bool
+    transactions: bool
     minutes: float
     faults: str
     seeds: int
@@ -36,6 +37,11 @@ class SimOptions:
     "--consumers",
     is_flag=True,
     help="Members are consumers of the real client, with users, brokers and topics; 5 of them are enough.",
+)
+@click.option(
+    "--transactions",
+    is_flag=True,
+    help="Members are transactional producers, and the transaction coordinator is simulated; 4 are enough.",
 )
 @click.option("--minutes", type=float, default=10, show_default=True, help="Of virtual time, for each seed.")
 @click.option(
@@ -59,6 +65,10 @@ def sim(options: SimOptions) -> int:
         raise SettingError(f"--faults: {error}") from None
     if options.members < 1 or options.minutes <= 0 or options.seeds < 1:
         raise SettingError("--members and --seeds are at least 1, --minutes is above 0")
+    if options.transactions and (options.consumers or options.rebalances is not None):
+        raise SettingError("--transactions has neither --consumers nor --rebalances; leave one of them out")
+    if options.transactions:
+        return _run_transactions(options, faults)
     with _quiet_client():
         return _run_seeds(options, faults)
 
@@ -73,6 +83,23 @@ def _quiet_client() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+def _run_transactions(options: SimOptions, faults: FaultRates) -> int:
+    began, total = time.perf_counter(), 0
+    for seed in range(options.seed, options.seed + options.seeds):
+        try:
+            report = run_transactions(seed, options.members, options.minutes, faults)
+        except Broken as broken:
+            again = f"kohort sim --transactions --seed {seed} --members {options.members}"
+            again += f" --minutes {options.minutes:g} --faults {options.faults}"
+            print(f"{broken}\nrun it again: {again}", file=sys.stderr)
+            return 1
+        total += report.transactions
+        print(report, flush=True)
+    seconds = time.perf_counter() - began
+    print(f"{options.seeds} seeds, {total:,} transactions in {seconds:.1f} s, every invariant held")
+    return 0
 
 
 def _run_seeds(options: SimOptions, faults: FaultRates) -> int:

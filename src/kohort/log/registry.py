@@ -260,6 +260,7 @@ class Registry:
             registry._file.append(b"")
             registry._file.sync()
             directory.sync()
+        directory.hide(REGISTRY_FILE)  # it has the keys of users
         return registry
 
     def append(self, *entries: RegistryEntry) -> None:

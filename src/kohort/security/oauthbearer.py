@@ -86,7 +86,9 @@ class OAuthBearerExchange:
             def then(_: None, later_ms: int) -> Outcome:
                 return self._outcome(pending.then(later_ms), name)
 
-            return SlowStep(pending.fetch, then, pending.where.encode(), waits_for_network=True)
+            # Another listener may have keys of its own from the same place.
+            key = f"{id(self._validate)} {pending.where}".encode()
+            return SlowStep(pending.fetch, then, key, waits_for_network=True)
         return self._outcome(found, name)
 
     def _outcome(self, found: TokenAccepted | BadToken, name: str | None) -> Outcome:
@@ -96,7 +98,8 @@ class OAuthBearerExchange:
         if name not in (None, found.name):
             return LoginRefused(
                 f"Authentication failed: Client requested an authorization id ({name}) that is different from the "
-                f"token's principal name ({found.name})"
+                f"token's principal name ({found.name})",
+                reason="the authorization id is not the principal of the token",
             )
         return LoginAccepted(f"User:{found.name}", expires_ms=found.expires_ms)
 

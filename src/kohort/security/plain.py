@@ -29,7 +29,7 @@ class PlainPasswords:
     ) -> None:
         self._in_clear, self._hashed, self._secret = in_clear, hashed, secret
         self._nobody = PasswordHash(secret[:SALT_BYTES], bytes(64), ITERATIONS)
-        self._good: dict[str, tuple[bytes, PasswordHash]] = {}
+        self._good: dict[str, bytes] = {}
 
     def check(self, user: str, password: str) -> LoginAccepted | LoginRefused | SlowStep:
         """Tells whether this is the user's password, or how to find out."""
@@ -40,19 +40,25 @@ class PlainPasswords:
         if self._hashed is None:
             return LoginRefused(_REFUSED)
         stored = self._hashed().get(user)
-        mark = hmac.digest(self._secret, f"{user}\0{password}".encode(), "sha256")
+        mark = self._mark(user, password, stored or self._nobody)
         good = self._good.get(user)
-        if good is not None and good[1] == stored and hmac.compare_digest(good[0], mark):
+        if good is not None and hmac.compare_digest(good, mark):
             return LoginAccepted(f"User:{user}")
         work = partial((stored or self._nobody).matches, password)
-        return SlowStep(work, partial(self._checked, user, mark, stored), mark)
+        return SlowStep(work, partial(self._checked, user, None if stored is None else mark), mark)
 
-    def _checked(
-        self, user: str, mark: bytes, stored: PasswordHash | None, is_right: bool, now_ms: int
-    ) -> Outcome:
-        if stored is None or not is_right:
+    def _mark(self, user: str, password: str, stored: PasswordHash) -> bytes:
+        """Returns what a password is remembered by, for this hash alone: another file, or a new password, has another.
+
+        Logins with the same mark share one piece of work, so the mark must say all that its outcome depends on.
+        """
+        said = f"{user}\0{password}\0{stored.iterations}".encode()
+        return hmac.digest(self._secret, stored.salt + stored.digest + said, "sha256")
+
+    def _checked(self, user: str, mark: bytes | None, is_right: bool, now_ms: int) -> Outcome:
+        if mark is None or not is_right:
             return LoginRefused(_REFUSED)
-        self._good[user] = mark, stored
+        self._good[user] = mark
         return LoginAccepted(f"User:{user}")
 
 

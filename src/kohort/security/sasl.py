@@ -202,7 +202,10 @@ class SaslSession:
             return AuthenticateAnswer(told=outcome.told)
         if isinstance(outcome, LoginAccepted) and self.principal not in (None, outcome.principal):
             was, wanted = (name.replace(":", ".", 1) for name in (self.principal or "", outcome.principal))
-            outcome = LoginRefused(f"Cannot change principals during re-authentication from {was}: {wanted}")
+            outcome = LoginRefused(
+                f"Cannot change principals during re-authentication from {was}: {wanted}",
+                reason="it wanted to become another principal during re-authentication",
+            )
         if isinstance(outcome, LoginRefused):
             return self._refused(outcome)
         return self._accepted(outcome, now_ms)

@@ -4,5 +4,15 @@ from kohort.sim.consumers import ConsumerReport, run_consumers
 from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken
 from kohort.sim.simulation import Report, run
+from kohort.sim.transactions import TransactionReport, run_transactions
 
-__all__ = ["Broken", "ConsumerReport", "FaultRates", "Report", "run", "run_consumers"]
+__all__ = [
+    "Broken",
+    "ConsumerReport",
+    "FaultRates",
+    "Report",
+    "TransactionReport",
+    "run",
+    "run_consumers",
+    "run_transactions",
+]

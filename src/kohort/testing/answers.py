@@ -53,7 +53,7 @@ def _fetch(broker: Broker, call: Call, error: ErrorCode) -> FetchResponse:
     request: FetchRequest = call.request
     if error in _TOP_LEVEL_FETCH_ERRORS and call.version >= 7:
         return FetchResponse(error_code=error, session_id=request.session_id)
-    plan = broker.sessions.plan(request, call.version, broker.now_ms())
+    plan = broker.sessions.plan(request, call.version, broker.now_ms(), call.connection.principal)
     if plan.error:
         return FetchResponse(error_code=plan.error)
     response = FetchResponse(session_id=plan.session_id)

@@ -27,8 +27,8 @@ _COORDINATOR = (
     "group runs, and whether `__consumer_offsets` has leaders."
 )
 _TRANSACTION = (
-    "Kohort's producer says by the type of its error what to do: TransactionFailed, abort the transaction and do it "
-    "again; FatalProducerError, close the producer and make a new one."
+    "Abort the transaction and begin it again: `with producer.transaction():` aborts by itself when an exception "
+    "leaves it. If that fails too, close the producer and make a new one."
 )
 _TOKEN = (
     "Delegation tokens are a matter between Kafka and its Java client; Kohort's client does not use them."
@@ -286,7 +286,7 @@ HELP: Final[dict[E, ErrorHelp]] = {
     ),
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorHelp(
         "This user may not use the transactional.id.",
-        "Allow this user WRITE and DESCRIBE on the transactional id.",
+        "Allow WRITE on the transactional id: kohort acls add --allow USER --producer --transactional-id ID.",
     ),
     E.SECURITY_DISABLED: ErrorHelp(
         "The cluster has no security switched on, so there is nothing to change.",

@@ -400,7 +400,11 @@ def _load_stores(
     check_dynamic(of_listeners, for_all_brokers=not this_node)
     if broker.guard is None:
         raise SettingError(f"{of_listeners[0]}: this broker has no listener with TLS")
-    return broker.guard.renewed(new.dynamic_listener_values, of_listeners)
+    stores = broker.guard.renewed(new.dynamic_listener_values, of_listeners)
+    for name in of_listeners:
+        if name.endswith((".ssl.keystore.key", ".ssl.key.password")) and name in new.dynamic_listener_values:
+            log.warning("%s is kept in clear in the data directory; ssl.keystore.location keeps it out", name)
+    return stores
 
 
 def _names_in(resource: _Resource) -> frozenset[str]:

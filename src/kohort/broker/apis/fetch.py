@@ -37,7 +37,7 @@ _TOPIC = AclResource.TOPIC
 
 def fetch(broker: Broker, call: Call) -> Encoded | FetchResponse | None:
     request: FetchRequest = call.request
-    plan = broker.sessions.plan(request, call.version, broker.now_ms())
+    plan = broker.sessions.plan(request, call.version, broker.now_ms(), call.connection.principal)
     if plan.error:
         return FetchResponse(error_code=plan.error, session_id=0)
     poll = _Fetch(broker, call, plan)

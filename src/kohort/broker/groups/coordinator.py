@@ -301,7 +301,7 @@ class Groups:
         slice_began = began
         for index in indexes:
             try:
-                for chunk in _records_of(topic.partitions[index]):
+                for chunk in log_records_of(topic.partitions[index]):
                     records += len(chunk)
                     self._runtime.handle(index, LoadRecords(epoch, chunk), self.now_ms())
                     if time.perf_counter() - slice_began > _SLICE_S:
@@ -373,7 +373,7 @@ def _on_reply(waiter: object, response: Response) -> None:
     waiter(response)
 
 
-def _records_of(partition: Partition) -> Iterator[list[LogRecord]]:
+def log_records_of(partition: Partition) -> Iterator[list[LogRecord]]:
     """Yields all records of a partition in order, some batches at a time."""
     for data in history.batches_of(partition):
         chunk: list[LogRecord] = []

@@ -45,14 +45,15 @@ class CreationRate:
 class Acceptor:
     """Accepts the connections of one listening socket, and hands each to `begin`.
 
-    `wait_s` says how long the next one has to wait, unless `go_on` is called before; 0 is not at all.
+    `wait_s` says how long the next one has to wait, unless `go_on` is called before; 0 is not at all. It is told
+    whether one is there for certain.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
-        wait_s: Callable[[], float],
+        wait_s: Callable[[bool], float],
         begin: Callable[[socket.socket], None],
     ) -> None:
         self._loop, self._sock, self._wait_s, self._begin = loop, sock, wait_s, begin
@@ -78,8 +79,8 @@ class Acceptor:
             self._loop.add_reader(self._sock.fileno(), self._accept)
 
     def _accept(self) -> None:
-        for _ in range(_AT_ONCE):
-            pause_s = self._wait_s()
+        for count in range(_AT_ONCE):
+            pause_s = self._wait_s(count == 0)
             if pause_s:
                 self._wait(pause_s)
                 return

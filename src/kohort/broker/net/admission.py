@@ -29,6 +29,7 @@ _LEAST_UNKNOWN = 64
 _TIME_TO_SPEAK_S = 1.0
 """How long such a client is left alone when all connections are taken."""
 _SOON_S = 0.01
+_BETWEEN_LINES_S = 60.0
 _LOOK_AGAIN_S = 1.0
 """One that has just been accepted may turn out to be silent, and a limit may be raised."""
 
@@ -49,6 +50,7 @@ class Admission:
         self._addresses: Counter[str] = Counter()
         self._of_listeners: list[set[Connection]] = []
         self._rate = CreationRate()
+        self._told_s = -_BETWEEN_LINES_S
         self._unknown: dict[Connection, None] = {}  # the oldest first
         self._unknown_of: dict[str, dict[Connection, None]] = {}  # the same by network
 
@@ -61,18 +63,18 @@ class Admission:
         most, most_a_second = (sys.maxsize, sys.maxsize) if guard is None else guard.limits(listener.name)
         self._of_listeners.append(own)
 
-        def wait_s() -> float:
+        def wait_s(is_one_there: bool) -> float:
             now_s = self._loop.time()
             if len(own) >= most or len(self.connections) + len(self._beginning) >= self.most:
+                if is_one_there:
+                    self._tell_that_all_are_taken(listener, most, now_s)
                 return self._make_way(now_s) if self._unknown else _LOOK_AGAIN_S
             of_broker = self._rate.wait_s(self._broker.config.max_connection_creation_rate, now_s)
-            pause_s = max(rate.wait_s(most_a_second, now_s), of_broker)
-            if not pause_s:
-                rate.count()
-                self._rate.count()
-            return pause_s
+            return max(rate.wait_s(most_a_second, now_s), of_broker)
 
         def accepted(sock: socket.socket) -> None:
+            rate.count()
+            self._rate.count()
             connection = new_connection()
             own.add(connection)
             self._beginning.add(connection)
@@ -94,6 +96,18 @@ class Admission:
     def most(self) -> int:
         """How many connections the broker takes: those of the setting, or fewer if the system allows fewer."""
         return min(self._broker.config.max_connections, self._most_that_fit)
+
+    def _tell_that_all_are_taken(self, listener: Listener, most_of_listener: int, now_s: float) -> None:
+        """Writes that clients wait, once a minute, and what to do."""
+        if now_s - self._told_s < _BETWEEN_LINES_S:
+            return
+        self._told_s = now_s
+        most, setting = self.most, "max.connections"
+        if len(self.connections) + len(self._beginning) < most:
+            most, setting = most_of_listener, f"listener.name.{listener.name.lower()}.max.connections"
+        elif most == self._most_that_fit:
+            setting = "the limit of open files (ulimit -n)"
+        log.warning("all %d connections are taken, and new clients wait; raise %s", most, setting)
 
     def admit(self, connection: Connection, address: str) -> bool:
         """Takes a connection that begins, and counts it under its address; False if that has too many."""

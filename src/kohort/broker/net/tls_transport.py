@@ -243,9 +243,11 @@ class TlsServerTransport(asyncio.Transport):
     # --- requests ---------------------------------------------------------------------------------
 
     def _read_on(self) -> None:
-        """Reads what OpenSSL has already taken from the socket, of which the loop does not know."""
-        sock = self._sock
-        while sock is not None and self._is_reading and sock.pending():
+        """Reads what OpenSSL has already taken from the socket, of which the loop does not know.
+
+        It reads once: others have their turn before the rest.
+        """
+        if self._sock is not None and self._is_reading and self._sock.pending():
             self._read()
 
     def _read(self) -> None:

@@ -16,7 +16,7 @@ from kohort.client.core.cluster import Node
 from kohort.client.core.operation import Operation
 from kohort.client.core.requests import RETRIABLE, GroupOf
 from kohort.client.core.steps import Steps, Until
-from kohort.client.errors import TimedOut
+from kohort.client.errors import TimedOut, error_for
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -280,8 +280,10 @@ class GroupCalls(CoordinatorAsking):
             OffsetDeleteRequest(group_id, topics),
             GroupOf(group_id),
             deadline_ms,
-            verdict=lambda r: r.error_code,
+            verdict=lambda r: _retriable(r.error_code),
         )
+        if response.error_code:
+            raise error_for(response.error_code, f"offsets of the group {group_id}")
         outcome(
             (TopicPartition(t.name, row.partition_index), row, None)
             for t in response.topics

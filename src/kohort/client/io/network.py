@@ -187,6 +187,7 @@ class Network:
             self._hooks,
             self._setup.after(peer.failures + 1),
             self._jitter,
+            is_strange=not peer.versions,
         )
         peer.connections[lane] = connection
         connection.start(now_ms)

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from kohort import __version__
@@ -27,7 +28,7 @@ from kohort.client.core.sasl_login import SessionTimes, session_times
 from kohort.client.io.framing import ChunkWriter, FrameReader, request_chunks
 from kohort.client.io.network_metrics import NetworkMetrics
 from kohort.client.io.reactor import Reactor, SocketAddress
-from kohort.client.io.transport import Security, Transport
+from kohort.client.io.transport import NO_TLS_PORT, PlainTransport, Security, Transport
 from kohort.loopback import send_at_once
 from kohort.wire.compiler.compile import Codec, codec
 from kohort.wire.errors import BadFrame, ErrorCode
@@ -115,6 +116,8 @@ class NodeConnection:
     hooks: Hooks
     setup_timeout_ms: int
     jitter: Jitter
+    is_strange: bool
+    """No connection to this address was ever ready: it may be no port of the kind that the settings say."""
     state: ConnectionState = ConnectionState.PREPARING
     versions: VersionRanges = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
@@ -131,6 +134,10 @@ class NodeConnection:
     _sock: socket.socket | None = None
     _transport: Transport | None = None
     _addresses: list[SocketAddress] = field(default_factory=list)
+    _address: SocketAddress | None = None
+    _cut_off: Failure | None = (
+        None  # in the TLS handshake: whether the port speaks without TLS is being looked at
+    )
     _unanswered: list[InFlightRequest] = field(
         default_factory=list
     )  # they get no response; their bytes must leave
@@ -171,7 +178,7 @@ class NodeConnection:
         """Connects to the next address of the name; closes with the last error if there is none left."""
         self._drop_socket()
         while self._addresses:
-            family, address = self._addresses.pop(0)
+            self._address = family, address = self._addresses.pop(0)
             try:
                 sock = socket.socket(family, socket.SOCK_STREAM)
             except OSError as cannot:
@@ -210,7 +217,9 @@ class NodeConnection:
         self.setup_deadline_ms = self.reactor.now_ms() + self._handshake_timeout_ms
         self.state = ConnectionState.SECURING
         try:
-            self._transport = self.security.transport(self._sock, self.host)
+            is_plain = self._cut_off is not None
+            secured = PlainTransport if is_plain else partial(self.security.transport, host=self.host)
+            self._transport = secured(self._sock)
             self._sock = self._transport.sock
         except (OSError, ValueError) as error:  # ValueError: a name that no certificate can have
             self.close(Failure(FailureKind.AUTHENTICATION, str(error)))
@@ -224,7 +233,7 @@ class NodeConnection:
         try:
             wants_write = self._transport.handshake()
         except OSError as error:
-            self.close(self._transport.why(error))
+            self._not_secured(self._transport.why(error))
             return
         if wants_write is not None:
             self.reactor.want_write(self._sock, self._secure if wants_write else None)
@@ -234,6 +243,16 @@ class NodeConnection:
         self._handshake = self._shake_hands()
         self._go_on_with_handshake(None)
 
+    def _not_secured(self, failure: Failure) -> None:
+        """Ends it after a failed TLS handshake; looks first whether the port speaks without TLS, which just closes."""
+        if failure.kind is not FailureKind.DISCONNECTED or not self.is_strange or self._address is None:
+            self.close(failure)
+            return
+        self._cut_off = failure
+        self._addresses = [self._address]
+        self.state = ConnectionState.CONNECTING
+        self._connect_next(OSError(failure.message))
+
     # --- handshake -------------------------------------------------------------------------------
 
     def _shake_hands(self) -> Handshake:
@@ -241,6 +260,8 @@ class NodeConnection:
         while True:
             request = ApiVersionsRequest("kohort", __version__)
             response: ApiVersionsResponse = yield ApiVersionsRequest.API_KEY, asked, request
+            if self._cut_off is not None:
+                raise Rejected(Failure(FailureKind.AUTHENTICATION, NO_TLS_PORT))
             ranges = {a.api_key: (a.min_version, a.max_version) for a in response.api_keys}
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION or asked == 0:
                 break
@@ -515,6 +536,8 @@ class NodeConnection:
         """Ends the connection; the owner is told once."""
         if self.state is ConnectionState.CLOSED:
             return
+        if self._cut_off is not None and failure.kind is not FailureKind.AUTHENTICATION:
+            failure = self._cut_off
         was, self.state = self.state, ConnectionState.CLOSED
         _log.debug("%s:%d %s was %s: %s", self.host, self.port, self.lane.name, was.value, failure.message)
         self._drop_socket()

@@ -14,12 +14,11 @@ from kohort.client.io.reactor import Reactor
 from kohort.client.io.sasl import SaslMechanism, mechanism_for
 from kohort.client.io.tls_context import tls_context
 from kohort.client.io.tokens import Prepared
-from kohort.client.io.transport import PlainTransport, Transport, first_bytes
+from kohort.client.io.transport import NO_TLS_PORT, PlainTransport, Transport, first_bytes
 
 _REASONS = {
-    "WRONG_VERSION_NUMBER": "this is no TLS port: set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or take the "
-    "port of a listener with TLS",
-    "UNKNOWN_PROTOCOL": "this is no TLS port: see security.protocol",
+    "WRONG_VERSION_NUMBER": NO_TLS_PORT,
+    "UNKNOWN_PROTOCOL": NO_TLS_PORT,
     "HTTP_REQUEST": "this is a port for HTTP",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker wants to see our certificate: set ssl.keystore.location, or "
     "ssl.certificate.location and ssl.key.location",
@@ -83,13 +82,13 @@ class TlsTransport:
 
         In TLS 1.3 a broker that refuses our certificate says so after the handshake, before anything else.
         """
-        if self._has_spoken or not isinstance(error, ssl.SSLError):
+        if self._has_spoken:
             return Failure(FailureKind.DISCONNECTED, f"TLS: {error.strerror or error}")
-        if isinstance(error, ssl.SSLEOFError):
+        if isinstance(error, ssl.SSLEOFError) or not isinstance(error, ssl.SSLError):
             return Failure(
                 FailureKind.DISCONNECTED,
                 "the broker closed the connection in the TLS handshake; a port without TLS does that "
-                "(see security.protocol)",
+                f"(see security.protocol): {error.strerror or error}",
             )
         return Failure(FailureKind.AUTHENTICATION, handshake_failure(error, self._host))
 

@@ -52,16 +52,17 @@ def _trusting(config: ClientConfig) -> ssl.SSLContext:
     as_text = "ssl.ca.pem" if config.ssl_ca_pem else "ssl.truststore.certificates"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        trust(context, location, certificates_of(text, as_text) if text else "")
+        trust(context, location, text, as_text)
     except OSError as error:  # ssl.SSLError is one
-        raise SettingError(f"{name}={location}: {_why_unreadable(location, error)}") from error
+        what = f"{as_text}: {error}" if text else f"{name}={location}: {_why_unreadable(location, error)}"
+        raise SettingError(what) from error
     return context
 
 
-def trust(context: ssl.SSLContext, location: str, text: str) -> None:
-    """Adds authorities from a file, a folder or a text; raises OSError, of which ssl.SSLError is one."""
+def trust(context: ssl.SSLContext, location: str, text: str, what: str) -> None:
+    """Adds authorities from a file, a folder or a text, which `what` names; raises OSError if they cannot be read."""
     if text:
-        context.load_verify_locations(cadata=certificates_of(text, "the authorities"))
+        context.load_verify_locations(cadata=certificates_of(text, what))
     elif os.path.isdir(location):
         context.load_verify_locations(capath=location)
     else:

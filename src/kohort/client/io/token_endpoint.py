@@ -68,8 +68,7 @@ class _Endpoint:
             "Accept": "application/json",
             "User-Agent": f"kohort/{__version__}",
         }
-        handlers = [_NoRedirect()]
-        self._opener = urllib.request.build_opener(*handlers, *_https(config))
+        self._opener = urllib.request.build_opener(_NoRedirect(), *_https(config))
         parts = urllib.parse.urlsplit(self._url)
         self._place = (
             f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "") + parts.path
@@ -151,12 +150,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def _https(config: ClientConfig) -> list[urllib.request.HTTPSHandler]:
     if not (config.https_ca_location or config.https_ca_pem):
         return []
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        trust(context, config.https_ca_location, config.https_ca_pem)
-    except (OSError, ValueError) as error:
-        raise SettingError(f"https.ca.location={config.https_ca_location}: {error}") from error
+        trust(context, config.https_ca_location, config.https_ca_pem, "https.ca.pem")
+    except OSError as error:
+        named = "https.ca.pem" if config.https_ca_pem else f"https.ca.location={config.https_ca_location}"
+        raise SettingError(f"{named}: {error}") from error
     return [urllib.request.HTTPSHandler(context=context)]
 
 

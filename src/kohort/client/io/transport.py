@@ -15,6 +15,11 @@ JOINED_BYTES = 16 << 10
 """A chunk of this size is sent by itself; TLS cuts what it sends into records of this size."""
 
 
+NO_TLS_PORT = (
+    "this is no TLS port: set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or take a port with TLS"
+)
+
+
 class Transport(Protocol):
     """A socket or TLS over it; `receive` and `send` raise BlockingIOError when they would wait."""
 

@@ -20,7 +20,7 @@ from kohort.client.produce.outgoing import Outgoing, ProducerRecord
 from kohort.client.produce.producer_part import ProducerPart, log_failed_callback
 from kohort.client.produce.sender import Sender
 from kohort.client.produce.sender_metrics import PRODUCER_CALLS, ProducerCallMetrics
-from kohort.client.produce.transactions import Transactions
+from kohort.client.produce.transactions import ProducerTransactions
 from kohort.wire.errors import ErrorCode, KohortError
 from kohort.wire.records.batch import HEADER_SIZE
 
@@ -235,7 +235,7 @@ class ProducerCalls(Generic[H]):
             yield Until(lambda: self.part.is_quiet and all_settled(left), self.now_ms() + _END_MS)
         self.outgoing.close_interceptors()
 
-    def _leave_transaction(self, transactions: Transactions, deadline_ms: int) -> Steps[None]:
+    def _leave_transaction(self, transactions: ProducerTransactions, deadline_ms: int) -> Steps[None]:
         """Aborts an open transaction, so that readers need not wait for its timeout; waits for one that is ending."""
         ended: list[Operation[None]] = []
 

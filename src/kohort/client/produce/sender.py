@@ -40,7 +40,7 @@ from kohort.client.produce.produce_errors import (
 )
 from kohort.client.produce.producer_id import ProducerId
 from kohort.client.produce.sender_metrics import SenderMetrics
-from kohort.client.produce.transactions import Transactions
+from kohort.client.produce.transactions import ProducerTransactions
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.produce import (
     PartitionProduceData,
@@ -90,11 +90,11 @@ class Sender:
         self._most_in_flight = config.max_in_flight_requests_per_connection
         self._idempotence: Idempotence | None = None
         self._id: ProducerId | None = None
-        self.transactions: Transactions | None = None
+        self.transactions: ProducerTransactions | None = None
         """Of a producer with a transactional.id; it has its producer id by them."""
         if config.transactional_id is not None:
             self._idempotence = numbers = TransactionalNumbers()
-            self.transactions = Transactions(
+            self.transactions = ProducerTransactions(
                 out, config, metadata, numbers, self._backoff,
                 stop=self.stop, drop_unsent=self.drop_unsent, is_idle=lambda: self.is_idle,
             )  # fmt: skip

@@ -10,7 +10,7 @@ from kohort.client.core.operation import Operation
 from kohort.client.core.steps import Steps, Until
 from kohort.client.errors import IllegalState, TimedOut, WrongArgument
 from kohort.client.produce.calls import ProducerCalls
-from kohort.client.produce.transactions import Transactions
+from kohort.client.produce.transactions import ProducerTransactions
 from kohort.client.types import ByPartition, GroupMetadata, OffsetAndMetadata
 
 
@@ -55,7 +55,7 @@ class TransactionCalls:
         transactions = self._calls.sender.transactions
         return transactions is not None and transactions.is_open
 
-    def _transactions(self) -> Transactions:
+    def _transactions(self) -> ProducerTransactions:
         transactions = self._calls.sender.transactions
         if transactions is None:
             raise IllegalState("this producer is not transactional: set transactional.id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class TransactionState(Enum):
+class ProducerTransactionState(Enum):
     """How far a transactional producer is; the values are for people."""
 
     UNINITIALIZED = "not initialized"
@@ -18,9 +18,9 @@ class TransactionState(Enum):
     FATAL = "failed for good"
 
 
-_S = TransactionState
+_S = ProducerTransactionState
 
-FOLLOWING: dict[TransactionState, frozenset[TransactionState]] = {
+FOLLOWING: dict[ProducerTransactionState, frozenset[ProducerTransactionState]] = {
     _S.UNINITIALIZED: frozenset({_S.INITIALIZING}),
     _S.INITIALIZING: frozenset({_S.READY, _S.UNINITIALIZED, _S.FATAL}),
     _S.READY: frozenset({_S.IN_TRANSACTION, _S.FATAL}),
@@ -30,4 +30,4 @@ FOLLOWING: dict[TransactionState, frozenset[TransactionState]] = {
     _S.ABORTABLE_ERROR: frozenset({_S.ABORTING, _S.FATAL}),
     _S.FATAL: frozenset(),
 }
-"""The states that may follow a state; `Transactions` goes through no others."""
+"""The states that may follow a state; `ProducerTransactions` goes through no others."""

@@ -44,7 +44,7 @@ from kohort.client.produce.transaction_errors import (
     fatal,
     verdict_of,
 )
-from kohort.client.produce.transaction_state import FOLLOWING, TransactionState
+from kohort.client.produce.transaction_state import FOLLOWING, ProducerTransactionState
 from kohort.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -75,7 +75,7 @@ _FIRST_INIT_WITH_EPOCH = 3
 _SOON_MS = 20
 """How soon the first partition is added again while the transaction before is still being completed."""
 
-_S = TransactionState
+_S = ProducerTransactionState
 Coordinated = tuple[int, str]
 """The key type and key of a coordinator: the transactional id, or a group."""
 
@@ -100,7 +100,7 @@ class _Pending:
     operation: Operation[None] = field(default_factory=Operation)
 
 
-class Transactions:
+class ProducerTransactions:
     """See the module's docstring. All but `begin` and the checks is called on the thread that drives the sender."""
 
     def __init__(
@@ -118,7 +118,7 @@ class Transactions:
         """`stop` ends the sender for good, `drop_unsent` fails the batches that were never sent."""
         assert config.transactional_id is not None, "the producer is transactional"
         self.transactional_id = config.transactional_id
-        self.state = TransactionState.UNINITIALIZED
+        self.state = ProducerTransactionState.UNINITIALIZED
         self.error: Exception | None = None
         """Why the open transaction, or the producer, has failed."""
         self.obstacle = ""
@@ -707,7 +707,7 @@ class Transactions:
         self._finish(error)
         self._stop(error)
 
-    def _go_to(self, state: TransactionState) -> None:
+    def _go_to(self, state: ProducerTransactionState) -> None:
         assert state in FOLLOWING[self.state], f"{state.name} does not follow {self.state.name}"
         _log.debug("%s: %s, then %s", self.transactional_id, self.state.value, state.value)
         self.state = state

@@ -99,6 +99,9 @@ class Directory(Protocol):
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
         """Replaces a small file as a whole, durably. Without `sync` a power failure may undo it."""
 
+    def hide(self, name: str) -> None:
+        """Lets nobody but the owner read a file, if the system lets us."""
+
     def rename(self, old: str, new: str) -> None: ...
     def delete(self, name: str) -> None:
         """Deletes a file, if it is there. Use `File.delete` for a file that may be open."""
@@ -363,6 +366,12 @@ class DiskDirectory:
         os.replace(path + ".tmp", path)
         if sync:
             self.sync()
+
+    def hide(self, name: str) -> None:
+        try:
+            os.chmod(self._join(name), 0o600)
+        except PermissionError:  # the file is somebody else's
+            pass
 
     def rename(self, old: str, new: str) -> None:
         os.replace(self._join(old), self._join(new))

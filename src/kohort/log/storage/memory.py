@@ -155,6 +155,9 @@ class MemoryDirectory:
             self._files.pop(name, None)
         file.append(data)
 
+    def hide(self, name: str) -> None:
+        """Does nothing: nobody but this process sees it."""
+
     def rename(self, old: str, new: str) -> None:
         if not self._files or old not in self._files:
             raise FileNotFoundError(errno.ENOENT, "no such file", f"{self._path}/{old}")
