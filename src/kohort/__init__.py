@@ -51,16 +51,20 @@ if TYPE_CHECKING:
     from kohort.client.errors import ConcurrentUse as ConcurrentUse
     from kohort.client.errors import CorruptRecord as CorruptRecord
     from kohort.client.errors import DeserializationFailed as DeserializationFailed
+    from kohort.client.errors import FatalProducerError as FatalProducerError
     from kohort.client.errors import FencedInstanceId as FencedInstanceId
     from kohort.client.errors import IllegalState as IllegalState
     from kohort.client.errors import LogTruncation as LogTruncation
     from kohort.client.errors import NoOffsetForPartition as NoOffsetForPartition
     from kohort.client.errors import OffsetOutOfRange as OffsetOutOfRange
     from kohort.client.errors import PartlyFailed as PartlyFailed
+    from kohort.client.errors import ProducerFenced as ProducerFenced
     from kohort.client.errors import RebalanceInProgress as RebalanceInProgress
     from kohort.client.errors import RetriableCommitFailed as RetriableCommitFailed
     from kohort.client.errors import SerializationFailed as SerializationFailed
     from kohort.client.errors import TimedOut as TimedOut
+    from kohort.client.errors import TransactionAborted as TransactionAborted
+    from kohort.client.errors import TransactionFailed as TransactionFailed
     from kohort.client.errors import Wakeup as Wakeup
     from kohort.client.errors import WrongArgument as WrongArgument
     from kohort.client.group.assignors import Assignment as Assignment
@@ -142,7 +146,11 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "ConcurrentUse",
         "CorruptRecord",
         "DeserializationFailed",
+        "FatalProducerError",
         "FencedInstanceId",
+        "ProducerFenced",
+        "TransactionAborted",
+        "TransactionFailed",
         "IllegalState",
         "LogTruncation",
         "NoOffsetForPartition",

@@ -19,7 +19,7 @@ import pytest
 import kohort
 from kohort import AsyncConsumer, Consumer, OffsetAndMetadata
 from kohort.testing import Kafka
-from tests.client.consuming import PATIENCE_S, joined, poll_until, quick
+from tests.client.consuming import PATIENCE_S, joined, poll_until, quick, read
 
 DOCS = Path(__file__).parents[2] / "docs" / "consumer.md"
 ADDRESS = "127.0.0.1:9092"
@@ -121,13 +121,40 @@ def test_consumer_and_producer_have_their_settings_in_the_docs() -> None:
     assert "| `bootstrap.servers` |" not in producers
 
 
+def producer_examples() -> list[str]:
+    page = DOCS.with_name("producer.md").read_text("utf-8")
+    return re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+
+
 def test_the_example_of_the_producers_page_works(kafka: Kafka) -> None:
-    (example,) = re.findall(
-        r"^```python\n(.*?)^```", DOCS.with_name("producer.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
-    )
     seen = Seen(0)
-    exec(on(kafka, example), {"print": seen.print})
+    exec(on(kafka, producer_examples()[0]), {"print": seen.print})
     assert seen.printed[0].startswith("RecordMetadata(topic='orders', partition=0, offset=0")
+
+
+def test_the_example_of_transactions_works(kafka: Kafka) -> None:
+    kafka.create_topic("orders")
+    with kohort.Producer(bootstrap_servers=kafka.bootstrap_servers) as plain:
+        for value in (b"one", b"two"):
+            plain.send("orders", value)
+    names: dict[str, Any] = {}
+
+    def running() -> bool:
+        found = names["consumer"].committed(("orders", 0))[kohort.TopicPartition("orders", 0)]
+        return found is None or found.offset < 2
+
+    names["running"] = running
+    _, example = producer_examples()
+    exec(on(kafka, example), names)
+    names["producer"].close()
+    names["consumer"].close()
+    with kohort.Consumer(
+        bootstrap_servers=kafka.bootstrap_servers,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+    ) as reader:
+        reader.assign(("totals", 0))
+        assert read(reader, 2) == [b"ONE", b"TWO"]
 
 
 def test_every_error_in_the_docs_exists() -> None:

@@ -24,6 +24,10 @@ from kohort.client.errors import (
 )
 from kohort.settings import SettingError
 from kohort.wire.errors import KafkaError
+from kohort.wire.records.arrow_encode import OutgoingLists
+from kohort.wire.records.batch import iter_records, read_header
+from kohort.wire.records.compression import Compression
+from kohort.wire.records.kernels_encode import outgoing
 from tests.clients.process import BrokerProcess, eventually, fixed_port
 
 PATIENCE_S = 60.0
@@ -346,3 +350,18 @@ class Copier:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+@pytest.mark.parametrize("compression", ["NONE", "ZSTD"])
+def test_both_ways_of_encoding_columns_mark_a_batch_as_transactional(compression: str) -> None:
+    """The compiled way is taken only once it is loaded, so that which one runs is chance elsewhere."""
+    keys, values = pa.array([b"k", None]), pa.array([b"a", b"b"])
+    kinds = (OutgoingLists(keys.to_pylist(), values.to_pylist(), 7, None), outgoing(keys, values, 7, None))
+    for transactional in (False, True):
+        made = [
+            bytes(kind.encode(Compression[compression], None, 5, 1, 0, transactional=transactional))
+            for kind in kinds
+        ]
+        assert made[0] == made[1]
+        assert read_header(made[0]).is_transactional is transactional
+        assert [record.value for record in iter_records(made[0])] == [b"a", b"b"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kohort.wire.records.batch import HEADER_SIZE, BatchHeader
+from kohort.wire.records.batch import HEADER_SIZE, TRANSACTIONAL, BatchHeader
 from kohort.wire.records.buffer_pool import shared_buffer
 from kohort.wire.records.columns import Made, finish_batch
 from kohort.wire.records.compression import Buffer
@@ -309,7 +309,7 @@ class OutgoingColumns:
 
     def encode(
         self, compression: int = 0, level: int | None = None, producer_id: int = -1, producer_epoch: int = -1,
-        base_sequence: int = -1,
+        base_sequence: int = -1, *, transactional: bool = False,
     ) -> Buffer:  # fmt: skip
         times, count = self.timestamps, len(self)
         if isinstance(times, int):
@@ -318,8 +318,8 @@ class OutgoingColumns:
         else:
             base_timestamp, max_timestamp = int(times[0]), int(times.max())
         header = BatchHeader(
-            0, 0, -1, 2, 0, compression, count - 1, base_timestamp, max_timestamp, producer_id, producer_epoch,
-            base_sequence, count,
+            0, 0, -1, 2, 0, compression | (TRANSACTIONAL if transactional else 0), count - 1, base_timestamp,
+            max_timestamp, producer_id, producer_epoch, base_sequence, count,
         )  # fmt: skip
         columns = self.keys, self.values, self.headers
         return encode_blobs(
