@@ -227,7 +227,8 @@ def test_error_codes_are_found_wherever_an_answer_has_them(key: int) -> None:
             return [code for each in value for code in search(each)]
         if not hasattr(value, "FIELDS"):
             return []
-        own = [value.error_code] if getattr(value, "error_code", 0) else []
+        own = [getattr(value, name, 0) for name in ("error_code", "partition_error_code")]
+        own = [code for code in own if code]
         return own + [code for name in value.FIELDS for code in search(getattr(value, name))]
 
     case = next(
