@@ -1,4 +1,4 @@
-"""State and members of share groups (KIP-932). For the client: the broker does not serve it.
+"""State and members of share groups (KIP-932).
 
 Generated from schema/share_group_describe.txt by `make messages`; do not edit.
 """

@@ -1,0 +1,12 @@
+"""The key of a record in `__consumer_offsets` that holds the epoch of the target assignment of a share group.
+
+Generated from schema/share_group_target_assignment_metadata_key.txt by `make messages`; do not edit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class ShareGroupTargetAssignmentMetadataKey(NamedTuple):
+    group_id: str = ""
