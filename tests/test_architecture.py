@@ -89,6 +89,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "log/storage": set(),
     "log/durability": {"log/storage"},
     "log/maintenance": {"log/storage", "log.partition", "log.topic"},
+    "coordinator/assignors": set(),
     "coordinator/classic": {
         "coordinator.effects",
         "coordinator.events",
