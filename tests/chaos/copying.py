@@ -65,8 +65,8 @@ def confluent(address: str) -> None:
         producer.begin_transaction()
         try:
             for message in messages:
-                producer.produce(target_of(me), message.value(), partition=message.partition())
-            producer.produce(receipts_of(me), receipt(message.value() for message in messages))
+                producer.produce(target_of(me), message.value(), partition=message.partition() or 0)
+            producer.produce(receipts_of(me), receipt(message.value() or b"" for message in messages))
             positions = consumer.position(consumer.assignment())
             producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), _CALL_S)
             producer.commit_transaction(_CALL_S)

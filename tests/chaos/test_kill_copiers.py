@@ -62,11 +62,7 @@ def copy_through_kills(
                 broker.restart()
             print(f"  cycle {cycle + 1}: {copiers.counts()}, killed {victim or 'the broker'}")
         for name in clients:
-            eventually(
-                lambda name=name: copiers.count(name) >= sum(map(len, expected)),
-                f"{name} has copied all",
-                PATIENCE_S,
-            )
+            copiers.wait_for(name, sum(map(len, expected)))
         copiers.check(expected)
         print(f"  starts {copiers.starts}")
 
@@ -143,9 +139,10 @@ class Copiers:
 
     def wait_until_all_copy(self) -> None:
         for name, before in self.counts().items():
-            eventually(
-                lambda name=name, before=before: self.count(name) > before, f"{name} goes on", PATIENCE_S
-            )
+            self.wait_for(name, before + 1)
+
+    def wait_for(self, name: str, count: int) -> None:
+        eventually(lambda: self.count(name) >= count, f"{name} has copied {count} records", PATIENCE_S)
 
     def check(self, expected: list[list[bytes]]) -> None:
         self._read()  # what comes after the last record is a copy too many
