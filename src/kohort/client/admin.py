@@ -149,9 +149,7 @@ class Admin(MeasuredClient):
         """Changes settings of brokers, by their ids, in the same way."""
         self._run(self._calls.alter_broker_configs(changes, validate_only, self._deadline(timeout)))
 
-    def group_configs(
-        self, *groups: str, timeout: float | None = None
-    ) -> dict[str, dict[str, ConfigEntry]]:
+    def group_configs(self, *groups: str, timeout: float | None = None) -> dict[str, dict[str, ConfigEntry]]:
         """Returns the settings of groups (of KIP-848, or share groups), by their ids."""
         return self._run(self._calls.group_configs(groups, self._deadline(timeout)))
 

@@ -64,6 +64,7 @@ ACKNOWLEDGE_AGAIN = frozenset({
     ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.LEADER_NOT_AVAILABLE,
 })  # fmt: skip
 _MOVED = ErrorCode.NOT_LEADER_OR_FOLLOWER
+_NO_ANSWER = "the acknowledgements got no answer, so that records may be delivered again"
 
 
 class Acknowledgement(NamedTuple):
@@ -343,7 +344,8 @@ class ShareFetcher:
             self._reads_from = None
         if answer.failure is not None:
             self._failed(node_id, node, answer.failure, now_ms)
-            self._refuse(node, plan.acknowledged, error_for_failure(answer.failure, "acknowledging"))
+            self._raise_from_poll(node_id, answer.failure)
+            self._refuse(node, plan.acknowledged, error_for_failure(answer.failure, _NO_ANSWER))
             self._finish_close()
             return
         response: ShareFetchResponse = answer.response
@@ -491,7 +493,7 @@ class ShareFetcher:
         commit.waiting = {}
         if answer.failure is not None:
             self._failed(node_id, node, answer.failure, now_ms)
-            self._fail_commit(node, commit, said, error_for_failure(answer.failure, "acknowledging"), now_ms)
+            self._fail_commit(node, commit, said, error_for_failure(answer.failure, _NO_ANSWER), now_ms)
         elif commit.closes:
             node.session.lose()
             self._accept_answers(node, commit, said, answer.response, now_ms)
@@ -619,6 +621,9 @@ class ShareFetcher:
         level = logging.INFO if node.failures == 1 else logging.DEBUG
         log.log(level, "node %d: no answer (%s %s)", node_id, failure.kind.value, failure.message)
         self._metadata.request_update(f"a request to node {node_id} failed: {failure.kind.value}")
+
+    def _raise_from_poll(self, node_id: int, failure: Failure) -> None:
+        """Has poll raise what trying again does not cure."""
         if not failure.is_retriable and failure.kind is not FailureKind.BAD_ANSWER:
             self._errors.append(error_for_failure(failure, f"reading from node {node_id}"))
 

@@ -34,6 +34,9 @@ log = logging.getLogger("kohort.client.share")
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 FIRST_INTERVAL_MS = 5_000
 """Between heartbeats before the coordinator has named an interval."""
+SOON_MS, MOST_SOON = 1_000, 5
+"""A member without partitions sends so many heartbeats that soon: a new group's partitions are initialized after the
+first, and assigned in answer to a later one."""
 
 _FIND_AGAIN = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _JOIN_AGAIN = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -83,6 +86,7 @@ class ShareMembership:
         self._next_ms = 0
         self._interval_ms = FIRST_INTERVAL_MS
         self._failures = 0
+        self._soon = 0  # heartbeats that were sent sooner since it joined
         self._found = 0  # how often a coordinator had been found when the last heartbeat was sent
         self._polled_ms = 0
         self._in_poll = False
@@ -204,7 +208,7 @@ class ShareMembership:
 
     def _join(self, at_ms: int) -> None:
         self._attempt += 1
-        self._asked = False
+        self._asked, self._soon = False, 0
         self.state, self.epoch, self._said_topics = ShareMemberState.JOINING, JOIN_EPOCH, None
         self._next_ms = at_ms
 
@@ -264,9 +268,13 @@ class ShareMembership:
             )
         self.state, self.epoch = ShareMemberState.STABLE, response.member_epoch
         self._interval_ms = max(1, response.heartbeat_interval_ms)
-        self._next_ms = now_ms if self._said_topics != self.topics else now_ms + self._interval_ms
         if response.assignment is not None:
             self._assigned(response.assignment, now_ms)
+        wait_ms = self._interval_ms
+        if not self._target and self._soon < MOST_SOON:
+            self._soon += 1
+            wait_ms = min(wait_ms, SOON_MS)
+        self._next_ms = now_ms if self._said_topics != self.topics else now_ms + wait_ms
 
     def _assigned(self, assignment: Assignment, now_ms: int) -> None:
         target = {each.topic_id: tuple(sorted(each.partitions)) for each in assignment.topic_partitions}
