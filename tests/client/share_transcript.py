@@ -9,7 +9,7 @@ Events:
     find 1 | find ERROR                 the oldest FindCoordinator is answered; likewise:
     heartbeat 3 orders/0 orders/1 [interval=5000] | heartbeat 3 same | heartbeat ERROR | left
     fetched 1 [ERROR] orders/0:0-9x2,12-12 batches=0-4+5-9 [ack=ERROR] [error=ERROR] [leader=2] [lock=30000]
-                                        acquired ranges with delivery counts; log batches of their own, or `bad`/`control`
+                                        acquired ranges with delivery counts; the batches of the log
     acked 1 [ERROR] orders/0 orders/1=ERROR
     lost fetch 1 | lost ack 1 | lost heartbeat | refused heartbeat KIND words
     accept|release|reject|renew orders/0@3 …      the user acknowledges
@@ -88,7 +88,7 @@ class ShareScript:
     @property
     def core(self) -> ShareConsumerCore:
         if self._core is None:
-            config, objects = read_config(
+            config, _ = read_config(
                 SHARE_CONSUMER, self.settings, {}, ("key.deserializer", "value.deserializer")
             )
             self._core = ShareConsumerCore(config, lambda: 0.5, "me", self.out)
@@ -542,7 +542,8 @@ def show_acknowledge(request: Any) -> str:
     for topic in request.topics:
         name = topic.topic_id.decode().rstrip(".")
         for partition in topic.partitions:
-            said.append(f"{name}/{partition.partition_index} {show_batches(partition)}")
+            words = f"{name}/{partition.partition_index} {show_batches(partition)}"
+            said += [words]
     return "; ".join(said)
 
 

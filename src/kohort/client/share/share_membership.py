@@ -202,7 +202,7 @@ class ShareMembership:
         if self._coordinator.node_id is not None and (self.epoch != JOIN_EPOCH or self._asked):
             self._send(self._coordinator.node_id, LEAVE_EPOCH, now_ms)
         self._attempt += 1  # the answer changes nothing
-        self._asked = False
+        self._asked, self._next_ms = False, now_ms
         self.state, self.epoch = ShareMemberState.OVERDUE, JOIN_EPOCH
         self._forget_assignment()
 
