@@ -76,7 +76,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting of a topic or a broker."""
+    """A setting of a topic, a broker or a group."""
 
     name: str
     value: str | None
@@ -85,6 +85,8 @@ class ConfigEntry:
     is_read_only: bool
     is_sensitive: bool
     documentation: str = ""
+    source: str = ""
+    """Where the value comes from, by Kafka's name: DYNAMIC_TOPIC_CONFIG, DYNAMIC_GROUP_CONFIG, DEFAULT_CONFIG …"""
 
 
 @dataclass(frozen=True, slots=True)
