@@ -126,6 +126,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "broker/apis": {
         "broker/groups",
         "broker/transactions",
+        "broker/share",
         "broker/security",
         "broker.api_row",
         "broker.broker",
@@ -137,6 +138,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "broker.names",
         "broker.verification",
     },
+    "broker/share": {"broker/groups", "broker.broker", "broker.config", "broker.names"},
     "broker/groups": {"broker.broker", "broker.config", "broker.names"},
     "broker/transactions": {
         "broker/groups",
