@@ -102,6 +102,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "log/storage": set(),
     "log/durability": {"log/storage"},
     "log/maintenance": {"log/storage", "log.partition", "log.topic"},
+    "coordinator/assignors": set(),
     "coordinator/classic": {
         "coordinator.effects",
         "coordinator.events",
@@ -152,6 +153,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "client/offsets": _WORDS | {"client/core"},
     "client/group": _WORDS | {"client/core", "client/offsets"},
     "client/consume": _WORDS | {"client/core", "client/offsets", "client/group", "client.records"},
+    "client/share": _WORDS | {"client/core", "client/group", "client/consume", "client.records"},
     "client/produce": _WORDS | {"client/core"},
     "client/administer": _WORDS | {"client/core", "client/offsets", "client/group", "client.admin_types"},
     "spark/formats": set(),
@@ -187,6 +189,8 @@ DOES_IO = {"kohort.client.io"} | {
     for name in (
         "consumer",
         "async_consumer",
+        "share_consumer",
+        "async_share_consumer",
         "producer",
         "async_producer",
         "admin",
