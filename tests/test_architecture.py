@@ -151,6 +151,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "broker/apis": {
         "broker/groups",
         "broker/transactions",
+        "broker/share",
         "broker/security",
         "broker.api_row",
         "broker.broker",
@@ -163,6 +164,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "broker.names",
         "broker.verification",
     },
+    "broker/share": {"broker/groups", "broker.broker", "broker.config", "broker.names"},
     "broker/groups": {"broker.broker", "broker.config", "broker.names"},
     "broker/transactions": {
         "broker/groups",

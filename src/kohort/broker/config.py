@@ -396,6 +396,27 @@ class BrokerConfig:
         "group.share.initialize.retry.interval.ms", Kind.INT, 30_000, at_least(1),
         "When partitions of a share group whose state was not initialized are tried again.",
         read_only=True, internal=True,
+        read_only=True, internal=True,
+    )  # fmt: skip
+    share_coordinator_cold_partition_snapshot_interval_ms: int = _fixed(
+        "share.coordinator.cold.partition.snapshot.interval.ms", Kind.INT, 5 * MINUTE_MS, at_least(1),
+        "A share partition that was not written for this long gets a snapshot of its state.",
+    )  # fmt: skip
+    share_coordinator_snapshot_update_records_per_snapshot: int = _fixed(
+        "share.coordinator.snapshot.update.records.per.snapshot", Kind.INT, 500, between(0, 500),
+        "Updates of the state of a share partition between two snapshots.",
+    )  # fmt: skip
+    share_coordinator_state_topic_num_partitions: int = _fixed(
+        "share.coordinator.state.topic.num.partitions", Kind.INT, 50, at_least(1),
+        "Partitions of __share_group_state.",
+    )  # fmt: skip
+    share_coordinator_state_topic_prune_interval_ms: int = _fixed(
+        "share.coordinator.state.topic.prune.interval.ms", Kind.INT, 5 * MINUTE_MS, at_least(1),
+        "How often what no share partition needs any more is deleted from __share_group_state.",
+    )  # fmt: skip
+    share_coordinator_state_topic_segment_bytes: int = _fixed(
+        "share.coordinator.state.topic.segment.bytes", Kind.INT, 100 * MIB, at_least(1),
+        "Segment size of __share_group_state.",
     )  # fmt: skip
     # transactions
     add_partitions_to_txn_retry_backoff_max_ms: int = _fixed(

@@ -180,6 +180,8 @@ class Connection(asyncio.BufferedProtocol):
             release(call.chunks or ())
         self._calls.clear()
         self._give_back()
+        if self._server.broker.has_shares:
+            self._server.broker.shares.connection_lost(self)
         self._server.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
