@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import threading
+import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kohort.client.config import CONSUMER, SECURITY_OBJECTS, ConsumerConfig, read_config
 from kohort.client.consume.calls import ConsumerCalls
-from kohort.client.consume.consumer_core import ConsumerCore
+from kohort.client.consume.consumer_core import DEFAULT_ASSIGNORS, ConsumerCore
 from kohort.client.consume.interceptors import Interceptors
 from kohort.client.consume.iteration import Iteration
 from kohort.client.core import arguments
@@ -33,6 +35,7 @@ from kohort.client.types import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     Partitions,
+    SubscriptionPattern,
     TopicPartition,
 )
 from kohort.wire.errors import KohortError
@@ -50,7 +53,6 @@ OBJECTS = (
     "partition.assignment.strategy",
     *SECURITY_OBJECTS,
 )
-DEFAULT_ASSIGNORS = ("range", "cooperative-sticky")
 
 Polled = dict[TopicPartition, Records[K, V]]
 OffsetMap = ByPartition[int | OffsetAndMetadata]
@@ -64,13 +66,28 @@ def build_core(
     if not isinstance(strategy, (str, list, tuple)):
         strategy = [strategy]
     try:
-        core = ConsumerCore(config, engine.jitter, load_assignors(strategy), engine.out, engine.metadata)
+        core = ConsumerCore(
+            config,
+            engine.jitter,
+            load_assignors(strategy),
+            engine.out,
+            engine.metadata,
+            member_id=new_member_id(),
+        )
         core.deserialize_with(objects.get("key.deserializer"), objects.get("value.deserializer"))
     except BaseException:
         engine.close()
         raise
     engine.add(core)
     return core
+
+
+def new_member_id() -> str:
+    """Makes the id that a member of the consumer protocol chooses for itself: a UUID in Kafka's spelling."""
+    while True:
+        spelled = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        if not spelled.startswith("-"):  # a command line would take it for an option
+            return spelled
 
 
 def with_deserializers(
@@ -137,13 +154,15 @@ class Consumer(MeasuredClient, Generic[K, V]):
 
     def subscribe(
         self,
-        topics: Iterable[str] | re.Pattern[str],
+        topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern,
         *,
         on_assigned: RebalanceCallback | None = None,
         on_revoked: RebalanceCallback | None = None,
         on_lost: RebalanceCallback | None = None,
     ) -> None:
         """Joins the group for these topics, or for all that match a compiled pattern, with the next `poll`.
+
+        With `group.protocol=consumer` a `SubscriptionPattern` has the broker match.
 
         The callbacks get a list of partitions and run in the thread that polls: `on_revoked` before partitions go to
         others (commit there), `on_lost` when they are gone already, `on_assigned` with what is new (seek there).
