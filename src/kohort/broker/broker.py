@@ -82,10 +82,16 @@ class Broker(Permissions):
     def now_ms(self) -> int:
         return self.clock.now_ms()
 
-    def address_for(self, call: Call) -> tuple[str, int]:
-        """Returns the address of this node for a caller: what the listener that the caller came by advertises."""
-        told = getattr(call.connection, "told", None)  # a caller within this process came by none
-        return (self.host, self.port) if told is None else (told.host, told.port)
+    def address_for(self, call: Call) -> tuple[str, int] | None:
+        """Returns the address of this node for a caller: what the listener that the caller came by advertises.
+
+        None if `advertised.listeners` leaves that listener out: its clients are told of no node.
+        """
+        try:
+            told = call.connection.told
+        except AttributeError:  # a caller within this process came by no listener
+            return self.host, self.port
+        return None if told is None else (told.host, told.port)
 
     def tell_missing(self, call: Call, feature: str, what: str) -> None:
         """Logs that a call is refused because Kohort lacks the feature."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import threading
-import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +24,7 @@ from kohort.client.group.rebalance_listener import RebalanceCallback, RebalanceL
 from kohort.client.io.driving import deadline_after, run_steps
 from kohort.client.io.engine import Engine
 from kohort.client.io.measured import MeasuredClient
+from kohort.client.io.member_ids import new_member_id
 from kohort.client.io.tls import security_for
 from kohort.client.offsets.offset_requests import Offsets
 from kohort.client.records import Deserializer, K, Record, Records, V
@@ -80,14 +79,6 @@ def build_core(
         raise
     engine.add(core)
     return core
-
-
-def new_member_id() -> str:
-    """Makes the id that a member of the consumer protocol chooses for itself: a UUID in Kafka's spelling."""
-    while True:
-        spelled = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        if not spelled.startswith("-"):  # a command line would take it for an option
-            return spelled
 
 
 def with_deserializers(

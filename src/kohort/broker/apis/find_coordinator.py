@@ -26,17 +26,19 @@ async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorRe
         broker.tell_missing(call, SHARE_GROUPS, "FindCoordinator")
     elif request.key_type == GROUP and len(keys) == 1:
         _count_lookups(broker, call, keys[0])
-    host, port = broker.address_for(call)
+    address = broker.address_for(call)
     found = []
     for key in keys:
         error, message = _refusal(broker, call, request.key_type, key)
         if not error:
             error, message = await _coordinator_error(broker, request.key_type)
-        if error:
+        if not error and address is None:  # its listener is not advertised
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if error or address is None:
             found.append(find.Coordinator(key, -1, "", -1, error, message))
         else:
             message = "NONE" if call.version < 4 else ""  # Kafka's words
-            found.append(find.Coordinator(key, broker.node_id, host, port, error, message))
+            found.append(find.Coordinator(key, broker.node_id, *address, error, message))
     if call.version >= 4:
         return find.FindCoordinatorResponse(coordinators=found)
     only = found[0]

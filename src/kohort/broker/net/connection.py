@@ -90,9 +90,11 @@ class Connection(asyncio.BufferedProtocol):
 
     is_authenticated = True  # who is not known on a listener without SASL is User:ANONYMOUS
 
-    def __init__(self, server: Server, told: Address) -> None:
+    def __init__(self, server: Server, told: Address | None) -> None:
         self._server = server
-        self.told = told  # where this node is, for clients of this listener
+        self.told = (
+            told  # where this node is, for clients of this listener; None if it is not advertised to them
+        )
         self._broker = server.broker
         self._rows = server.table
         self._max_bytes = server.broker.config.socket_request_max_bytes

@@ -83,7 +83,7 @@ class Server:
 
     def _connections_of(self, listener: Listener) -> Callable[[], Connection]:
         """Returns what serves a new client of a listener; classes are loaded where they are needed."""
-        is_metered, told = self.broker.meter is not None, listener.told
+        is_metered, told = self.broker.meter is not None, listener.advertised
         if listener.uses_sasl:
             from kohort.broker.net import sasl_connection
 
