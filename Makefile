@@ -61,7 +61,7 @@ map: setup ## generate the map of files in ARCHITECTURE.md from the first docstr
 	$(BIN)/python -m tests.architecture_map
 
 interop: setup ## Apache Kafka's client and tools, kafkajs, kcat, Apicurio Registry (Maven Central, npm, Debian)
-	$(BIN)/python -m pytest -m interop tests/interop
+	$(BIN)/python -m pytest -m interop $(or $(ONLY),tests)
 
 bench: setup ## side by side with Apache Kafka, other clients and Spark's connector; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
@@ -73,6 +73,7 @@ bench: setup ## side by side with Apache Kafka, other clients and Spark's connec
 	$(BIN)/python -m benchmarks.metrics
 	$(BIN)/python -m benchmarks.tls
 	$(BIN)/python -m benchmarks.authorizer
+	$(BIN)/python -m benchmarks.transactions
 
 dist: setup ## sdist and wheel in dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .

@@ -116,6 +116,31 @@ def test_versions_by_turns(client, topic):
     assert committed(client, topic) == [b"%d" % number for number in range(8)]
 
 
+def test_the_next_transaction_begins_when_the_one_before_is_complete(tmp_path: Path) -> None:
+    """It is woken then: with a pause this long between two questions each would end in the refusal."""
+    pauses = {
+        "add_partitions_to_txn_retry_backoff_ms": 60_000,
+        "add_partitions_to_txn_retry_backoff_max_ms": 120_000,
+    }
+    with running(tmp_path, **pauses) as broker, BlockingConnection(broker.bootstrap_servers) as client:
+        create_topic(client, "t")
+        peer = TransactionalPeer(client, "a", TV2)
+        peer.init()
+        group_is_known(client)
+        for number in range(20):
+            if number % 2:
+                peer.send_offsets("g", {("t", 0): number})  # asks as Produce does
+            assert peer.produce("t", b"%d" % number).error_code == 0
+            peer.commit()
+        until_stable(client, "t")
+        assert committed(client, "t") == [b"%d" % number for number in range(20)]
+
+
+def group_is_known(client: BlockingConnection) -> None:
+    found = client.call(FindCoordinatorRequest(coordinator_keys=["g"]), version=4)
+    assert found.coordinators[0].error_code == 0
+
+
 @BOTH
 def test_a_new_producer_fences_the_old_one_and_aborts_its_transaction(client, topic, version):
     old, new = (TransactionalPeer(client, topic, version) for _ in range(2))

@@ -30,8 +30,6 @@ class CallerConnection(Protocol):
     """What it was allowed since an ACL last changed: (operation, type, name)."""
     told: Address
     """Where this node is, for clients of the listener that this one came by."""
-    lookups: dict[str, tuple[int, int]]
-    """The last group whose coordinator was looked for: how often, and since when."""
     loop: asyncio.AbstractEventLoop
     answers_at_end: bool
     """Whether a client that sends no more still gets the answers to what it sent."""
