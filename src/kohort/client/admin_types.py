@@ -33,6 +33,7 @@ __all__ = [
     "ReplicaInfo",
     "ScramCredentialInfo",
     "ScramMechanism",
+    "SharePartitionOffset",
     "TopicDescription",
     "UserScramCredentialDeletion",
     "UserScramCredentialUpsertion",
@@ -125,6 +126,17 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
     group_type: str = "classic"
     """"classic", "consumer" (KIP-848), "share"; of any other type only the state is known, not the members."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharePartitionOffset:
+    """Where a share group stands in one partition."""
+
+    start_offset: int
+    """The first record that is not done: everything before it was accepted, rejected or given up."""
+    leader_epoch: int | None = None
+    lag: int | None = None
+    """How many records are not done yet; None where the broker does not say."""
 
 
 @dataclass(frozen=True, slots=True)
