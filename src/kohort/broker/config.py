@@ -396,8 +396,8 @@ class BrokerConfig:
         "group.share.initialize.retry.interval.ms", Kind.INT, 30_000, at_least(1),
         "When partitions of a share group whose state was not initialized are tried again.",
         read_only=True, internal=True,
-        read_only=True, internal=True,
     )  # fmt: skip
+    # the share coordinator
     share_coordinator_cold_partition_snapshot_interval_ms: int = _fixed(
         "share.coordinator.cold.partition.snapshot.interval.ms", Kind.INT, 5 * MINUTE_MS, at_least(1),
         "A share partition that was not written for this long gets a snapshot of its state.",
