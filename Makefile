@@ -61,7 +61,7 @@ map: setup ## generate the map of files in ARCHITECTURE.md from the first docstr
 	$(BIN)/python -m tests.architecture_map
 
 interop: setup ## Apache Kafka's client and tools, kafkajs, kcat, Apicurio Registry (Maven Central, npm, Debian)
-	$(BIN)/python -m pytest -m interop tests/interop
+	$(BIN)/python -m pytest -m interop $(or $(ONLY),tests)
 
 bench: setup ## side by side with Apache Kafka, other clients and Spark's connector; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks

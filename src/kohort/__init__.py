@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kohort.client.async_admin import AsyncAdmin as AsyncAdmin
     from kohort.client.async_consumer import AsyncConsumer as AsyncConsumer
     from kohort.client.async_producer import AsyncProducer as AsyncProducer
+    from kohort.client.async_share_consumer import AsyncShareConsumer as AsyncShareConsumer
     from kohort.client.consumer import Consumer as Consumer
     from kohort.client.core.metrics import MetricName as MetricName
     from kohort.client.core.metrics import Metrics as Metrics
@@ -83,6 +84,8 @@ if TYPE_CHECKING:
     from kohort.client.producer import Producer as Producer
     from kohort.client.records import Record as Record
     from kohort.client.records import Records as Records
+    from kohort.client.share.acknowledgements import AcknowledgeType as AcknowledgeType
+    from kohort.client.share_consumer import ShareConsumer as ShareConsumer
     from kohort.client.types import GroupMetadata as GroupMetadata
     from kohort.client.types import OffsetAndMetadata as OffsetAndMetadata
     from kohort.client.types import OffsetAndTimestamp as OffsetAndTimestamp
@@ -135,6 +138,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "client.async_admin": ("AsyncAdmin",),
     "client.async_consumer": ("AsyncConsumer",),
     "client.async_producer": ("AsyncProducer",),
+    "client.async_share_consumer": ("AsyncShareConsumer",),
     "client.produce.batch": ("BatchMemberFailed",),
     "client.consumer": ("Consumer",),
     "client.core.metrics": ("MetricName", "Metrics"),
@@ -167,6 +171,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "client.producer": ("Delivery", "Producer"),
     "client.produce.arrow": ("WrittenRange",),
     "client.records": ("Record", "Records"),
+    "client.share.acknowledgements": ("AcknowledgeType",),
+    "client.share_consumer": ("ShareConsumer",),
     "client.types": (
         "GroupMetadata",
         "OffsetAndMetadata",

@@ -46,6 +46,13 @@ class CallerConnection(Protocol):
     def close_because(self, reason: str) -> None: ...
 
 
+def reached_coordinator(call: Call) -> None:
+    """Forgets how often the caller looked for a coordinator: it uses the one that it found, though it never joins."""
+    connection = call.connection
+    if getattr(connection, "lookups", None):  # a caller within this process has none
+        connection.lookups = {}
+
+
 class Encoded:
     """An answer that its handler has made into a whole frame: bytes, and slices of files that are pinned.
 

@@ -152,6 +152,22 @@ class AsyncAdmin(MeasuredClient):
         """Changes settings of brokers, by their ids, in the same way."""
         await self._run(self._calls.alter_broker_configs(changes, validate_only, self._deadline(timeout)))
 
+    async def group_configs(
+        self, *groups: str, timeout: float | None = None
+    ) -> dict[str, dict[str, ConfigEntry]]:
+        """Returns the settings of groups (of KIP-848, or share groups), by their ids."""
+        return await self._run(self._calls.group_configs(groups, self._deadline(timeout)))
+
+    async def alter_group_configs(
+        self,
+        changes: Mapping[str, Mapping[str, object | None]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Changes settings of groups: `{"mails": {"share.auto.offset.reset": "earliest"}}`; None takes one back."""
+        await self._run(self._calls.alter_group_configs(changes, validate_only, self._deadline(timeout)))
+
     # --- records --------------------------------------------------------------------------------------
 
     async def delete_records(

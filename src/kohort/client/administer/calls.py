@@ -25,7 +25,7 @@ from kohort.client.admin_types import (
 from kohort.client.administer import security
 from kohort.client.administer.groups import GroupCalls
 from kohort.client.administer.security import ScramChange, SecurityCalls
-from kohort.client.administer.topics import BROKER, TOPIC, TopicCalls
+from kohort.client.administer.topics import BROKER, GROUP, TOPIC, TopicCalls
 from kohort.client.core import arguments
 from kohort.client.core.metadata import Metadata
 from kohort.client.core.offset_reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -116,6 +116,16 @@ class AdminCalls:
             for broker, settings in arguments.mapping(changes, "changes go by broker, as in {1: {...}}")
         }
         return self._topics.alter_configs(BROKER, by_name, deadline_ms, validate_only)
+
+    def group_configs(
+        self, groups: tuple[str, ...], deadline_ms: int
+    ) -> Steps[dict[str, dict[str, ConfigEntry]]]:
+        return self._topics.describe_configs(GROUP, _names(groups), deadline_ms)
+
+    def alter_group_configs(
+        self, changes: Mapping[str, Mapping[str, object | None]], validate_only: bool, deadline_ms: int
+    ) -> Steps[None]:
+        return self._topics.alter_configs(GROUP, changes, deadline_ms, validate_only)
 
     # --- records --------------------------------------------------------------------------------------
 

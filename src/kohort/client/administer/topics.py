@@ -57,7 +57,7 @@ from kohort.wire.messages.incremental_alter_configs import (
 from kohort.wire.messages.list_offsets import ListOffsetsRequest
 from kohort.wire.struct import Message
 
-TOPIC, BROKER = 2, 4  # kinds of resources
+TOPIC, BROKER, GROUP = 2, 4, 32  # kinds of resources
 SET, DELETE = 0, 1  # operations on a setting
 DEFAULT_SOURCES = (5,)  # DEFAULT_CONFIG
 RETRY_MS = 100  # before a moved leader is looked up again
