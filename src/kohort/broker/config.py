@@ -424,6 +424,7 @@ class BrokerConfig:
         "When partitions of a share group whose state was not initialized are tried again.",
         read_only=True, internal=True,
     )  # fmt: skip
+    # the share coordinator
     share_coordinator_cold_partition_snapshot_interval_ms: int = _fixed(
         "share.coordinator.cold.partition.snapshot.interval.ms", Kind.INT, 5 * MINUTE_MS, at_least(1),
         "A share partition that was not written for this long gets a snapshot of its state.",

@@ -33,6 +33,7 @@ __all__ = [
     "ReplicaInfo",
     "ScramCredentialInfo",
     "ScramMechanism",
+    "SharePartitionOffset",
     "TopicDescription",
     "UserScramCredentialDeletion",
     "UserScramCredentialUpsertion",
@@ -137,6 +138,17 @@ class GroupDescription:
     """It goes up with every change of members, subscriptions or topics; None for a classic group."""
     assignment_epoch: int | None = None
     """The epoch that the assignment was made for; None for a classic group."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharePartitionOffset:
+    """Where a share group stands in one partition."""
+
+    start_offset: int
+    """The first record that is not done: everything before it was accepted, rejected or given up."""
+    leader_epoch: int | None = None
+    lag: int | None = None
+    """How many records are not done yet; None where the broker does not say."""
 
 
 @dataclass(frozen=True, slots=True)
