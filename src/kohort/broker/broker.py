@@ -14,7 +14,7 @@ from kohort.broker.fetch_sessions import FetchSessions
 from kohort.broker.missing import Missing
 from kohort.broker.permissions import Permissions
 from kohort.log.partition import Partition
-from kohort.log.registry import ClientQuotaSet, RegistryEntry, TopicDeleted
+from kohort.log.registry import ClientQuotaSet, PartitionsAdded, RegistryEntry, TopicCreated, TopicDeleted
 from kohort.log.store import Store
 from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -126,14 +126,19 @@ class Broker(Permissions):
             return error
         topics = self.store.topics_by_id
         deleted = tuple(topics[entry.topic_id].name for entry in entries if isinstance(entry, TopicDeleted))
+        grown = tuple(topics[entry.topic_id].name for entry in entries if isinstance(entry, PartitionsAdded))
+        created = tuple(entry.name for entry in entries if isinstance(entry, TopicCreated))
         for entry in entries:
             self.store.apply(entry)
             if self.guard is not None:
                 self.guard.applied(entry)
             if isinstance(entry, ClientQuotaSet):
                 self._apply_quota(entry)
-        if deleted and self.has_groups:
-            self.groups.topics_deleted(deleted)
+        if self.has_groups:
+            if deleted:
+                self.groups.topics_deleted(deleted)
+            if created or grown or deleted:
+                self.groups.topics_changed(created + grown + deleted, created=bool(created))
         return None
 
     def _apply_quota(self, entry: ClientQuotaSet) -> None:

@@ -45,6 +45,17 @@ def _fixed(name: str, kind: Kind, default: Value, check: Any, doc: str) -> Any:
     return setting(name, kind, default, check, doc, read_only=True)
 
 
+_MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
+
+
+def _check_assignors(names: tuple[str, ...]) -> str | None:
+    return list_of("uniform", "range")(names) if names else "it must name at least one assignor"
+
+
+def _check_policy(value: str) -> str | None:
+    return one_of(*_MIGRATION_POLICIES)(value.lower())
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
     """The settings of a node, parsed. `BrokerConfig.parse(values)` makes one."""
@@ -241,6 +252,58 @@ class BrokerConfig:
         "A producer that wrote nothing for this long is forgotten.",
     )  # fmt: skip
     # groups
+    group_consumer_assignors: tuple[str, ...] = _fixed(
+        "group.consumer.assignors", Kind.LIST, ("uniform", "range"), _check_assignors,
+        "The assignors that members of consumer groups (KIP-848) may name; the first is the default.",
+    )  # fmt: skip
+    group_consumer_assignment_interval_ms: int = _fixed(
+        "group.consumer.assignment.interval.ms", Kind.INT, 1000, at_least(0),
+        "How long a consumer group keeps its target assignment, at least.",
+    )  # fmt: skip
+    group_consumer_heartbeat_interval_ms: int = _fixed(
+        "group.consumer.heartbeat.interval.ms", Kind.INT, 5000, at_least(1),
+        "How often the members of consumer groups send a heartbeat.",
+    )  # fmt: skip
+    group_consumer_max_assignment_interval_ms: int = _fixed(
+        "group.consumer.max.assignment.interval.ms", Kind.INT, 15_000, at_least(0),
+        "The longest assignment interval that a consumer group may be given.",
+    )  # fmt: skip
+    group_consumer_max_heartbeat_interval_ms: int = _fixed(
+        "group.consumer.max.heartbeat.interval.ms", Kind.INT, 15_000, at_least(1),
+        "The longest heartbeat interval that a consumer group may be given.",
+    )  # fmt: skip
+    group_consumer_max_session_timeout_ms: int = _fixed(
+        "group.consumer.max.session.timeout.ms", Kind.INT, 60_000, at_least(1),
+        "The longest session timeout that a consumer group may be given.",
+    )  # fmt: skip
+    group_consumer_max_size: int = _fixed(
+        "group.consumer.max.size", Kind.INT, INT_MAX, at_least(1), "Members of one consumer group."
+    )
+    group_consumer_migration_policy: str = _fixed(
+        "group.consumer.migration.policy", Kind.STRING, "bidirectional", _check_policy,
+        "Whether groups with members become consumer groups, and classic ones again: "
+        "disabled, upgrade, downgrade, bidirectional.",
+    )  # fmt: skip
+    group_consumer_min_assignment_interval_ms: int = _fixed(
+        "group.consumer.min.assignment.interval.ms", Kind.INT, 0, at_least(0),
+        "The shortest assignment interval that a consumer group may be given.",
+    )  # fmt: skip
+    group_consumer_min_heartbeat_interval_ms: int = _fixed(
+        "group.consumer.min.heartbeat.interval.ms", Kind.INT, 5000, at_least(1),
+        "The shortest heartbeat interval that a consumer group may be given.",
+    )  # fmt: skip
+    group_consumer_min_session_timeout_ms: int = _fixed(
+        "group.consumer.min.session.timeout.ms", Kind.INT, 45_000, at_least(1),
+        "The shortest session timeout that a consumer group may be given.",
+    )  # fmt: skip
+    group_consumer_regex_refresh_interval_ms: int = _fixed(
+        "group.consumer.regex.refresh.interval.ms", Kind.INT, 600_000, at_least(10_000),
+        "How often the regular expressions of consumer groups are matched against the topics.",
+    )  # fmt: skip
+    group_consumer_session_timeout_ms: int = _fixed(
+        "group.consumer.session.timeout.ms", Kind.INT, 45_000, at_least(1),
+        "How long a member of a consumer group may be silent.",
+    )  # fmt: skip
     group_initial_rebalance_delay_ms: int = _fixed(
         "group.initial.rebalance.delay.ms", Kind.INT, 3000, at_least(0),
         "How long the first rebalance of an empty group waits for more members.",
@@ -499,11 +562,27 @@ class BrokerConfig:
             if default is not None:
                 yield DescribedSynonym(name, as_text(default), ConfigSource.DEFAULT_CONFIG)
 
+    def _check_consumer_groups(self) -> None:
+        for what in ("session.timeout", "heartbeat.interval", "assignment.interval"):
+            name = what.replace(".", "_")
+            least: int = getattr(self, f"group_consumer_min_{name}_ms")
+            most: int = getattr(self, f"group_consumer_max_{name}_ms")
+            if not least <= getattr(self, f"group_consumer_{name}_ms") <= most:
+                raise SettingError(
+                    f"group.consumer.{what}.ms must be from group.consumer.min.{what}.ms ({least}) "
+                    f"to group.consumer.max.{what}.ms ({most})"
+                )
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            raise SettingError(
+                "group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms"
+            )
+
     def _check(self) -> None:
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise SettingError(
                 "group.max.session.timeout.ms must be greater than or equal to group.min.session.timeout.ms"
             )
+        self._check_consumer_groups()
         if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides:
             raise SettingError(
                 "max.connections.per.ip of 0 would refuse every client; set it to at least 1, or say who may connect: "
