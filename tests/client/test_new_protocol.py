@@ -26,11 +26,9 @@ from kohort import (
     TopicPartition,
     Wakeup,
 )
-from tests.client.conftest import GIVEN
 from tests.client.consuming import Told, poll_until, read
 from tests.clients.process import eventually
 
-pytestmark = pytest.mark.skipif(not GIVEN, reason="our broker has no ConsumerGroupHeartbeat yet")
 NewTopic = Callable[..., str]
 NewConsumer = Callable[..., Consumer]
 
@@ -120,10 +118,9 @@ def test_offsets_are_committed_before_partitions_go(
 
 
 def test_a_member_that_is_killed_loses_its_partitions_to_the_others(
-    new_consumer: NewConsumer, new_topic: NewTopic, admin: Admin, group: str
+    new_consumer: NewConsumer, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(partitions=2)
-    admin.alter_group_configs({group: {"consumer.session.timeout.ms": "3000"}})
     first, second = new_consumer(group), new_consumer(group)
     for consumer in (first, second):
         consumer.subscribe([topic])

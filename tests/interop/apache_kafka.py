@@ -79,7 +79,7 @@ CONSUMER_GROUPS = (
     "group.consumer.min.heartbeat.interval.ms=200",
     "group.consumer.heartbeat.interval.ms=500",
     "group.consumer.min.session.timeout.ms=3000",
-    "group.consumer.session.timeout.ms=20000",
+    "group.consumer.session.timeout.ms=6000",
     "group.consumer.assignment.interval.ms=0",
 )
 """Groups of the consumer protocol settle with heartbeats: tests should not wait 5 s for each."""
