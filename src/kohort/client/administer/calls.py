@@ -127,16 +127,6 @@ class AdminCalls:
         }
         return self._topics.alter_configs(BROKER, by_name, deadline_ms, validate_only)
 
-    def group_configs(
-        self, groups: tuple[str, ...], deadline_ms: int
-    ) -> Steps[dict[str, dict[str, ConfigEntry]]]:
-        return self._topics.describe_configs(GROUP, _names(groups), deadline_ms)
-
-    def alter_group_configs(
-        self, changes: Mapping[str, Mapping[str, object | None]], validate_only: bool, deadline_ms: int
-    ) -> Steps[None]:
-        return self._topics.alter_configs(GROUP, changes, deadline_ms, validate_only)
-
     # --- records --------------------------------------------------------------------------------------
 
     def delete_records(self, before: ByPartition[int], deadline_ms: int) -> Steps[dict[TopicPartition, int]]:
