@@ -158,6 +158,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "broker.call",
         "broker.config",
         "broker.fetch_sessions",
+        "broker.group_settings",
         "broker.kafka_settings",
         "broker.missing",
         "broker.names",

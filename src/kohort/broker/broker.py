@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, TypeVar
 from kohort.broker.clock import Clock
 from kohort.broker.config import BrokerConfig
 from kohort.broker.fetch_sessions import FetchSessions
+from kohort.broker.group_settings import GroupConfigs
 from kohort.broker.missing import Missing
 from kohort.broker.permissions import Permissions
+from kohort.coordinator.group_config import GroupConfig
 from kohort.log.partition import Partition
-from kohort.log.registry import ClientQuotaSet, RegistryEntry, TopicDeleted
+from kohort.log.registry import (
+    ClientQuotaSet,
+    GroupConfigSet,
+    PartitionsAdded,
+    RegistryEntry,
+    TopicCreated,
+    TopicDeleted,
+)
 from kohort.log.store import Store
 from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -49,9 +58,17 @@ class Broker(Permissions):
     # Changes of the registry are made one after the other: plan, persist (off the loop), apply.
     changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     _groups: Groups | None = field(default=None, init=False)
+    _group_configs: GroupConfigs = field(init=False)
     _transactions: BrokerTransactions | None = field(default=None, init=False)
     _shares: ShareLeader | None = field(default=None, init=False)
     _share_states: ShareStates | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._group_configs = GroupConfigs(self)
+
+    def group_config(self, group_id: str) -> GroupConfig:
+        """Returns the settings in force for a group: its own, else the broker's."""
+        return self._group_configs.of(group_id)
 
     @property
     def groups(self) -> Groups:
@@ -156,6 +173,8 @@ class Broker(Permissions):
             return error
         topics = self.store.topics_by_id
         deleted = tuple(topics[entry.topic_id].name for entry in entries if isinstance(entry, TopicDeleted))
+        grown = tuple(topics[entry.topic_id].name for entry in entries if isinstance(entry, PartitionsAdded))
+        created = tuple(entry.name for entry in entries if isinstance(entry, TopicCreated))
         deleted_ids = frozenset(entry.topic_id for entry in entries if isinstance(entry, TopicDeleted))
         for entry in entries:
             self.store.apply(entry)
@@ -163,8 +182,13 @@ class Broker(Permissions):
                 self.guard.applied(entry)
             if isinstance(entry, ClientQuotaSet):
                 self._apply_quota(entry)
-        if deleted and self.has_groups:
-            self.groups.topics_deleted(deleted)
+            elif isinstance(entry, GroupConfigSet):
+                self._group_configs.changed(entry.group_id)
+        if self.has_groups:
+            if deleted:
+                self.groups.topics_deleted(deleted)
+            if created or grown or deleted:
+                self.groups.topics_changed(created + grown + deleted, created=bool(created))
         if deleted_ids and self.has_shares:
             self.shares.topics_deleted(deleted_ids)
         if deleted_ids and self.has_share_states:

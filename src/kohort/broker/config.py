@@ -13,6 +13,7 @@ from itertools import dropwhile
 from typing import Any
 
 from kohort.broker import kafka_settings
+from kohort.broker.group_settings import GROUP_SETTINGS, check_bounds, group_values
 from kohort.broker.listeners import check_ip_overrides, ip_overrides, one_spelling
 from kohort.log.config import DAY_MS, HOUR_MS, MIB, MINUTE_MS, TOPIC_SETTINGS, TopicConfig, broker_row
 from kohort.settings import (
@@ -43,6 +44,17 @@ def _default(topic_name: str, broker_name: str) -> Any:
 def _fixed(name: str, kind: Kind, default: Value, check: Any, doc: str) -> Any:
     """Defines a setting that only a restart changes, as most are in Kafka."""
     return setting(name, kind, default, check, doc, read_only=True)
+
+
+_MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
+
+
+def _check_assignors(names: tuple[str, ...]) -> str | None:
+    return list_of("uniform", "range")(names) if names else "it must name at least one assignor"
+
+
+def _check_policy(value: str) -> str | None:
+    return one_of(*_MIGRATION_POLICIES)(value.lower())
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +253,22 @@ class BrokerConfig:
         "A producer that wrote nothing for this long is forgotten.",
     )  # fmt: skip
     # groups
+    group_consumer_assignors: tuple[str, ...] = _fixed(
+        "group.consumer.assignors", Kind.LIST, ("uniform", "range"), _check_assignors,
+        "The assignors that members of consumer groups (KIP-848) may name; the first is the default.",
+    )  # fmt: skip
+    group_consumer_max_size: int = _fixed(
+        "group.consumer.max.size", Kind.INT, INT_MAX, at_least(1), "Members of one consumer group."
+    )
+    group_consumer_migration_policy: str = _fixed(
+        "group.consumer.migration.policy", Kind.STRING, "bidirectional", _check_policy,
+        "Whether groups with members become consumer groups, and classic ones again: "
+        "disabled, upgrade, downgrade, bidirectional.",
+    )  # fmt: skip
+    group_consumer_regex_refresh_interval_ms: int = _fixed(
+        "group.consumer.regex.refresh.interval.ms", Kind.INT, 600_000, at_least(10_000),
+        "How often the regular expressions of consumer groups are matched against the topics.",
+    )  # fmt: skip
     group_initial_rebalance_delay_ms: int = _fixed(
         "group.initial.rebalance.delay.ms", Kind.INT, 3000, at_least(0),
         "How long the first rebalance of an empty group waits for more members.",
@@ -273,6 +301,129 @@ class BrokerConfig:
         at_least(1),
         "Segment size of __consumer_offsets.",
     )
+    # groups of the KIP-848 protocol; a group may have settings of its own, within these limits
+    group_consumer_session_timeout_ms: int = _fixed(
+        "group.consumer.session.timeout.ms", Kind.INT, 45_000, at_least(1),
+        "A member of a KIP-848 group that sends no heartbeat for this long is removed.",
+    )  # fmt: skip
+    group_consumer_min_session_timeout_ms: int = _fixed(
+        "group.consumer.min.session.timeout.ms", Kind.INT, 45_000, at_least(1),
+        "The lowest session.timeout.ms that a group may set.",
+    )  # fmt: skip
+    group_consumer_max_session_timeout_ms: int = _fixed(
+        "group.consumer.max.session.timeout.ms", Kind.INT, 60_000, at_least(1),
+        "The highest session.timeout.ms that a group may set.",
+    )  # fmt: skip
+    group_consumer_heartbeat_interval_ms: int = _fixed(
+        "group.consumer.heartbeat.interval.ms", Kind.INT, 5_000, at_least(1),
+        "How often members of a KIP-848 group send heartbeats.",
+    )  # fmt: skip
+    group_consumer_min_heartbeat_interval_ms: int = _fixed(
+        "group.consumer.min.heartbeat.interval.ms", Kind.INT, 5_000, at_least(1),
+        "The lowest heartbeat.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_consumer_max_heartbeat_interval_ms: int = _fixed(
+        "group.consumer.max.heartbeat.interval.ms", Kind.INT, 15_000, at_least(1),
+        "The highest heartbeat.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_consumer_assignment_interval_ms: int = setting(
+        "group.consumer.assignment.interval.ms", Kind.INT, 1_000, at_least(0),
+        "The least time between two assignments of a KIP-848 group.",
+    )  # fmt: skip
+    group_consumer_min_assignment_interval_ms: int = _fixed(
+        "group.consumer.min.assignment.interval.ms", Kind.INT, 0, at_least(0),
+        "The lowest assignment.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_consumer_max_assignment_interval_ms: int = _fixed(
+        "group.consumer.max.assignment.interval.ms", Kind.INT, 15_000, at_least(0),
+        "The highest assignment.interval.ms that a group may set.",
+    )  # fmt: skip
+    # share groups
+    group_share_session_timeout_ms: int = _fixed(
+        "group.share.session.timeout.ms", Kind.INT, 45_000, at_least(1),
+        "A member of a share group that sends no heartbeat for this long is removed.",
+    )  # fmt: skip
+    group_share_min_session_timeout_ms: int = _fixed(
+        "group.share.min.session.timeout.ms", Kind.INT, 45_000, at_least(1),
+        "The lowest session.timeout.ms that a group may set.",
+    )  # fmt: skip
+    group_share_max_session_timeout_ms: int = _fixed(
+        "group.share.max.session.timeout.ms", Kind.INT, 60_000, at_least(1),
+        "The highest session.timeout.ms that a group may set.",
+    )  # fmt: skip
+    group_share_heartbeat_interval_ms: int = _fixed(
+        "group.share.heartbeat.interval.ms", Kind.INT, 5_000, at_least(1),
+        "How often members of a share group send heartbeats.",
+    )  # fmt: skip
+    group_share_min_heartbeat_interval_ms: int = _fixed(
+        "group.share.min.heartbeat.interval.ms", Kind.INT, 5_000, at_least(1),
+        "The lowest heartbeat.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_share_max_heartbeat_interval_ms: int = _fixed(
+        "group.share.max.heartbeat.interval.ms", Kind.INT, 15_000, at_least(1),
+        "The highest heartbeat.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_share_assignment_interval_ms: int = setting(
+        "group.share.assignment.interval.ms", Kind.INT, 1_000, at_least(0),
+        "The least time between two assignments of a share group.",
+    )  # fmt: skip
+    group_share_min_assignment_interval_ms: int = _fixed(
+        "group.share.min.assignment.interval.ms", Kind.INT, 0, at_least(0),
+        "The lowest assignment.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_share_max_assignment_interval_ms: int = _fixed(
+        "group.share.max.assignment.interval.ms", Kind.INT, 15_000, at_least(0),
+        "The highest assignment.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_share_max_size: int = _fixed(
+        "group.share.max.size", Kind.INT, 200, between(1, 1000),
+        "Members of one share group.",
+    )  # fmt: skip
+    group_share_record_lock_duration_ms: int = _fixed(
+        "group.share.record.lock.duration.ms", Kind.INT, 30_000, between(1_000, HOUR_MS),
+        "How long a member of a share group has a record for itself.",
+    )  # fmt: skip
+    group_share_min_record_lock_duration_ms: int = _fixed(
+        "group.share.min.record.lock.duration.ms", Kind.INT, 15_000, between(1_000, 30_000),
+        "The lowest record.lock.duration.ms that a group may set.",
+    )  # fmt: skip
+    group_share_max_record_lock_duration_ms: int = _fixed(
+        "group.share.max.record.lock.duration.ms", Kind.INT, 60_000, between(30_000, HOUR_MS),
+        "The highest record.lock.duration.ms that a group may set.",
+    )  # fmt: skip
+    group_share_delivery_count_limit: int = _fixed(
+        "group.share.delivery.count.limit", Kind.INT, 5, between(2, 10),
+        "How often a record is delivered to a share group at most.",
+    )  # fmt: skip
+    group_share_min_delivery_count_limit: int = _fixed(
+        "group.share.min.delivery.count.limit", Kind.INT, 2, between(2, 5),
+        "The lowest delivery.count.limit that a group may set.",
+    )  # fmt: skip
+    group_share_max_delivery_count_limit: int = _fixed(
+        "group.share.max.delivery.count.limit", Kind.INT, 10, between(5, 25),
+        "The highest delivery.count.limit that a group may set.",
+    )  # fmt: skip
+    group_share_partition_max_record_locks: int = _fixed(
+        "group.share.partition.max.record.locks", Kind.INT, 2_000, between(100, 10_000),
+        "How many records of a partition a share group has in flight.",
+    )  # fmt: skip
+    group_share_min_partition_max_record_locks: int = _fixed(
+        "group.share.min.partition.max.record.locks", Kind.INT, 100, between(100, 2_000),
+        "The lowest partition.max.record.locks that a group may set.",
+    )  # fmt: skip
+    group_share_max_partition_max_record_locks: int = _fixed(
+        "group.share.max.partition.max.record.locks", Kind.INT, 4_000, between(2_000, 10_000),
+        "The highest partition.max.record.locks that a group may set.",
+    )  # fmt: skip
+    group_share_max_share_sessions: int = _fixed(
+        "group.share.max.share.sessions", Kind.INT, 2_000, at_least(1),
+        "Share sessions that the broker keeps.",
+    )  # fmt: skip
+    group_share_initialize_retry_interval_ms: int = setting(
+        "group.share.initialize.retry.interval.ms", Kind.INT, 30_000, at_least(1),
+        "When partitions of a share group whose state was not initialized are tried again.",
+        read_only=True, internal=True,
+    )  # fmt: skip
     # the share coordinator
     share_coordinator_cold_partition_snapshot_interval_ms: int = _fixed(
         "share.coordinator.cold.partition.snapshot.interval.ms", Kind.INT, 5 * MINUTE_MS, at_least(1),
@@ -496,6 +647,20 @@ class BrokerConfig:
             rows.append(described(row, value, tuple(found), read_only=False))
         return rows
 
+    def describe_group(self, overrides: Mapping[str, str]) -> list[Described]:
+        """Returns all settings of a group with these overrides, as DescribeConfigs answers them."""
+        values = group_values(self, overrides)
+        rows = []
+        for row in GROUP_SETTINGS:
+            value = values[row.field]
+            found = list(self._synonyms(tuple(synonym.name for synonym in row.synonyms)))
+            if not row.synonyms and row.default is not None:
+                found = [DescribedSynonym(row.name, as_text(row.default), ConfigSource.DEFAULT_CONFIG)]
+            if row.name in overrides:
+                found.insert(0, DescribedSynonym(row.name, as_text(value), ConfigSource.DYNAMIC_GROUP_CONFIG))
+            rows.append(described(row, value, tuple(found), read_only=False))
+        return rows
+
     def _of_all_brokers(self) -> dict[str, str]:
         """Returns the settings for all brokers; a new Kafka 4 has min.insync.replicas there, and clients check it."""
         name = "min.insync.replicas"
@@ -525,6 +690,7 @@ class BrokerConfig:
             raise SettingError(
                 "group.max.session.timeout.ms must be greater than or equal to group.min.session.timeout.ms"
             )
+        check_bounds(self)
         if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides:
             raise SettingError(
                 "max.connections.per.ip of 0 would refuse every client; set it to at least 1, or say who may connect: "
