@@ -82,11 +82,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(Path(os.environ.pop(_WHERE))))
 
 
+def environment() -> dict[str, str]:
+    """What the tests are run with: Python may keep the bytecode of what it has compiled.
+
+    Hundreds of programs that tests start import Kohort, and each would compile it anew.
+    """
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def run(arguments: list[str], more: list[str]) -> Tally:
     with tempfile.TemporaryDirectory(prefix="kohort-tally-") as folder:
         path = Path(folder, "tally.json")
         command = [sys.executable, "-m", "pytest", "-p", "tests.twice", *more, *arguments]
-        code = subprocess.run(command, env=os.environ | {_WHERE: str(path)}, check=False).returncode
+        code = subprocess.run(command, env=environment() | {_WHERE: str(path)}, check=False).returncode
         if not path.exists():  # not even begun, or killed
             return Tally(exit_code=code or -1)
         written: dict[str, Any] = json.loads(path.read_text("utf-8"))

@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from kohort.client.types import OffsetAndMetadata as OffsetAndMetadata
     from kohort.client.types import OffsetAndTimestamp as OffsetAndTimestamp
     from kohort.client.types import RecordMetadata as RecordMetadata
+    from kohort.client.types import SubscriptionPattern as SubscriptionPattern
     from kohort.client.types import TopicPartition as TopicPartition
     from kohort.security.acls import Acl as Acl
     from kohort.security.acls import AclFilter as AclFilter
@@ -180,6 +181,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "OffsetAndMetadata",
         "OffsetAndTimestamp",
         "RecordMetadata",
+        "SubscriptionPattern",
         "TopicPartition",
     ),
     "security.acls": (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kohort import Consumer, KohortError, Producer, SettingError, ShareConsumer
+from kohort import KohortError, Producer, SettingError, ShareConsumer
 from kohort.client import consumer, share_consumer
 from kohort.client.config import ADMIN, CONSUMER, PRODUCER, SECURITY_OBJECTS, SHARE_CONSUMER, read_config
 from kohort.client.core import missing_settings
@@ -158,13 +158,6 @@ def test_a_producer_does_not_do_without_the_two_phases_that_were_asked_for() -> 
         KohortError, match=r"two.phase.commit.enable is a setting of Kafka's that Kohort's producer does not"
     ):
         Producer({"bootstrap.servers": "127.0.0.1:9", "transaction.two.phase.commit.enable": "true"})
-
-
-def test_groups_of_the_next_generation_are_named_as_missing() -> None:
-    with pytest.raises(
-        SettingError, match=r"KIP-848 \(consumer\) are something of Kafka's that Kohort's consumer does"
-    ):
-        Consumer(bootstrap_servers="127.0.0.1:9", group_id="g", group_protocol="consumer")
 
 
 def test_a_value_that_is_not_given_is_not_warned_about(caplog: pytest.LogCaptureFixture) -> None:

@@ -123,6 +123,7 @@ def standalone(tmp_path: Path) -> Iterator[str]:
                 daemon.wait(60)
 
 
+@pytest.mark.interop  # the same job as above, and three JVMs more
 @pytest.mark.jvm
 def test_a_standalone_master_with_two_workers(
     broker: BrokerProcess,

@@ -101,19 +101,20 @@ def command(tmp_path: Path, broker: BrokerProcess) -> Iterator[Command]:
 
 
 @pytest.mark.jvm
+@pytest.mark.parametrize("runs", [1, pytest.param(5, marks=pytest.mark.chaos)])
 def test_pipelines_that_end_well_print_no_traceback(
-    command: Command, new_topic: NewTopic, new_name: Callable[[str], str], produce: Callable[..., None]
-) -> None:
+    command: Command, new_topic: NewTopic, new_name: Callable[[str], str], produce: Callable[..., None], runs: int
+) -> None:  # fmt: skip
     """Spark ends its idle workers by closing their sockets, of which they must not complain on the terminal."""
     topic = new_topic(partitions=2)
     produce(topic, range(100))
-    for number in range(3):
+    for number in range(runs):
         file = command.folder / f"once{number}.py"
         out = command.folder / f"out{number}"
         file.write_text(NUMBERS.format(topic=topic, group=new_name("group"), out=out))
         assert command.start(file, "--once").wait(300) == 0, (command.folder / "run.log").read_text()
     log = (command.folder / "run.log").read_text()
-    assert log.count("done, 100 rows") == 3
+    assert log.count("done, 100 rows") == runs
     assert "Traceback" not in log
     assert "Error" not in log
 

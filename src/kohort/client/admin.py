@@ -151,7 +151,7 @@ class Admin(MeasuredClient):
         self._run(self._calls.alter_broker_configs(changes, validate_only, self._deadline(timeout)))
 
     def group_configs(self, *groups: str, timeout: float | None = None) -> dict[str, dict[str, ConfigEntry]]:
-        """Returns the settings of groups (of KIP-848, or share groups), by their ids."""
+        """Returns the settings of groups (of KIP-848, or share groups), by their ids; a group need not exist yet."""
         return self._run(self._calls.group_configs(groups, self._deadline(timeout)))
 
     def alter_group_configs(

@@ -156,7 +156,7 @@ class AsyncAdmin(MeasuredClient):
     async def group_configs(
         self, *groups: str, timeout: float | None = None
     ) -> dict[str, dict[str, ConfigEntry]]:
-        """Returns the settings of groups (of KIP-848, or share groups), by their ids."""
+        """Returns the settings of groups (of KIP-848, or share groups), by their ids; a group need not exist yet."""
         return await self._run(self._calls.group_configs(groups, self._deadline(timeout)))
 
     async def alter_group_configs(

@@ -111,15 +111,6 @@ class AdminCalls:
     ) -> Steps[None]:
         return self._topics.alter_configs(TOPIC, changes, deadline_ms, validate_only)
 
-    def alter_broker_configs(
-        self, changes: Mapping[int, Mapping[str, object | None]], validate_only: bool, deadline_ms: int
-    ) -> Steps[None]:
-        by_name = {
-            _broker(broker): settings
-            for broker, settings in arguments.mapping(changes, "changes go by broker, as in {1: {...}}")
-        }
-        return self._topics.alter_configs(BROKER, by_name, deadline_ms, validate_only)
-
     def group_configs(
         self, groups: tuple[str, ...], deadline_ms: int
     ) -> Steps[dict[str, dict[str, ConfigEntry]]]:
@@ -129,6 +120,15 @@ class AdminCalls:
         self, changes: Mapping[str, Mapping[str, object | None]], validate_only: bool, deadline_ms: int
     ) -> Steps[None]:
         return self._topics.alter_configs(GROUP, changes, deadline_ms, validate_only)
+
+    def alter_broker_configs(
+        self, changes: Mapping[int, Mapping[str, object | None]], validate_only: bool, deadline_ms: int
+    ) -> Steps[None]:
+        by_name = {
+            _broker(broker): settings
+            for broker, settings in arguments.mapping(changes, "changes go by broker, as in {1: {...}}")
+        }
+        return self._topics.alter_configs(BROKER, by_name, deadline_ms, validate_only)
 
     # --- records --------------------------------------------------------------------------------------
 
