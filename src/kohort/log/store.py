@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
 from kohort.log import datadir
@@ -161,6 +161,16 @@ class Store:
     def broker_configs(self, node_id: int | None) -> dict[str, str]:
         """Returns the dynamic settings of a broker, or those for all brokers (None)."""
         return dict(self._registry.broker_configs.get(node_id, {}))
+
+    @property
+    def group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """The settings that groups have of their own, by group id."""
+        return self._registry.group_configs
+
+    @property
+    def client_metrics(self) -> Mapping[str, Mapping[str, str]]:
+        """The subscriptions to metrics of clients, by name."""
+        return self._registry.client_metrics
 
     def scram_user(self, user: str, mechanism: int) -> ScramUserSet | None:
         """Returns what checks a user's password by a mechanism, if it has one."""

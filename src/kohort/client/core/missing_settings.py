@@ -24,7 +24,6 @@ _CONTEXT = "set ssl.context to an ssl.SSLContext with what you need"
 # name -> whether it may come one day, and what to do instead
 REFUSED: dict[str, tuple[str, str]] = {
     # The group and the consumer.
-    "group.remote.assignor": (_LATER, "it belongs to group.protocol=consumer; only classic groups are supported"),
     "internal.leave.group.on.close": (_NEVER, "a member with a group.instance.id does not leave on close"),
     "internal.throw.on.fetch.stable.offset.unsupported": (_NEVER, "it is internal to Kafka Streams"),
     # The producer.
