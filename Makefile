@@ -75,6 +75,7 @@ bench: setup ## side by side with Apache Kafka, other clients and Spark's connec
 	$(BIN)/python -m benchmarks.metrics
 	$(BIN)/python -m benchmarks.tls
 	$(BIN)/python -m benchmarks.authorizer
+	$(BIN)/python -m benchmarks.transactions
 
 dist: setup ## sdist and wheel in dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .

@@ -57,6 +57,8 @@ class Plan:
     in_flight: int = 5
     seconds: float = 3.0
     limit_mb: int = 1000
+    isolation: int = 0
+    """isolation.level of fetches: 1 is read_committed."""
 
 
 # --- encoding, by hand: only what the load sends ---
@@ -112,9 +114,9 @@ def produce_frame(topic: str, partition: int, records: bytes) -> bytes:
     return request(PRODUCE, 7, struct.pack(">hhii", -1, -1, 30_000, 1) + string(topic) + one)
 
 
-def fetch_frame(topic: str, partition: int) -> bytearray:
+def fetch_frame(topic: str, partition: int, isolation: int = 0) -> bytearray:
     """The offset of the only partition stands at `fetch_offset_at(topic)`."""
-    head = struct.pack(">iiiibii", -1, 100, 1, 50 * MB, 0, 0, -1)
+    head = struct.pack(">iiiibii", -1, 100, 1, 50 * MB, isolation, 0, -1)
     one = struct.pack(">iiiqqi", 1, partition, -1, 0, -1, MB)
     return bytearray(
         request(
@@ -324,11 +326,12 @@ def fetch(plan: Plan) -> dict[str, float]:
 def _fetch_until(plan: Plan, partition: int, end: float) -> int:
     """Reads the partition from its start to its end again and again; how many bytes of records came."""
     sock = Connection(plan.address).sock
-    frame, offset_at = fetch_frame(plan.topic, partition), fetch_offset_at(plan.topic)
+    frame = fetch_frame(plan.topic, partition, plan.isolation)
+    offset_at = fetch_offset_at(plan.topic)
     # size, correlation, throttle, error, session, topics, name, partitions, index; then the code;
     # then three offsets, aborted transactions, preferred replica; then the records.
     code_at = 4 + 4 + 4 + 2 + 4 + 4 + len(string(plan.topic)) + 4 + 4
-    records_at = code_at + 2 + 24 + 4 + 4
+    aborted_at = code_at + 2 + 24
     buffer = bytearray(4 * MB)
     view, offset, total = memoryview(buffer), 0, 0
     header, wait_all = header_fields("base_offset", "batch_length"), socket.MSG_WAITALL
@@ -340,11 +343,11 @@ def _fetch_until(plan: Plan, partition: int, end: float) -> int:
         size = struct.unpack_from(">i", buffer)[0]
         if sock.recv_into(view[4:], size, wait_all) < size:
             raise Refused("the broker closed a fetching connection")
-        code, length = (
-            struct.unpack_from(f, buffer, at)[0] for f, at in ((">h", code_at), (">i", records_at))
-        )
+        code = struct.unpack_from(">h", buffer, code_at)[0]
         if code:
             raise Refused(f"Fetch answered {code} at offset {offset}")
+        records_at = aborted_at + 8 + 16 * max(struct.unpack_from(">i", buffer, aborted_at)[0], 0)
+        length = struct.unpack_from(">i", buffer, records_at)[0]
         at = records_at + 4
         stop = at + length
         if length < HEADER_SIZE:
@@ -391,6 +394,9 @@ def main() -> None:
     parser.add_argument("--batch-records", type=int, default=16)
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument(
+        "--isolation", type=int, default=0, choices=[0, 1], help="of fetches: 1 is read_committed"
+    )
     options = vars(parser.parse_args())
     mode = options.pop("mode")
     try:

@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "log": {"kohort", "wire", "settings", "portable"},
     "coordinator": {"wire", "settings"},
     "transactions": {"wire", "settings"},
+    "share": {"wire", "settings"},
     "security": {"wire", "settings"},
     "broker": {
         "kohort",
@@ -33,6 +34,7 @@ MAY_IMPORT = {
         "log",
         "coordinator",
         "transactions",
+        "share",
         "security",
         "settings",
         "exposition",
@@ -75,7 +77,18 @@ MAY_IMPORT = {
         "spark",
         "testing",
     },
-    "sim": {"kohort", "wire", "log", "coordinator", "transactions", "broker", "client", "settings", "cli"},
+    "sim": {
+        "kohort",
+        "wire",
+        "log",
+        "coordinator",
+        "transactions",
+        "share",
+        "broker",
+        "client",
+        "settings",
+        "cli",
+    },
 }
 
 # A package within a package, and what it may import of the outer one besides itself: other inner packages (with /)
@@ -89,13 +102,38 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "log/storage": set(),
     "log/durability": {"log/storage"},
     "log/maintenance": {"log/storage", "log.partition", "log.topic"},
+    "coordinator/assignors": set(),
     "coordinator/classic": {
         "coordinator.effects",
         "coordinator.events",
         "coordinator.frozen",
+        "coordinator.member_session",
         "coordinator.records",
         "coordinator.replay",
         "coordinator.step_context",
+    },
+    "coordinator/modern": {
+        "coordinator/assignors",
+        "coordinator.effects",
+        "coordinator.events",
+        "coordinator.frozen",
+        "coordinator.member_session",
+        "coordinator.shard",
+        "coordinator.step_context",
+        "coordinator.topic_catalog",
+    },
+    "coordinator/consumer": {
+        "coordinator/assignors",
+        "coordinator/classic",
+        "coordinator/modern",
+        "coordinator.effects",
+        "coordinator.events",
+        "coordinator.frozen",
+        "coordinator.records",
+        "coordinator.regex",
+        "coordinator.replay",
+        "coordinator.step_context",
+        "coordinator.topic_catalog",
     },
     "broker/security": {"broker.broker", "broker.call", "broker.clock", "broker.config", "broker.listeners"},
     "broker/net": {
@@ -113,17 +151,20 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "broker/apis": {
         "broker/groups",
         "broker/transactions",
+        "broker/share",
         "broker/security",
         "broker.api_row",
         "broker.broker",
         "broker.call",
         "broker.config",
         "broker.fetch_sessions",
+        "broker.group_settings",
         "broker.kafka_settings",
         "broker.missing",
         "broker.names",
         "broker.verification",
     },
+    "broker/share": {"broker/groups", "broker.broker", "broker.config", "broker.names"},
     "broker/groups": {"broker.broker", "broker.config", "broker.names"},
     "broker/transactions": {
         "broker/groups",
@@ -137,6 +178,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
     "client/offsets": _WORDS | {"client/core"},
     "client/group": _WORDS | {"client/core", "client/offsets"},
     "client/consume": _WORDS | {"client/core", "client/offsets", "client/group", "client.records"},
+    "client/share": _WORDS | {"client/core", "client/group", "client/consume", "client.records"},
     "client/produce": _WORDS | {"client/core"},
     "client/administer": _WORDS | {"client/core", "client/offsets", "client/group", "client.admin_types"},
     "spark/formats": set(),
@@ -165,13 +207,15 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
 ON_TOP_OF_THE_CLIENT = {"spark", "serde", "insight", "console", "cli", "prometheus", "otel"}
 
 # These packages turn bytes into bytes, or messages into messages and records. Time and chance are arguments.
-SANS_IO = ("wire", "coordinator", "transactions", "security", "client")
+SANS_IO = ("wire", "coordinator", "transactions", "share", "security", "client")
 # The half of the client that waits and owns sockets and threads: one package, and the fronts that users call.
 DOES_IO = {"kohort.client.io"} | {
     f"kohort.client.{name}"
     for name in (
         "consumer",
         "async_consumer",
+        "share_consumer",
+        "async_share_consumer",
         "producer",
         "async_producer",
         "admin",

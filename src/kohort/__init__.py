@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from kohort.client.admin_types import PartitionDescription as PartitionDescription
     from kohort.client.admin_types import ReplicaInfo as ReplicaInfo
     from kohort.client.admin_types import ScramCredentialInfo as ScramCredentialInfo
+    from kohort.client.admin_types import SharePartitionOffset as SharePartitionOffset
     from kohort.client.admin_types import TopicDescription as TopicDescription
     from kohort.client.admin_types import UserScramCredentialDeletion as UserScramCredentialDeletion
     from kohort.client.admin_types import UserScramCredentialUpsertion as UserScramCredentialUpsertion
     from kohort.client.async_admin import AsyncAdmin as AsyncAdmin
     from kohort.client.async_consumer import AsyncConsumer as AsyncConsumer
     from kohort.client.async_producer import AsyncProducer as AsyncProducer
+    from kohort.client.async_share_consumer import AsyncShareConsumer as AsyncShareConsumer
     from kohort.client.consumer import Consumer as Consumer
     from kohort.client.core.metrics import MetricName as MetricName
     from kohort.client.core.metrics import Metrics as Metrics
@@ -83,10 +85,13 @@ if TYPE_CHECKING:
     from kohort.client.producer import Producer as Producer
     from kohort.client.records import Record as Record
     from kohort.client.records import Records as Records
+    from kohort.client.share.acknowledgements import AcknowledgeType as AcknowledgeType
+    from kohort.client.share_consumer import ShareConsumer as ShareConsumer
     from kohort.client.types import GroupMetadata as GroupMetadata
     from kohort.client.types import OffsetAndMetadata as OffsetAndMetadata
     from kohort.client.types import OffsetAndTimestamp as OffsetAndTimestamp
     from kohort.client.types import RecordMetadata as RecordMetadata
+    from kohort.client.types import SubscriptionPattern as SubscriptionPattern
     from kohort.client.types import TopicPartition as TopicPartition
     from kohort.security.acls import Acl as Acl
     from kohort.security.acls import AclFilter as AclFilter
@@ -117,6 +122,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "PartitionDescription",
         "ReplicaInfo",
         "ScramCredentialInfo",
+        "SharePartitionOffset",
         "TopicDescription",
         "UserScramCredentialDeletion",
         "UserScramCredentialUpsertion",
@@ -135,6 +141,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "client.async_admin": ("AsyncAdmin",),
     "client.async_consumer": ("AsyncConsumer",),
     "client.async_producer": ("AsyncProducer",),
+    "client.async_share_consumer": ("AsyncShareConsumer",),
     "client.produce.batch": ("BatchMemberFailed",),
     "client.consumer": ("Consumer",),
     "client.core.metrics": ("MetricName", "Metrics"),
@@ -167,11 +174,14 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "client.producer": ("Delivery", "Producer"),
     "client.produce.arrow": ("WrittenRange",),
     "client.records": ("Record", "Records"),
+    "client.share.acknowledgements": ("AcknowledgeType",),
+    "client.share_consumer": ("ShareConsumer",),
     "client.types": (
         "GroupMetadata",
         "OffsetAndMetadata",
         "OffsetAndTimestamp",
         "RecordMetadata",
+        "SubscriptionPattern",
         "TopicPartition",
     ),
     "security.acls": (

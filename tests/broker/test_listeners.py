@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import running
-from kohort.broker.listeners import Address, bind_address, parse
+from kohort.broker.listeners import Address, as_settings, bind_address, parse
 from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.settings import SettingError
 from kohort.testing import Kafka
+from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.describe_cluster import DescribeClusterRequest
+from kohort.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
-from kohort.wire.messages.metadata import MetadataRequest
+from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.peer import batch_of, create_topic, fetch, produce, values_in
 
 TWO = {
@@ -251,3 +253,67 @@ def test_a_port_of_the_kits_broker_is_taken_as_it_is_told() -> None:
         assert kafka.bootstrap_servers == f"127.0.0.1:{port}"
         with pytest.raises(SettingError, match="in use"):
             Kafka(listeners=f"PLAINTEXT://127.0.0.1:{port}").start()
+
+
+# --- a listener that is not advertised
+
+
+HIDDEN = TWO | {"advertised.listeners": "PLAINTEXT://127.0.0.1:0"}
+
+
+def test_a_listener_that_is_left_out_is_told_in_a_warning_and_not_in_the_setting():
+    found, warnings = parse(HIDDEN)
+    assert [each.is_advertised for each in found] == [True, False]
+    assert "OTHER is not in advertised.listeners" in warnings[0]
+    assert as_settings(found)["advertised.listeners"] == "PLAINTEXT://127.0.0.1:0"
+    assert found[1].at(7).advertised is None
+
+
+def test_a_listener_on_all_interfaces_may_be_left_out():
+    found, _ = parse(HIDDEN | {"listeners": "PLAINTEXT://127.0.0.1:0,OTHER://0.0.0.0:0"})
+    assert not found[1].is_advertised
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [
+        (0, "LEADER_NOT_AVAILABLE"),
+        (5, "LEADER_NOT_AVAILABLE"),
+        (6, "LISTENER_NOT_FOUND"),
+        (13, "LISTENER_NOT_FOUND"),
+    ],
+)
+def test_clients_of_a_listener_that_is_left_out_are_told_of_no_leader(hidden: str, version: int, error: str):
+    with BlockingConnection(hidden) as client:
+        answer = client.call(MetadataRequest([MetadataRequestTopic(name="t")]), version=version)
+    assert answer.brokers == []
+    (partition,) = answer.topics[0].partitions
+    assert (ErrorCode(partition.error_code).name, partition.leader_id) == (error, -1)
+    assert answer.topics[0].error_code == 0
+    assert partition.replica_nodes == ([] if version == 0 else [1])
+    if version >= 5:
+        assert partition.offline_replicas == [1]
+
+
+def test_clients_of_a_listener_that_is_left_out_find_nobody(hidden: str):
+    with BlockingConnection(hidden) as client:
+        assert client.call(DescribeClusterRequest()).brokers == []
+        for kind in (0, 1):
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["g"])
+            (found,) = client.call(request, version=4).coordinators
+            assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert (found.node_id, found.host, found.port) == (-1, "", -1)
+        assert client.call(FindCoordinatorRequest("g"), version=3).error_code == found.error_code
+        topics = client.call(DescribeTopicPartitionsRequest([TopicRequest("t")])).topics
+        assert (topics[0].partitions[0].leader_id, topics[0].partitions[0].offline_replicas) == (-1, [1])
+        assert produce(client, "t", batch_of(b"who knows the address may write")).error_code == 0
+
+
+@pytest.fixture(scope="module")
+def hidden() -> Iterator[str]:
+    """The address of a listener that is not advertised, of a broker with a topic."""
+    with running(None, settings=HIDDEN) as broker:
+        with BlockingConnection(broker.bootstrap_servers) as client:
+            create_topic(client, "t")
+        assert told_by(broker.bootstrap_servers) == {broker.bootstrap_servers}
+        yield str(broker.server.listeners[1].where)

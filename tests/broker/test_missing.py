@@ -12,10 +12,13 @@ from kohort.broker.apis.table import TABLE
 from kohort.broker.missing import _APIS, Missing
 from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.messages.metadata import MetadataRequest
+from kohort.wire.messages.offset_commit import OffsetCommitRequest
+from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 HOUR_MS = 3_600_000
 
@@ -103,6 +106,25 @@ def test_who_joins_or_looks_for_many_groups_is_not_lost(broker, lost):
     for _ in range(6):  # members of one group that start together
         with BlockingConnection(broker.bootstrap_servers) as client:
             client.call(FindCoordinatorRequest("i"), version=2)
+    assert lost() == []
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        (OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)]), 8),
+        (DescribeGroupsRequest(["g"]), 5),
+        (OffsetCommitRequest("g", topics=[]), 8),
+    ],
+    ids=["reads offsets", "describes", "writes offsets"],
+)
+def test_who_uses_a_group_without_joining_it_is_not_lost(broker, lost, use):
+    """Looks the coordinator up before each request, as Kafka's admin client and therefore MirrorMaker does."""
+    request, version = use
+    with BlockingConnection(broker.bootstrap_servers) as client:
+        for _ in range(6):
+            client.call(FindCoordinatorRequest(coordinator_keys=["g"]), version=4)
+            client.call(request, version=version)
     assert lost() == []
 
 

@@ -116,6 +116,31 @@ def test_versions_by_turns(client, topic):
     assert committed(client, topic) == [b"%d" % number for number in range(8)]
 
 
+def test_the_next_transaction_begins_when_the_one_before_is_complete(tmp_path: Path) -> None:
+    """It is woken then: with a pause this long between two questions each would end in the refusal."""
+    pauses = {
+        "add_partitions_to_txn_retry_backoff_ms": 60_000,
+        "add_partitions_to_txn_retry_backoff_max_ms": 120_000,
+    }
+    with running(tmp_path, **pauses) as broker, BlockingConnection(broker.bootstrap_servers) as client:
+        create_topic(client, "t")
+        peer = TransactionalPeer(client, "a", TV2)
+        peer.init()
+        group_is_known(client)
+        for number in range(20):
+            if number % 2:
+                peer.send_offsets("g", {("t", 0): number})  # asks as Produce does
+            assert peer.produce("t", b"%d" % number).error_code == 0
+            peer.commit()
+        until_stable(client, "t")
+        assert committed(client, "t") == [b"%d" % number for number in range(20)]
+
+
+def group_is_known(client: BlockingConnection) -> None:
+    found = client.call(FindCoordinatorRequest(coordinator_keys=["g"]), version=4)
+    assert found.coordinators[0].error_code == 0
+
+
 @BOTH
 def test_a_new_producer_fences_the_old_one_and_aborts_its_transaction(client, topic, version):
     old, new = (TransactionalPeer(client, topic, version) for _ in range(2))
@@ -280,8 +305,10 @@ def test_describe_and_list(client, topic):
     assert topic not in ids(duration_filter=3_600_000)
     assert ids(transactional_id_pattern=topic[:-1] + ".") == [topic]
     assert ids(transactional_id_pattern=topic[:-1]) == []
-    bad = client.call(ListTransactionsRequest(transactional_id_pattern="("), version=2)
-    assert bad.error_code == E.INVALID_REGULAR_EXPRESSION
+    hostile = "(.*)*(.*)*(.*)*!"  # Python's `re` would not come back
+    assert ids(transactional_id_pattern=hostile) == []
+    bad = client.call(ListTransactionsRequest(["Nonsense"], transactional_id_pattern="("), version=2)
+    assert (bad.error_code, bad.unknown_state_filters) == (E.INVALID_REGULAR_EXPRESSION, [])
     unknown = client.call(ListTransactionsRequest(["Empty", "Nonsense"]), version=0)
     assert unknown.unknown_state_filters == ["Nonsense"]
     peer.abort()

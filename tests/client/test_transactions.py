@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
-from types import TracebackType
 
 import confluent_kafka
 import pyarrow as pa
@@ -28,7 +23,7 @@ from kohort.wire.records.arrow_encode import OutgoingLists
 from kohort.wire.records.batch import iter_records, read_header
 from kohort.wire.records.compression import Compression
 from kohort.wire.records.kernels_encode import outgoing
-from tests.clients.process import BrokerProcess, eventually, fixed_port
+from tests.clients.process import eventually
 
 PATIENCE_S = 60.0
 
@@ -276,80 +271,6 @@ def test_calls_out_of_turn_say_what_to_call(bootstrap_servers, new_name):
 def test_settings_that_do_not_fit(settings: dict[str, str], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         Producer({"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t", **settings})
-
-
-# --- consume-transform-produce through crashes -----------------------------------------------------------
-
-COPIER = Path(__file__).parent / "copying.py"
-
-
-def test_copying_is_exactly_once_while_broker_and_copier_are_killed(tmp_path: Path) -> None:
-    copy_through_kills(tmp_path, count=200, kills=2)
-
-
-@pytest.mark.chaos
-@pytest.mark.timeout(0)
-def test_copying_is_exactly_once_through_many_kills(tmp_path: Path) -> None:
-    copy_through_kills(tmp_path, count=4000, kills=40)
-
-
-def copy_through_kills(directory: Path, count: int, kills: int) -> None:
-    """The copier is a program of ten lines; the broker and it are killed by turns while it works."""
-    with BrokerProcess(directory, port=fixed_port()) as broker:
-        address = broker.bootstrap_servers
-        with Producer(bootstrap_servers=address) as plain:
-            for number in range(count):
-                plain.send("source", b"%d" % number)
-            plain.flush(PATIENCE_S)
-        with transactional(address, "creates-the-topic") as producer, producer.transaction():
-            producer.send("target", b"first")
-        with Copier(address) as copier:
-            for turn in range(kills):
-                reached = 1 + turn * count // (kills + 1)
-                eventually(lambda reached=reached: copier.copied() > reached, f"{reached} records are copied")
-                if turn % 2:
-                    copier.kill()
-                else:
-                    broker.kill()
-                    broker.restart()
-            eventually(lambda: copier.copied() > count, "all records are copied")
-        # Whatever was aborted: what is committed has each record once.
-        assert sorted(stable(address, "target")) == sorted([b"first", *(b"%d" % n for n in range(count))])
-
-
-class Copier:
-    """The program, which is started again whenever it has ended, and a reader of what it has committed."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._seen = 0
-        self._process = self._started()
-        self._reader: Consumer = Consumer(
-            bootstrap_servers=address, isolation_level="read_committed", auto_offset_reset="earliest"
-        )
-        self._reader.assign(("target", 0))
-
-    def __enter__(self) -> Copier:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.kill()
-        self._reader.close()
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        return subprocess.Popen([sys.executable, str(COPIER), self._address], env=environment)
-
-    def copied(self) -> int:
-        """How many records a reader with read_committed has been given so far."""
-        if self._process.poll() is not None:
-            self._process = self._started()
-        self._seen += sum(len(records) for records in self._reader.poll(0.2).values())
-        return self._seen
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 @pytest.mark.parametrize("compression", ["NONE", "ZSTD"])

@@ -1,5 +1,6 @@
 """Keys and values of `__consumer_offsets`: the bytes are Kafka's."""
 
+import importlib
 import struct
 from pathlib import Path
 
@@ -19,8 +20,21 @@ from kohort.coordinator.records import (
 )
 from kohort.coordinator.settings import partition_for
 from kohort.wire.compiler.compile import data_codec
+from kohort.wire.compiler.notation import all_data
 from kohort.wire.errors import BadRecord
-from kohort.wire.group_records import decode_group_metadata, decode_key
+from kohort.wire.group_records import (
+    RECORD_TYPES,
+    decode_group_metadata,
+    decode_key,
+    decode_modern_key,
+    decode_modern_value,
+    modern_record_type,
+)
+from kohort.wire.messages.consumer_group_current_member_assignment_value import (
+    ConsumerGroupCurrentMemberAssignmentValue as CurrentAssignment,
+)
+from kohort.wire.messages.consumer_group_current_member_assignment_value import TopicPartitions
+from kohort.wire.messages.consumer_group_member_metadata_value import ConsumerGroupMemberMetadataValue
 from kohort.wire.messages.group_metadata_key import GroupMetadataKey
 from kohort.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 from kohort.wire.messages.offset_commit_key import OffsetCommitKey
@@ -212,3 +226,41 @@ def test_groups_live_in_the_partitions_where_kafka_has_them() -> None:
     assert len(rows) == 7
     for partition, group_id in rows:
         assert partition_for(group_id, 50) == int(partition)
+
+
+MODERN = [number for number in RECORD_TYPES if 3 <= number <= 16 and number != 9]
+
+
+@pytest.mark.parametrize("record_type", MODERN, ids=lambda number: RECORD_TYPES[number])
+def test_records_of_consumer_and_share_groups_are_read_by_their_schema(record_type: int) -> None:
+    specs = {spec.name: (module, spec) for module, spec in all_data().items()}
+    name = RECORD_TYPES[record_type]
+    (key_module, _), (value_module, _) = specs[f"{name}Key"], specs[f"{name}Value"]
+    key = data_codec(key_module, 0).decode(record_type.to_bytes(2, "big") + b"\0\1g" + b"\0\1m")
+    encoded = data_codec(key_module, 0).encode(key)
+    assert modern_record_type(encoded) == record_type
+    assert decode_modern_key(encoded) == key
+    empty = getattr(importlib.import_module(f"kohort.wire.messages.{value_module}"), f"{name}Value")()
+    value = data_codec(value_module, 0).encode(empty)
+    assert decode_modern_value(record_type, value) == empty
+    with pytest.raises(BadRecord, match=f"a {name} has value version 1, known are 0 to 0"):
+        decode_modern_value(record_type, b"\0\1" + value[2:])
+    with pytest.raises(BadRecord):
+        decode_modern_value(record_type, value[:-1])
+    with pytest.raises(BadRecord):
+        decode_modern_key(encoded[:3])
+
+
+def test_records_of_classic_and_streams_groups_are_not_modern() -> None:
+    assert {number for number in RECORD_TYPES if modern_record_type(number.to_bytes(2, "big"))} == set(MODERN)
+
+
+def test_a_null_of_a_tagged_field_is_written_as_kafka_writes_it() -> None:
+    """Kafka's JSON says `"default": null` without quotes: the default is empty, and null is a value of its own."""
+    epochs = data_codec("consumer_group_current_member_assignment_value", 0)
+    for value in (None, (), (7,)):
+        written = CurrentAssignment(assigned_partitions=(TopicPartitions(bytes(16), (1,), value),))
+        assert epochs.decode(epochs.encode(written)) == written
+    member = data_codec("consumer_group_member_metadata_value", 0)
+    assert member.encode(ConsumerGroupMemberMetadataValue()).endswith(b"\0")
+    assert member.encode(ConsumerGroupMemberMetadataValue(classic_member_metadata=None)).endswith(b"\1\0\1\0")

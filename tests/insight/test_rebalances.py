@@ -14,6 +14,7 @@ from kohort.insight.rebalances import RebalanceFeed, rebalances_of
 from kohort.testing import Kafka
 from kohort.wire.compiler.compile import data_codec
 from kohort.wire.consumer_protocol import encode_subscription
+from kohort.wire.messages.consumer_group_member_metadata_value import ConsumerGroupMemberMetadataValue
 from kohort.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from kohort.wire.messages.group_metadata_key import GroupMetadataKey
 from kohort.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
@@ -205,13 +206,10 @@ def text(value: str) -> bytes:
     return len(value).to_bytes(2, "big") + value.encode()
 
 
-def compact(value: str | None) -> bytes:
-    return b"\x00" if value is None else bytes([len(value) + 1]) + value.encode()
-
-
 def test_the_epochs_of_a_consumer_group_are_rebalances() -> None:
     def member_record(name: str) -> tuple[bytes, bytes]:
-        value = b"\x00\x00" + compact(None) + compact(None) + compact("c") + compact("/10.0.0.1") + b"\x00"
+        member = ConsumerGroupMemberMetadataValue(None, None, "c", "/10.0.0.1", classic_member_metadata=None)
+        value = data_codec("consumer_group_member_metadata_value", 0).encode(member)
         return b"\x00\x05" + text("g") + text(name), value
 
     def epoch(number: int) -> tuple[bytes, bytes]:

@@ -96,7 +96,8 @@ def made_data(module: str, version: int, seed: int) -> tuple[Any, bytes]:
 
 def question(module: str, version: int, encoded: bytes) -> str:
     spec = FORMATS[module]
-    room = "transaction" if module.startswith("transaction_log") else "group"
+    rooms = {"transaction_log": "transaction", "share_snapshot": "share", "share_update": "share"}
+    room = next((room for start, room in rooms.items() if module.startswith(start)), "group")
     package = "common.message" if spec.record_type is None else f"coordinator.{room}.generated"
     kind = "key" if spec.prefix == "type" else "value"
     return f"org.apache.kafka.{package}.{spec.name} {version} {kind} {encoded.hex()}\n"

@@ -4,7 +4,8 @@
 
 The rules are Kafka's. Each listener has a name, and its clients are told the address that is advertised under that
 name. An empty host listens on all interfaces and is advertised as this machine's name. `0.0.0.0` and `::` listen on all
-interfaces too, and are never advertised, because no client can connect to them.
+interfaces too, and are never advertised, because no client can connect to them. A listener that `advertised.listeners`
+leaves out serves its clients, but tells them of no node.
 """
 
 from __future__ import annotations
@@ -62,6 +63,13 @@ class Listener:
     """The address that its clients are told. Port 0: the one that it listens on."""
     protocol: str = _PLAINTEXT
     """The security protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+    is_advertised: bool = True
+    """Whether its clients are told an address at all. `told` is where it listens if they are not."""
+
+    @property
+    def advertised(self) -> Address | None:
+        """What its clients are told; None if `advertised.listeners` leaves it out."""
+        return self.told if self.is_advertised else None
 
     @property
     def uses_sasl(self) -> bool:
@@ -117,8 +125,19 @@ def parse(
             f"advertised.listeners names {', '.join(strange)}, but listeners has only {', '.join(found)}"
         )
     warnings = [f"listener {name} is left out: one node needs no controllers" for name in left_out]
+    hidden = [name for name in found if told and name not in told]
+    warnings += [
+        f"listener {name} is not in advertised.listeners: its clients find no broker and no coordinator by it"
+        for name in hidden
+    ]
     listeners = [
-        Listener(name, where, _told(name, where, told.get(name)), of_listener[name])
+        Listener(
+            name,
+            where,
+            _own_address(where) if name in hidden else _told(name, where, told.get(name)),
+            of_listener[name],
+            name not in hidden,
+        )
         for name, where in found.items()
     ]
     return listeners, warnings
@@ -128,7 +147,9 @@ def as_settings(listeners: Sequence[Listener]) -> dict[str, str]:
     """Returns the two settings as they are in force, for DescribeConfigs."""
     return {
         "listeners": ",".join(f"{each.name}://{each.where}" for each in listeners),
-        "advertised.listeners": ",".join(f"{each.name}://{each.told}" for each in listeners),
+        "advertised.listeners": ",".join(
+            f"{each.name}://{each.told}" for each in listeners if each.is_advertised
+        ),
     }
 
 
@@ -186,7 +207,10 @@ def _told(name: str, where: Address, told: Address | None) -> Address:
             f"{name} listens on {where}, but clients have to be told an address that they can connect to: "
             f"say advertised.listeners={name}://HOST:{where.port} (or --advertise HOST:{where.port})"
         )
-    address = told or where
+    return _own_address(told or where)
+
+
+def _own_address(address: Address) -> Address:
     return address if address.host else replace(address, host=socket.getfqdn())
 
 

@@ -34,8 +34,6 @@ _APIS = {
     72: ("PushTelemetry", _TELEMETRY),
     76: ("ShareGroupHeartbeat", SHARE_GROUPS),
     77: ("ShareGroupDescribe", SHARE_GROUPS),
-    78: ("ShareFetch", SHARE_GROUPS),
-    79: ("ShareAcknowledge", SHARE_GROUPS),
     80: ("AddRaftVoter", _CLUSTERS),
     81: ("RemoveRaftVoter", _CLUSTERS),
     88: ("StreamsGroupHeartbeat", _STREAMS_GROUPS),

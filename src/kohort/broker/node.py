@@ -72,7 +72,7 @@ async def start(
             loop=loop,
         )
         config = configs.restore(config, store)
-        told = bound[0][0].told
+        told = next((each.told for each, _ in bound if each.is_advertised), bound[0][0].told)
         broker = Broker(config, store, told.host, told.port, _sessions(config), clock)
         broker.guard = _guard(config, store, wanted, settings)
         broker.load_quotas()

@@ -47,9 +47,19 @@ class PartitionsOfTransactions(Protocol):
     ) -> None:
         """Adds partitions to a transaction, or tells which are not in it (`verify_only`). `done` may come at once."""
 
+    def when_settled(self, transactional_id: str, settled: Callable[[], None]) -> None:
+        """Calls `settled` once, when the transition is over that made an answer CONCURRENT_TRANSACTIONS."""
+
+    def forget_settled(self, transactional_id: str, settled: Callable[[], None]) -> None:
+        """Takes back a `when_settled` that has not come."""
+
 
 class PartitionsQuestion:
-    """The question about the first batches of one request. An end that is still under way is waited for, shortly."""
+    """The question about the first batches of one request. An end that is still under way is waited for, shortly.
+
+    Kafka asks again every `add.partitions.to.txn.retry.backoff.ms`. Here the coordinator tells when the end is there,
+    and that pause is only how long to wait if it does not.
+    """
 
     def __init__(
         self,
@@ -72,6 +82,7 @@ class PartitionsQuestion:
         self._adds = adds
         self._done = done
         self._partitions: frozenset[TopicIndex] = frozenset()
+        self._pause: asyncio.TimerHandle | None = None
 
     def ask(self, partitions: frozenset[TopicIndex]) -> None:
         self._partitions = partitions
@@ -84,9 +95,19 @@ class PartitionsQuestion:
 
     def _answered(self, error: ErrorCode, missing: frozenset[TopicIndex]) -> None:
         if error is ErrorCode.CONCURRENT_TRANSACTIONS and self._adds and self._loop.time() < self._give_up:
-            self._loop.call_later(self._pause_s, self._ask)
+            self._pause = self._loop.call_later(self._pause_s, self._pause_is_over)
+            self._coordinator.when_settled(self._transactional_id, self._ask_again)
         else:
             self._done(error, missing)
+
+    def _pause_is_over(self) -> None:
+        self._coordinator.forget_settled(self._transactional_id, self._ask_again)
+        self._ask()
+
+    def _ask_again(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+        self._ask()
 
 
 def commit_error(error: ErrorCode, version: int) -> ErrorCode:

@@ -188,10 +188,12 @@ async def _serve(options: ServeOptions, settings: dict[str, str]) -> int:
     broker = server.broker
     where = "in memory" if directory is None else f"in {directory}"
     took = (time.perf_counter() - began) * 1000
-    ready = f"Kohort is ready: bootstrap.servers={server.listeners[0].told}"
+    first, *others = sorted(server.listeners, key=lambda each: not each.is_advertised)
+    ready = f"Kohort is ready: bootstrap.servers={first.told}"
     print(f"{ready} (data {where}, durability {broker.config.durability}, {took:.0f} ms)", flush=True)
-    for listener in server.listeners[1:]:
-        print(f"listener {listener.name}: bootstrap.servers={listener.told}", flush=True)
+    for listener in others:
+        told_there = f"bootstrap.servers={listener.told}" if listener.is_advertised else "not advertised"
+        print(f"listener {listener.name}: {told_there}", flush=True)
     if metrics is not None:
         print(f"metrics: {metrics.address}", flush=True)
     console.announce()
@@ -226,7 +228,7 @@ def _open_console(options: ServeOptions, settings: dict[str, str], server: Serve
         return BrokerConsole()
     # A client goes where it is told: of several listeners, the one of this machine is sure to be reachable.
     # The console has no password: it takes a listener that asks for none.
-    told = [each.told for each in server.listeners if each.protocol == "PLAINTEXT"]
+    told = [each.told for each in server.listeners if each.protocol == "PLAINTEXT" and each.is_advertised]
     if not told:
         if options.console is not None:
             raise SettingError(f"--console: {_NO_CONSOLE}")

@@ -1,4 +1,4 @@
-"""The settings of consumer, producer and admin, by Kafka's names, given as a dict or as keywords (`group_id=`).
+"""The settings of the clients, by Kafka's names, given as a dict or as keywords (`group_id=`).
 
 Values may be given as Kafka writes them ("true", "500") or as Python has them (True, 500, a list, a callable).
 An unknown name is an error that names the nearest right one. Kafka's settings that are not here are listed in
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 from kohort.client.core.metrics import MetricWindow
-from kohort.client.core.missing_settings import is_missing
+from kohort.client.core.missing_settings import NOT_OF_SHARE_GROUPS, is_missing
 from kohort.client.core.offset_reset import AutoOffsetResetStrategy, reset_strategy
 from kohort.client.core.security_settings import (
     SAME_SETTINGS,
@@ -335,10 +335,12 @@ class ConsumerConfig(ClientConfig):
         "A name that survives restarts: a static member.",
     )  # fmt: skip
     group_protocol: str = setting(
-        "group.protocol", Kind.STRING, "classic",
-        lambda v: None if v == "classic" else "String must be one of: classic. Groups of KIP-848 (consumer) are "
-        "something of Kafka's that Kohort's consumer does not have yet",
-        "Only classic groups are supported.",
+        "group.protocol", Kind.STRING, "classic", one_of("classic", "consumer"),
+        "consumer: the broker assigns partitions (KIP-848, Kafka 4.0); classic: the members do.",
+    )  # fmt: skip
+    group_remote_assignor: str | None = setting(
+        "group.remote.assignor", Kind.STRING, None, lambda v: None if v else "must not be empty",
+        "The broker's assignor for group.protocol=consumer: uniform or range; without it the broker chooses.",
     )  # fmt: skip
     session_timeout_ms: int = setting(
         "session.timeout.ms",
@@ -420,7 +422,7 @@ class ConsumerConfig(ClientConfig):
             raise SettingError("group.id must not be empty: name the group, or leave the setting out")
         if self.group_id is None and self.group_instance_id is not None:
             raise SettingError("group.instance.id without group.id: name the group too")
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+        if self.group_protocol == "classic" and self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise SettingError(
                 f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be less than session.timeout.ms "
                 f"({self.session_timeout_ms}): a third of it is usual"
@@ -430,6 +432,51 @@ class ConsumerConfig(ClientConfig):
     def reset(self) -> AutoOffsetResetStrategy:
         """Returns what auto.offset.reset means."""
         return reset_strategy(self.auto_offset_reset)
+
+
+def _of_consumer(name: str) -> Any:
+    """Makes a setting that is the consumer's own, for another kind of consumer."""
+    spec = ConsumerConfig.__dataclass_fields__[name]
+    return field(default=spec.default, metadata=spec.metadata)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ShareConsumerConfig(ClientConfig):
+    """The settings of a share consumer."""
+
+    METRIC_PREFIX: ClassVar[str] = "consumer-share"
+
+    group_id: str | None = setting("group.id", Kind.STRING, None, None, "The share group; it must be given.")
+    share_acknowledgement_mode: str = setting(
+        "share.acknowledgement.mode", Kind.STRING, "implicit", one_of("implicit", "explicit"),
+        "implicit: the next poll or commit accepts what was returned; explicit: acknowledge() says it of each record.",
+    )  # fmt: skip
+    share_acquire_mode: str = setting(
+        "share.acquire.mode", Kind.STRING, "batch_optimized", one_of("batch_optimized", "record_limit"),
+        "batch_optimized: whole batches, so that max.poll.records may be exceeded; record_limit: never more than that.",
+    )  # fmt: skip
+    max_poll_interval_ms: int = _of_consumer("max_poll_interval_ms")
+    max_poll_records: int = setting(
+        "max.poll.records",
+        Kind.INT,
+        500,
+        at_least(1),
+        "How many records one poll asks for; see share.acquire.mode.",
+    )
+    fetch_min_bytes: int = _of_consumer("fetch_min_bytes")
+    fetch_max_wait_ms: int = _of_consumer("fetch_max_wait_ms")
+    fetch_max_bytes: int = _of_consumer("fetch_max_bytes")
+    check_crcs: bool = _of_consumer("check_crcs")
+    allow_auto_create_topics: bool = _of_consumer("allow_auto_create_topics")
+
+    def check(self) -> None:
+        ClientConfig.check(self)
+        if self.group_id is None or not self.group_id.strip():
+            raise SettingError('group.id is missing: name the share group, as in group_id="orders"')
+
+    @property
+    def is_explicit(self) -> bool:
+        return self.share_acknowledgement_mode == "explicit"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -559,13 +606,18 @@ class AdminConfig(ClientConfig):
 
 
 CONSUMER = Table(ConsumerConfig, "consumer")
+SHARE_CONSUMER = Table(ShareConsumerConfig, "share consumer")
 PRODUCER = Table(ProducerConfig, "producer")
 ADMIN = Table(AdminConfig, "admin")
 
 C = TypeVar("C", bound=ClientConfig)
 
 # Java and librdkafka take these in any case.
-_ANY_CASE = {"security.protocol": str.upper, "ssl.endpoint.identification.algorithm": str.lower}
+_ANY_CASE = {
+    "security.protocol": str.upper,
+    "group.protocol": str.lower,
+    "ssl.endpoint.identification.algorithm": str.lower,
+}
 
 
 def read_config(
@@ -594,6 +646,8 @@ def read_config(
             raise SettingError(f"{name} and {same} are two names of one setting: give one of them")
         if same in table.settings:
             texts[same] = _text(name, value)
+        elif table is SHARE_CONSUMER and name in NOT_OF_SHARE_GROUPS:
+            raise SettingError(f"{name} cannot be set for a share consumer: {NOT_OF_SHARE_GROUPS[name]}")
         elif not is_missing(name, table.what):
             raise SettingError(f"unknown setting {name}{_hint(name, table, objects)}")
     for name, in_its_case in _ANY_CASE.items():
@@ -601,9 +655,33 @@ def read_config(
             texts[name] = in_its_case(texts[name].strip())
     if table is PRODUCER:
         _switch_off_idempotence(texts)
+    if table is CONSUMER:
+        _check_group_protocol(texts, apart)
     config = table.parse(texts)
     config.check()
     return config, apart
+
+
+_ONLY_CLASSIC = {
+    "partition.assignment.strategy": "the broker assigns; group.remote.assignor chooses how",
+    "heartbeat.interval.ms": "the broker says it, by group.consumer.heartbeat.interval.ms",
+    "session.timeout.ms": "the broker has it, as group.consumer.session.timeout.ms",
+}
+"""Settings that a member of the consumer protocol does not decide, and who does."""
+
+
+def _check_group_protocol(texts: Mapping[str, str], apart: Mapping[str, Any]) -> None:
+    """Refuses settings that the group protocol gives no meaning, as Kafka's client does."""
+    if texts.get("group.protocol", "classic") != "consumer":
+        if "group.remote.assignor" in texts:
+            raise SettingError(
+                "group.remote.assignor belongs to group.protocol=consumer: with group.protocol=classic members assign, "
+                "by partition.assignment.strategy"
+            )
+        return
+    for name, instead in _ONLY_CLASSIC.items():
+        if name in texts or name in apart:
+            raise SettingError(f"{name} cannot be set when group.protocol=consumer: {instead}")
 
 
 def canonical_name(name: str) -> str:
@@ -624,7 +702,9 @@ def _checked_mapping(settings: object, what: str) -> Mapping[str, object]:
         return {}
     if not isinstance(settings, Mapping):
         topics = (
-            "; topics are named by subscribe()" if what == "consumer" and isinstance(settings, str) else ""
+            "; topics are named by subscribe()"
+            if what in ("consumer", "share consumer") and isinstance(settings, str)
+            else ""
         )
         raise SettingError(
             f'the settings of a client are a dict, as in {{"bootstrap.servers": "127.0.0.1:9092"}}, or keywords, as in '
@@ -638,7 +718,7 @@ def _checked_mapping(settings: object, what: str) -> Mapping[str, object]:
 
 def _hint(name: str, table: Table[Any], objects: tuple[str, ...]) -> str:
     """Says whose setting it is, or names the nearest one that this client has."""
-    for other in (CONSUMER, PRODUCER, ADMIN):
+    for other in (CONSUMER, SHARE_CONSUMER, PRODUCER, ADMIN):
         if name in other.settings:
             return f": it is a setting of the {other.what}, not of the {table.what}"
     return nearest(name, [*table.settings, *SAME_SETTINGS, *objects])

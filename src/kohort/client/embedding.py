@@ -45,7 +45,6 @@ from kohort.client.types import (
     TopicPartition,
 )
 from kohort.wire.errors import KohortError
-from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 __all__ = [
     "Cluster",
@@ -247,14 +246,9 @@ class GroupSession(ClusterSession):
         """Takes this member out of its group by name, as a static member has to be; no callback is called."""
         membership = self._core.membership
         assert membership is not None
-        me = membership.group_metadata()
-        if not me.member_id:
+        request = membership.removal(reason)
+        if request is None:
             return
-        request = LeaveGroupRequest(
-            self.group_id,
-            me.member_id,
-            members=[MemberIdentity(me.member_id, me.group_instance_id, reason)],
-        )
         asked = self._groups.ask(request, GroupOf(self.group_id), self._deadline(timeout))
         self._run(asked, wakeable=False)
 

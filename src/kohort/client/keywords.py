@@ -102,6 +102,7 @@ class ConsumerKeywords(ClientKeywords, total=False):
     group_id: Text
     group_instance_id: Text
     group_protocol: Text
+    group_remote_assignor: Text
     session_timeout_ms: Int
     heartbeat_interval_ms: Int
     max_poll_interval_ms: Int
@@ -119,6 +120,21 @@ class ConsumerKeywords(ClientKeywords, total=False):
     allow_auto_create_topics: Bool
     interceptors: Sequence[Any] | None
     partition_assignment_strategy: Assignors
+
+
+class ShareConsumerKeywords(ClientKeywords, total=False):
+    """The keywords of a share consumer; besides these it has `key_deserializer` and `value_deserializer`."""
+
+    group_id: Text
+    share_acknowledgement_mode: Text
+    share_acquire_mode: Text
+    max_poll_interval_ms: Int
+    max_poll_records: Int
+    fetch_min_bytes: Int
+    fetch_max_wait_ms: Int
+    fetch_max_bytes: Int
+    check_crcs: Bool
+    allow_auto_create_topics: Bool
 
 
 class ProducerKeywords(ClientKeywords, total=False):

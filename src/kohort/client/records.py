@@ -45,6 +45,7 @@ class _Fields(NamedTuple, Generic[K, V]):
     header_pairs: Headers
     leader_epoch: int | None
     sizes: tuple[int, int] | None
+    delivery_count: int | None
 
 
 class Record(_Fields[K, V]):
@@ -53,12 +54,13 @@ class Record(_Fields[K, V]):
     `timestamp` is in milliseconds (-1: none); `timestamp_type` 0 if the producer set it, 1 if the broker did.
     `key` and `value` are bytes or None, or what the deserializers made of them: a type checker sees a `Record[K, V]`
     whose key is `K | None`, because any record may lack it. `headers` is a list of name
-    and bytes (or None). `leader_epoch` is None if it is not known. Records are equal if all fields are.
+    and bytes (or None). `leader_epoch` is None if it is not known. `delivery_count` says how often a share group has
+    delivered the record, this time included; it is None outside of share groups. Records are equal if all fields are.
     """
 
     __slots__ = ()
 
-    def __new__(
+    def __new__(  # noqa: PLR0913 - one for each field
         cls,
         topic: str,
         partition: int,
@@ -70,6 +72,7 @@ class Record(_Fields[K, V]):
         headers: Iterable[tuple[str, bytes | None]] = (),
         leader_epoch: int | None = None,
         sizes: tuple[int, int] | None = None,
+        delivery_count: int | None = None,
     ) -> Record[K, V]:
         """Makes a record; `sizes` are those of key and value before they were deserialized (-1: null)."""
         return _new_tuple(
@@ -85,6 +88,7 @@ class Record(_Fields[K, V]):
                 tuple(headers),
                 leader_epoch,
                 sizes,
+                delivery_count,
             ),
         )
 
@@ -112,6 +116,8 @@ class Record(_Fields[K, V]):
         ]
         if self.header_pairs:
             parts.append(f"headers={self.headers!r}")
+        if self.delivery_count is not None:
+            parts.append(f"delivery_count={self.delivery_count}")
         return f"Record({', '.join(parts)})"
 
 
@@ -137,6 +143,8 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
     """
 
     __slots__ = ("topic", "partition", "columns", "next_offset", "key_deserializer", "value_deserializer")
+
+    delivery_count: int | None = None
 
     def __init__(
         self,
@@ -232,7 +240,7 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
             headers = columns.header_list()
         fields = zip(
             repeat(self.topic), repeat(self.partition), columns.offsets.tolist(), columns.timestamps.tolist(),
-            kinds, keys, values, headers, epochs, repeat(None), strict=False,
+            kinds, keys, values, headers, epochs, repeat(None), repeat(self.delivery_count), strict=False,
         )  # fmt: skip
         return map(_new_tuple, repeat(Record), fields)
 
@@ -240,7 +248,7 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
         sizes = _size(record.key), _size(record.value)
         key = self._object("key", self.key_deserializer, record, record.key)
         value = self._object("value", self.value_deserializer, record, record.value)
-        return _new_tuple(Record, (*record[:5], key, value, *record[7:9], sizes))
+        return _new_tuple(Record, (*record[:5], key, value, *record[7:9], sizes, record[10]))
 
     def _object(
         self, origin: str, made_by: Deserializer[Any] | None, record: Record, data: bytes | None
@@ -253,7 +261,7 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
             where = TopicPartition(self.topic, self.partition)
             raise DeserializationFailed(
                 f"the {origin} deserializer failed on the record of {where} at offset {record.offset}: {_why(error)}; "
-                + _what_next(error, record.offset),
+                + self._what_next(error, record.offset),
                 where,
                 record.offset,
                 origin=origin,
@@ -264,16 +272,15 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
                 headers=record.headers,
             ) from error
 
+    def _what_next(self, error: Exception, offset: int) -> str:
+        if getattr(error, "retriable", False) is True:
+            return "poll again to try this record again"
+        return f"to go on without this record, seek to offset {offset + 1}"
+
 
 def _why(error: Exception) -> str:
     """Returns the words of an exception of ours, which say it all; those of others are shown with their type."""
     return str(error) if isinstance(error, KohortError) else repr(error)
-
-
-def _what_next(error: Exception, offset: int) -> str:
-    if getattr(error, "retriable", False) is True:
-        return "poll again to try this record again"
-    return f"to go on without this record, seek to offset {offset + 1}"
 
 
 class MadeRecords(Records[K, V]):

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kohort.coordinator.events import (
+    ConsumerGroupHeartbeat,
     DeleteGroup,
+    DescribeConsumerGroup,
     DescribeGroup,
     Heartbeat,
     JoinGroup,
@@ -99,6 +101,46 @@ class OffsetDeleteResponse:
     topics: tuple[tuple[str, tuple[tuple[int, ErrorCode], ...]], ...] = ()
 
 
+@frozen
+class ConsumerHeartbeatResponse:
+    """The answer to a heartbeat of KIP-848; an assignment of None says that the member keeps what it has."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: tuple[tuple[bytes, tuple[int, ...]], ...] | None = None
+
+
+class DescribedConsumer(NamedTuple):
+    """A member of a consumer group; partitions by the id and the name of their topic."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    topic_names: tuple[str, ...]
+    topic_regex: str
+    assignment: tuple[tuple[bytes, str, tuple[int, ...]], ...]
+    target: tuple[tuple[bytes, str, tuple[int, ...]], ...]
+    is_classic: bool
+
+
+@frozen
+class DescribeConsumerResponse:
+    error: ErrorCode
+    group_id: str = ""
+    message: str | None = None
+    state: str = ""
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: tuple[DescribedConsumer, ...] = ()
+
+
 class DescribedMember(NamedTuple):
     member_id: str
     group_instance_id: str | None
@@ -148,6 +190,8 @@ Response = (
     | DescribeResponse
     | ListResponse
     | DeleteResponse
+    | ConsumerHeartbeatResponse
+    | DescribeConsumerResponse
 )
 
 
@@ -172,8 +216,20 @@ def refusal(request: ShardRequest, error: ErrorCode) -> Response:
             return DescribeResponse(error, group_id or "")
         case ListGroups():
             return ListResponse(error)
+        case _:
+            return _other_refusal(request, error)
+
+
+def _other_refusal(
+    request: DeleteGroup | ConsumerGroupHeartbeat | DescribeConsumerGroup, error: ErrorCode
+) -> Response:
+    match request:
         case DeleteGroup(group_id=group_id):
             return DeleteResponse(error, group_id or "")
+        case DescribeConsumerGroup(group_id=group_id):
+            return DescribeConsumerResponse(error, group_id or "")
+        case ConsumerGroupHeartbeat():
+            return ConsumerHeartbeatResponse(error)
 
 
 class RecordToWrite(NamedTuple):

@@ -32,8 +32,10 @@ from kohort.coordinator.events import (
     Token,
     WriteFailed,
 )
+from kohort.coordinator.group_config import GroupConfigOf
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.coordinator.shard import Shard, WriteAtOnce
+from kohort.coordinator.topic_catalog import TopicCatalog
 from kohort.wire.errors import ErrorCode, KafkaError
 
 Done = Callable[[ErrorCode, int, int], None]
@@ -65,9 +67,13 @@ class Runtime:
         *,
         on_history: Callable[[HistoryChanged], None] | None = None,
         on_load_failed: Callable[[int, LoadFailed], None] | None = None,
+        topics: TopicCatalog | None = None,
+        config_of: GroupConfigOf | None = None,
     ) -> None:
         self.settings = settings
-        self.shards = [Shard(p, settings) for p in range(settings.offsets_topic_num_partitions)]
+        self.shards = [
+            Shard(p, settings, topics, config_of) for p in range(settings.offsets_topic_num_partitions)
+        ]
         self._log = log
         self._on_reply = on_reply
         self._on_history = on_history

@@ -23,10 +23,15 @@ from enum import Enum
 from typing import Any, Final
 
 from kohort.coordinator import expiry, offsets
-from kohort.coordinator.classic import describe, heartbeat, join, rebalance, sync
+from kohort.coordinator.classic import describe, heartbeat, rebalance, sync
 from kohort.coordinator.classic.group import Group, from_record
 from kohort.coordinator.classic.state import GroupState, answer_for_append_error
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
+from kohort.coordinator.consumer import classic_members
+from kohort.coordinator.consumer import describe as consumer_describe
+from kohort.coordinator.consumer import heartbeat as consumer_heartbeat
+from kohort.coordinator.consumer import timers as consumer_timers
+from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.effects import (
     CommitResponse,
     Effect,
@@ -40,7 +45,9 @@ from kohort.coordinator.effects import (
 )
 from kohort.coordinator.events import (
     BeginLoad,
+    ConsumerGroupHeartbeat,
     DeleteGroup,
+    DescribeConsumerGroup,
     DescribeGroup,
     DurableWritten,
     EndLoad,
@@ -61,21 +68,29 @@ from kohort.coordinator.events import (
     SyncGroup,
     TimerFired,
     TimerKind,
+    TopicsChanged,
     TopicsDeleted,
     TxnMarker,
     TxnOffsetCommit,
     WriteFailed,
 )
+from kohort.coordinator.group_config import DEFAULT_GROUP_CONFIG, GroupConfig, GroupConfigOf
 from kohort.coordinator.history import GroupHistory
+from kohort.coordinator.modern.topics import NoTopics
 from kohort.coordinator.offsets import LaidOutCommitWrite, begin_laid_out, commit_in_time
 from kohort.coordinator.records import fits
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.step_context import StepContext, Write
+from kohort.coordinator.topic_catalog import TopicCatalog
 from kohort.wire.errors import BadRecord, ErrorCode, KafkaError
 
 WriteAtOnce = Callable[[int, LaidOutRecords, int], int]
 """write(partition, records, now_ms) returns the base offset of records that are durable then, or raises KafkaError."""
+
+
+def _default_config_of(group_id: str) -> GroupConfig:
+    return DEFAULT_GROUP_CONFIG
 
 
 class ShardStatus(Enum):
@@ -91,10 +106,10 @@ _REFUSALS: Final = {
     ShardStatus.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
 _REQUESTS: Final[dict[type, Callable[[StepContext, Any], None]]] = {
-    JoinGroup: join.join_group,
-    SyncGroup: sync.sync_group,
-    Heartbeat: heartbeat.heartbeat,
-    LeaveGroup: heartbeat.leave_group,
+    JoinGroup: classic_members.join_group,
+    SyncGroup: classic_members.sync_group,
+    Heartbeat: classic_members.heartbeat,
+    LeaveGroup: classic_members.leave_group,
     OffsetCommit: offsets.commit_offsets,
     TxnOffsetCommit: offsets.commit_offsets_in_transaction,
     OffsetFetch: offsets.fetch_offsets,
@@ -102,8 +117,10 @@ _REQUESTS: Final[dict[type, Callable[[StepContext, Any], None]]] = {
     DescribeGroup: describe.describe_group,
     ListGroups: describe.list_groups,
     DeleteGroup: expiry.delete_group,
+    ConsumerGroupHeartbeat: consumer_heartbeat.consumer_heartbeat,
+    DescribeConsumerGroup: consumer_describe.describe_consumer_group,
 }
-_MAY_HAVE_NO_GROUP_ID: Final = (OffsetCommit, OffsetFetch, DescribeGroup, DeleteGroup)
+_MAY_HAVE_NO_GROUP_ID: Final = (OffsetCommit, OffsetFetch, DescribeGroup, DescribeConsumerGroup, DeleteGroup)
 
 
 def _has_good_group_id(request: ShardRequest) -> bool:
@@ -117,13 +134,24 @@ def _has_good_group_id(request: ShardRequest) -> bool:
 class Shard:
     """The groups of one partition; only `step` and the short ways change them."""
 
-    def __init__(self, partition: int, settings: Settings) -> None:
+    def __init__(
+        self,
+        partition: int,
+        settings: Settings,
+        topics: TopicCatalog | None = None,
+        config_of: GroupConfigOf | None = None,
+    ) -> None:
         self.partition = partition
         self.settings = settings
+        self.topics: TopicCatalog = topics or NoTopics()
+        self.config_of: GroupConfigOf = config_of or _default_config_of
         self.status = ShardStatus.NOT_LOADED
         self.epoch = -1
         self.durable = Durable()
         self.groups: dict[str, Group] = {}
+        """The classic groups, and those that only hold offsets."""
+        self.consumer_groups: dict[str, ConsumerGroup] = {}
+        """The groups of KIP-848; an id is in one of the two."""
         self.histories: dict[str, GroupHistory] = {}
         self.writes: dict[int, tuple[Write, int]] = {}
         """Token -> a write that is on its way to the log, with the producer id; in order."""
@@ -170,10 +198,10 @@ class Shard:
                 self._failed(step, token, error)
             case TimerFired():
                 self._timer(step, event)
-            case RebalanceAsked(group_id, reason) if group_id in self.groups:
-                rebalance.asked_for(step, self.groups[group_id], reason)
-            case SessionEnded(group_id, member_id) if group_id in self.groups:
-                rebalance.end_session(step, self.groups[group_id], member_id)
+            case RebalanceAsked() | SessionEnded():
+                self._asked(step, event)
+            case TopicsChanged() if self.status is ShardStatus.ACTIVE:
+                consumer_timers.topics_changed(step, event)
             case TopicsDeleted() if self.status is ShardStatus.ACTIVE:
                 expiry.topics_deleted(step, event)
             case TxnMarker() if self.status is ShardStatus.ACTIVE:
@@ -192,6 +220,19 @@ class Shard:
             case Resign(epoch) if epoch is None or epoch > self.epoch:
                 self._forget(step)
                 self.epoch = self.epoch if epoch is None else epoch
+
+    def _asked(self, step: StepContext, event: RebalanceAsked | SessionEnded) -> None:
+        consumer_group = self.consumer_groups.get(event.group_id)
+        group = self.groups.get(event.group_id)
+        match event:
+            case SessionEnded(_, member_id) if consumer_group is not None:
+                consumer_timers.end_session(step, consumer_group, member_id)
+            case SessionEnded(_, member_id) if group is not None:
+                rebalance.end_session(step, group, member_id)
+            case RebalanceAsked(_, reason) if consumer_group is not None:
+                consumer_timers.asked_to_rebalance(step, consumer_group, reason)
+            case RebalanceAsked(_, reason) if group is not None:
+                rebalance.asked_for(step, group, reason)
 
     # ---- the short ways
 
@@ -247,7 +288,9 @@ class Shard:
         )
         if merged is None:
             return None
-        return begin_laid_out(self, self.groups[layout.group_id], request, offsets, now_ms)
+        group = self.group_with_offsets(layout.group_id)
+        assert group is not None
+        return begin_laid_out(self, group, request, offsets, now_ms)
 
     def settle_commit(self, token: int, base_offset: int) -> tuple[ShardRequest, Response] | None:
         """Makes a commit of `begin_commit` visible, and returns its request and the response.
@@ -297,6 +340,10 @@ class Shard:
             if event.deadline_ms == self.expire_deadline_ms:
                 expiry.expire(step)
             return
+        consumer_group = self.consumer_groups.get(event.group_id)
+        if consumer_group is not None:
+            consumer_timers.timer_fired(step, consumer_group, event)
+            return
         group = self.groups.get(event.group_id)
         if group is None:
             return
@@ -322,9 +369,15 @@ class Shard:
 
     def _loaded(self, step: StepContext) -> None:
         self.status = ShardStatus.ACTIVE
-        self.groups = {g: from_record(g, record) for g, record in self.durable.groups.items()}
+        self.consumer_groups = consumer_timers.loaded(step)
+        self.groups = {
+            group_id: from_record(group_id, record)
+            for group_id, record in self.durable.groups.items()
+            if group_id not in self.consumer_groups
+        }
         self._add_simple_groups()
-        self.histories = {g: history for g, history in self.histories.items() if g in self.groups}
+        known = self.groups.keys() | self.consumer_groups.keys()
+        self.histories = {g: history for g, history in self.histories.items() if g in known}
         for group in self.groups.values():
             for member in group.members.values():
                 step.renew(group, member)
@@ -338,24 +391,24 @@ class Shard:
 
     def _add_simple_groups(self) -> None:
         for group_id in self.durable.groups_with_offsets():
-            if group_id not in self.groups:
+            if group_id not in self.groups and group_id not in self.consumer_groups:
                 self.groups[group_id] = Group(group_id)
 
     def _forget(self, step: StepContext) -> None:
         """Tells everyone who waits to look for the new coordinator, and forgets all groups."""
         for group in self.groups.values():
-            self._answer_parked(step, group, ErrorCode.NOT_COORDINATOR)
+            self.answer_parked(step, group, ErrorCode.NOT_COORDINATOR)
             if group.state is not GroupState.DEAD:
                 group.move_to(GroupState.DEAD, step.now_ms)
         for write, _ in self.writes.values():
             for request, _response in write.answers:
                 step.reply(request.request, refusal(request, ErrorCode.NOT_COORDINATOR))
-        self.groups, self.writes, self.histories = {}, {}, {}
+        self.groups, self.consumer_groups, self.writes, self.histories = {}, {}, {}, {}
         self.durable = Durable()
         self.expire_deadline_ms = None
         self.status = ShardStatus.NOT_LOADED
 
-    def _answer_parked(self, step: StepContext, group: Group, error: ErrorCode) -> None:
+    def answer_parked(self, step: StepContext, group: Group, error: ErrorCode) -> None:
         for member in group.members.values():
             step.answer_join(group, member, JoinResponse(error, member.member_id))
             step.answer_sync(member, SyncResponse(error))
@@ -364,15 +417,23 @@ class Shard:
 
     def dissolve(self, step: StepContext, group: Group, error: ErrorCode) -> None:
         """Removes a group that could not be written, as if it had never existed."""
-        self._answer_parked(step, group, error)
+        self.answer_parked(step, group, error)
         group.members.clear()
         del self.groups[group.group_id]
         self.histories.pop(group.group_id, None)
 
-    def forget_if_unused(self, group: Group) -> None:
+    def group_with_offsets(self, group_id: str) -> Group | ConsumerGroup | None:
+        """Returns a group of a type that has offsets."""
+        return self.groups.get(group_id) or self.consumer_groups.get(group_id)
+
+    def groups_with_offsets(self) -> list[Group | ConsumerGroup]:
+        return [*self.groups.values(), *self.consumer_groups.values()]
+
+    def forget_if_unused(self, group: Group | ConsumerGroup) -> None:
         """Removes a simple group whose only commit failed or held nothing, as if it had never existed."""
         if (
-            group.state is GroupState.EMPTY
+            isinstance(group, Group)
+            and group.state is GroupState.EMPTY
             and not group.pending_commits
             and not group.pending_joins
             and not self.durable.knows(group.group_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from kohort.client.consumer import Consumer
 from kohort.client.types import TopicPartition
@@ -12,6 +13,9 @@ from kohort.coordinator.history import EMPTY, STABLE, Rebalance
 from kohort.wire import group_records as wire
 from kohort.wire.consumer_protocol import BadConsumerProtocol, decode_subscription
 from kohort.wire.errors import BadRecord
+from kohort.wire.messages.consumer_group_member_metadata_key import ConsumerGroupMemberMetadataKey
+from kohort.wire.messages.consumer_group_member_metadata_value import ConsumerGroupMemberMetadataValue
+from kohort.wire.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
 from kohort.wire.messages.group_metadata_key import GroupMetadataKey
 from kohort.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 
@@ -50,7 +54,7 @@ class LogReading:
     rebalances: list[Rebalance] = field(default_factory=list)
     _before: GroupMetadataValue | None = None
     _epoch: int | None = None
-    _members: dict[str, wire.ConsumerGroupMember] = field(default_factory=dict)
+    _members: dict[str, ConsumerGroupMemberMetadataValue] = field(default_factory=dict)
     _came: dict[str, str] = field(default_factory=dict)
     _went: dict[str, str] = field(default_factory=dict)
     unreadable: int = 0
@@ -61,11 +65,16 @@ class LogReading:
         if key is None or bytes(key[:2]) not in _GROUP_TYPES:
             return
         try:
-            found = wire.decode_consumer_group_key(key) or wire.decode_key(key)
-            if isinstance(found, GroupMetadataKey) and found.group == self.group_id:
+            record_type = wire.modern_record_type(key)
+            if record_type is not None:
+                found = wire.decode_modern_key(key)
+                if found.group_id == self.group_id:
+                    decoded = None if value is None else wire.decode_modern_value(record_type, value)
+                    self._consumer_group(found, decoded, at_ms)
+                return
+            classic = wire.decode_key(key)
+            if isinstance(classic, GroupMetadataKey) and classic.group == self.group_id:
                 self._classic(None if value is None else wire.decode_group_metadata(value), at_ms)
-            elif isinstance(found, wire.ConsumerGroupKey) and found.group == self.group_id:
-                self._consumer_group(found, value, at_ms)
         except BadRecord:
             self.unreadable += 1
 
@@ -108,24 +117,23 @@ class LogReading:
 
     # --- consumer groups (KIP-848) --------------------------------------------------------------------
 
-    def _consumer_group(self, key: wire.ConsumerGroupKey, value: bytes | None, at_ms: int) -> None:
-        if key.record_type == wire.CONSUMER_GROUP_MEMBER:
+    def _consumer_group(self, key: Any, value: Any, at_ms: int) -> None:
+        if isinstance(key, ConsumerGroupMemberMetadataKey):
             self._member(key.member_id, value)
-        elif key.record_type == wire.CONSUMER_GROUP_METADATA:
+        elif isinstance(key, ConsumerGroupMetadataKey):
             if value is not None:
-                self._new_epoch(wire.decode_group_epoch(value), at_ms)
+                self._new_epoch(value.epoch, at_ms)
         elif value is not None and self.rebalances and self._epoch is not None:
             # The target assignment is written after its epoch.
             last = self.rebalances[-1]
             if key.member_id not in last.moved:
                 self.rebalances[-1] = replace(last, moved=(*last.moved, key.member_id))
 
-    def _member(self, member_id: str, value: bytes | None) -> None:
-        if value is None:
+    def _member(self, member_id: str, member: ConsumerGroupMemberMetadataValue | None) -> None:
+        if member is None:
             gone = self._members.pop(member_id, None)
             self._went[member_id] = "" if gone is None else f"{gone.client_id} at {gone.client_host}"
             return
-        member = wire.decode_consumer_group_member(value)
         if member_id not in self._members:
             self._came[member_id] = f"{member.client_id} at {member.client_host}"
         self._members[member_id] = member

@@ -64,6 +64,9 @@ class GroupSample:
     coordinator: Node | None
     members: tuple[MemberDescription, ...]
     partitions: tuple[PartitionSample, ...]
+    epoch: int | None = None
+    assignment_epoch: int | None = None
+    """Those of `GroupDescription`: None for a classic group."""
 
     @property
     def lag(self) -> int:
@@ -281,7 +284,7 @@ def _group_sample(
         )
     return GroupSample(
         group.group_id, group.state, group.group_type, group.protocol_type, group.protocol, group.coordinator,
-        group.members, tuple(partitions),
+        group.members, tuple(partitions), group.epoch, group.assignment_epoch,
     )  # fmt: skip
 
 

@@ -262,7 +262,7 @@ class TransactionNode:
                     and adds
                     and self.clock.now_ms < give_up_ms
                 ):
-                    self.later(_RETRY_MS, ask)
+                    self._ask_when_settled(transactional_id, ask)
                 else:
                     done(answer.error or ErrorCode.TRANSACTION_ABORTABLE)
                 return
@@ -272,6 +272,20 @@ class TransactionNode:
             )
 
         ask()
+
+    def _ask_when_settled(self, transactional_id: str, ask: Callable[[], None]) -> None:
+        """Asks again when the coordinator tells that the end before is there, or after a pause, as the broker does."""
+        runtime, asked = self.runtime, False
+
+        def once() -> None:
+            nonlocal asked
+            if not asked:
+                asked = True
+                runtime.forget_settled(transactional_id, once)
+                ask()
+
+        runtime.when_settled(transactional_id, once)
+        self.later(_RETRY_MS, once)
 
     def _append(
         self,

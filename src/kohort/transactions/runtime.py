@@ -37,6 +37,9 @@ from kohort.wire.java_hash import partition_of
 StateWritten = Callable[[ErrorCode, int], None]
 """done(error, now_ms) is called once for each append, in the order of the appends to a partition."""
 
+OnSettled = Callable[[], None]
+"""Is called once, when no transition of a transactional id is under way any more."""
+
 
 class TransactionHost(Protocol):
     """What the runtime needs of the node."""
@@ -68,6 +71,8 @@ class TransactionRuntime:
         self._timers_set = 0
         self._waiting: deque[tuple[int, TransactionEvent, int]] = deque()
         self._running = False
+        self._unsettled: dict[str, list[OnSettled]] = {}
+        """Transactional id -> who waits for its transition that is under way."""
 
     def partition_of(self, transactional_id: str) -> int:
         """Returns the partition of `__transaction_state` that holds a transactional id."""
@@ -88,6 +93,30 @@ class TransactionRuntime:
                 self._carry_out(partition, self.shards[partition].step(event, now_ms))
         finally:
             self._running = False
+        if self._unsettled:
+            self._tell_settled()
+
+    def when_settled(self, transactional_id: str, settled: OnSettled) -> None:
+        """Calls `settled` when the transition that made a request CONCURRENT_TRANSACTIONS is over.
+
+        That is when the markers of the transaction before are written, and its Complete. It may never come, if the
+        partition is lost: whoever waits has a deadline of their own.
+        """
+        self._unsettled.setdefault(transactional_id, []).append(settled)
+
+    def forget_settled(self, transactional_id: str, settled: OnSettled) -> None:
+        """Takes back a `when_settled` whose caller does not wait any more."""
+        waiting = self._unsettled.get(transactional_id)
+        if waiting is not None and settled in waiting:
+            waiting.remove(settled)
+            if not waiting:
+                del self._unsettled[transactional_id]
+
+    def _tell_settled(self) -> None:
+        over = [each for each in self._unsettled if each not in self.shards[self.partition_of(each)].pending]
+        told = [settled for each in over for settled in self._unsettled.pop(each)]
+        for settled in told:
+            settled()
 
     def next_deadline_ms(self) -> int | None:
         return self._timers[0][0] if self._timers else None

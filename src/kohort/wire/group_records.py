@@ -5,9 +5,10 @@ A key begins with the type of the record, a value with its version. The layouts 
 
 from __future__ import annotations
 
+import re
 import struct
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from kohort.wire.compiler.compile import data_codec
 from kohort.wire.errors import BadFrame, BadRecord
@@ -15,10 +16,9 @@ from kohort.wire.messages.group_metadata_key import GroupMetadataKey
 from kohort.wire.messages.group_metadata_value import GroupMetadataValue
 from kohort.wire.messages.offset_commit_key import OffsetCommitKey
 from kohort.wire.messages.offset_commit_value import OffsetCommitValue
-from kohort.wire.varint import read_uvarint
 
-# The types of records, by Kafka's names; Kafka 4.3 no longer has 9 and 18. `decode_key` decodes the first three. Of a
-# consumer group (KIP-848) `decode_consumer_group_key` and the functions below it read what tells of its rebalances.
+# The types of records, by Kafka's names; Kafka 4.3 no longer has 9 and 18. `decode_key` decodes the first three, the
+# functions with `modern` in their names those of consumer and share groups.
 LEGACY_OFFSET_COMMIT, OFFSET_COMMIT, GROUP_METADATA = 0, 1, 2
 CONSUMER_GROUP_METADATA, CONSUMER_GROUP_MEMBER, CONSUMER_GROUP_TARGET_MEMBER = 3, 5, 7
 RECORD_TYPES = {
@@ -48,6 +48,12 @@ RECORD_TYPES = {
     23: "StreamsGroupTopology",
 }
 NEWEST_VALUE_VERSION = 4
+# The schema texts of consumer and share groups: each type has one of its key and one of its value, in version 0 alone.
+_MODERN = {
+    number: re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+    for number, name in RECORD_TYPES.items()
+    if 3 <= number <= 16 and number != 9
+}
 
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
@@ -110,88 +116,32 @@ def decode_group_metadata(value: bytes) -> GroupMetadataValue:
     return group._replace(members=tuple(members))
 
 
-class ConsumerGroupKey(NamedTuple):
-    """The key of a record about a consumer group (KIP-848) or one of its members."""
-
-    record_type: int
-    group: str
-    member_id: str
-    """"" if the record is about the whole group."""
+def modern_record_type(key: bytes) -> int | None:
+    """The type of a record of a consumer or share group (KIP-848, KIP-932); None if its key is of another kind."""
+    record_type = int.from_bytes(key[:2], "big")
+    return record_type if record_type in _MODERN else None
 
 
-class ConsumerGroupMember(NamedTuple):
-    """What a member of a consumer group has said of itself."""
-
-    instance_id: str | None
-    client_id: str
-    client_host: str
-
-
-def decode_consumer_group_key(key: bytes) -> ConsumerGroupKey | None:
-    """The key of a record that tells of rebalances of a consumer group; None if it is another one. Raises BadRecord."""
+def decode_modern_key(key: bytes) -> Any:
+    """The key of such a record, in the class that the schema gives it. Raises BadRecord."""
     try:
         record_type: int = _SHORT.unpack_from(key)[0]
-        if record_type not in (
-            CONSUMER_GROUP_METADATA,
-            CONSUMER_GROUP_MEMBER,
-            CONSUMER_GROUP_TARGET_MEMBER,
-        ):
-            return None
-        group, position = _string(key, 2)
-        member = "" if record_type == CONSUMER_GROUP_METADATA else _string(key, position)[0]
-        return ConsumerGroupKey(record_type, group, member)
-    except (struct.error, UnicodeDecodeError) as error:
+        return data_codec(f"{_MODERN[record_type]}_key", 0).decode(key)
+    except (BadFrame, struct.error, KeyError) as error:
         raise BadRecord(f"a key that cannot be read ({error}): {key[:80]!r}") from error
 
 
-def decode_group_epoch(value: bytes) -> int:
-    """The epoch of a consumer group: the value of a ConsumerGroupMetadata. Raises BadRecord."""
-    try:
-        _check_first_version(value, "a consumer group")
-        epoch: int = _INT.unpack_from(value, 2)[0]
-        return epoch
-    except struct.error as error:
-        raise BadRecord(f"the epoch of a consumer group cannot be read ({error})") from error
+def decode_modern_value(record_type: int, value: bytes) -> Any:
+    """The value of such a record, in the class that the schema gives it. Raises BadRecord."""
+    return _decode_value(f"{_MODERN[record_type]}_value", f"a {RECORD_TYPES[record_type]}", value, newest=0)
 
 
-def decode_consumer_group_member(value: bytes) -> ConsumerGroupMember:
-    """The beginning of a ConsumerGroupMemberMetadata. Raises BadRecord."""
-    try:
-        _check_first_version(value, "a member of a consumer group")
-        view, position, texts = memoryview(value), 2, []
-        for _ in range(4):
-            size, position = read_uvarint(view, position)
-            end = position + max(0, size - 1)
-            if end > len(value):
-                raise BadRecord("a member of a consumer group is cut off")
-            texts.append(None if size == 0 else bytes(view[position:end]).decode())
-            position = end
-        instance_id, _rack, client_id, client_host = texts
-        return ConsumerGroupMember(instance_id, client_id or "", client_host or "")
-    except (BadFrame, struct.error, IndexError, UnicodeDecodeError) as error:
-        raise BadRecord(f"a member of a consumer group cannot be read ({error})") from error
-
-
-def _check_first_version(value: bytes, what: str) -> None:
-    version: int = _SHORT.unpack_from(value)[0]
-    if version != 0:
-        raise BadRecord(f"{what} has value version {version}, known is 0")
-
-
-def _string(key: bytes, position: int) -> tuple[str, int]:
-    size = _SHORT.unpack_from(key, position)[0]
-    start = position + _SHORT.size
-    if size < 0 or start + size > len(key):
-        raise struct.error("a string is cut off")
-    return key[start : start + size].decode(), start + size
-
-
-def _decode_value(module: str, what: str, value: bytes) -> Any:
+def _decode_value(module: str, what: str, value: bytes, newest: int = NEWEST_VALUE_VERSION) -> Any:
     try:
         version: int = _SHORT.unpack_from(value)[0]
-        if not 0 <= version <= NEWEST_VALUE_VERSION:
+        if not 0 <= version <= newest:
             raise BadRecord(
-                f"{what} has value version {version}, known are 0 to {NEWEST_VALUE_VERSION}: "
+                f"{what} has value version {version}, known are 0 to {newest}: "
                 "a newer version has written it, and only that version can read it"
             )
         return data_codec(module, version).decode(value)

@@ -47,11 +47,11 @@ def describe_cluster(broker: Broker, call: Call) -> DescribeClusterResponse:
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=f"Unsupported endpoint type {request.endpoint_type}",
         )
-    host, port = broker.address_for(call)
+    address = broker.address_for(call)
     return DescribeClusterResponse(
         cluster_id=broker.store.cluster_id,
         controller_id=broker.node_id,
-        brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port)],
+        brokers=[] if address is None else [DescribeClusterBroker(broker.node_id, *address)],
         cluster_authorized_operations=(
             cluster_operations(broker, call) if request.include_cluster_authorized_operations else NOT_ASKED
         ),

@@ -27,6 +27,7 @@ from kohort.wire.messages.metadata import (
 )
 from kohort.wire.struct import ZERO_UUID
 
+_NO_LEADER = -1
 _IDS_SINCE = 12  # the field is in 10 and 11 too, and must be empty there
 
 
@@ -50,9 +51,11 @@ async def metadata(broker: Broker, call: Call) -> MetadataResponse:
                 topic.topic_authorized_operations = broker.allowed_operations(
                     call, AclResource.TOPIC, topic.name
                 )
-    host, port = broker.address_for(call)
+    address = broker.address_for(call)
+    if address is None:
+        _leave_out_leaders(found, call.version)
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
+        brokers=[] if address is None else [MetadataResponseBroker(broker.node_id, *address)],
         cluster_id=broker.store.cluster_id,
         controller_id=broker.node_id,
         topics=found,
@@ -60,6 +63,17 @@ async def metadata(broker: Broker, call: Call) -> MetadataResponse:
             cluster_operations(broker, call) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+def _leave_out_leaders(topics: list[MetadataResponseTopic], version: int) -> None:
+    """Answers a client of a listener that is not advertised: the node has no address for it, so it leads nothing."""
+    code = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+    for topic in topics:
+        for partition in topic.partitions:
+            partition.error_code, partition.leader_id = code, _NO_LEADER
+            partition.offline_replicas = partition.replica_nodes
+            if version == 0:
+                partition.replica_nodes = partition.isr_nodes = []
 
 
 def _may_describe(broker: Broker, call: Call, topic: str, *, audits_denial: bool = True) -> bool:
@@ -181,6 +195,9 @@ def describe_topic_partitions(broker: Broker, call: Call) -> DescribeTopicPartit
         start = first_partition if name == first_topic else 0
         stop = min(start + room, len(topic.partitions))
         page = _page(broker, topic, start, stop)
+        if broker.address_for(call) is None:
+            for partition in page.partitions:
+                partition.leader_id, partition.offline_replicas = _NO_LEADER, partition.replica_nodes
         page.topic_authorized_operations = operations
         response.topics.append(page)
         room -= len(page.partitions)

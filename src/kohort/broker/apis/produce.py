@@ -217,7 +217,7 @@ class _Waiting:
             code = error or (ErrorCode.TRANSACTION_ABORTABLE if first.key in missing else ErrorCode.NONE)
             if code:
                 told = produce_error(code, self.call.version)
-                _fail(first.outcome, told, f"the partition is not part of the transaction: {code.name}")
+                _fail(first.outcome, told, _why_not_added(code))
                 self.call.connection.failed(self.call, (told,))
             else:
                 self._append(first, now_ms)
@@ -240,6 +240,12 @@ class _Waiting:
             )
         except KafkaError as error:
             _refuse(self.call, outcome, error)
+
+
+def _why_not_added(code: ErrorCode) -> str:
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS:
+        return "the transaction before is still being completed: CONCURRENT_TRANSACTIONS"
+    return f"the partition is not part of the transaction: {code.name}"
 
 
 class _Durable:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import partial
 
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.broker.names import INTERNAL, OFFSETS_TOPIC
+from kohort.coordinator.regex import BadPattern, TopicPattern, compile_pattern
 from kohort.coordinator.settings import partition_for
 from kohort.security.acls import AclOperation, AclResource
 from kohort.transactions.effects import (
@@ -321,14 +321,15 @@ _STATES = frozenset(state.label for state in TransactionState)
 
 def list_transactions(broker: Broker, call: Call) -> listing.ListTransactionsResponse | None:
     request: listing.ListTransactionsRequest = call.request
+    pattern = None
+    if request.transactional_id_pattern:
+        try:
+            pattern = compile_pattern(request.transactional_id_pattern)
+        except BadPattern:
+            return listing.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     answer = listing.ListTransactionsResponse(
         unknown_state_filters=[state for state in request.state_filters if state not in _STATES]
     )
-    try:
-        pattern = re.compile(request.transactional_id_pattern or ".*", re.DOTALL)
-    except re.error:
-        answer.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
-        return answer
     call.park()
     transactions = broker.transactions
     shards = len(transactions.runtime.shards)
@@ -351,11 +352,11 @@ def list_transactions(broker: Broker, call: Call) -> listing.ListTransactionsRes
 
 
 def _listed(
-    broker: Broker, call: Call, pattern: re.Pattern[str], found: list[ListedTransaction]
+    broker: Broker, call: Call, pattern: TopicPattern | None, found: list[ListedTransaction]
 ) -> list[listing.ListedTransactionState]:
     return [
         listing.ListedTransactionState(each.transactional_id, each.producer_id, each.state)
         for each in found
-        if pattern.fullmatch(each.transactional_id)
+        if (pattern is None or pattern.matches(each.transactional_id))
         and broker.may(call, AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, each.transactional_id)
     ]

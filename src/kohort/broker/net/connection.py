@@ -90,9 +90,10 @@ class Connection(asyncio.BufferedProtocol):
 
     is_authenticated = True  # who is not known on a listener without SASL is User:ANONYMOUS
 
-    def __init__(self, server: Server, told: Address) -> None:
+    def __init__(self, server: Server, told: Address | None) -> None:
         self._server = server
-        self.told = told  # where this node is, for clients of this listener
+        # Where this node is, for clients of this listener; None if it is not advertised to them.
+        self.told = told
         self._broker = server.broker
         self._rows = server.table
         self._max_bytes = server.broker.config.socket_request_max_bytes
@@ -178,6 +179,8 @@ class Connection(asyncio.BufferedProtocol):
             release(call.chunks or ())
         self._calls.clear()
         self._give_back()
+        if self._server.broker.has_shares:
+            self._server.broker.shares.connection_lost(self)
         self._server.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -42,7 +42,7 @@ from kohort.transactions.events import (
     TransactionRequest,
 )
 from kohort.transactions.metadata import TopicPartition
-from kohort.transactions.runtime import StateWritten, TransactionRuntime
+from kohort.transactions.runtime import OnSettled, StateWritten, TransactionRuntime
 from kohort.transactions.settings import TransactionSettings
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.records.batch import encode_pairs_batch, iter_batches, iter_records
@@ -107,6 +107,12 @@ class BrokerTransactions:
                 answered, transactional_id, producer_id, producer_epoch, partitions, verify_only
             )
         )
+
+    def when_settled(self, transactional_id: str, settled: OnSettled) -> None:
+        self._runtime.when_settled(transactional_id, settled)
+
+    def forget_settled(self, transactional_id: str, settled: OnSettled) -> None:
+        self._runtime.forget_settled(transactional_id, settled)
 
     def _arm(self) -> None:
         """Sets the one timer of the loop to the earliest deadline of all shards."""

@@ -17,7 +17,6 @@ _JMX = "Kohort has no JMX"
 _LATER = "does not have yet"
 _NEVER = "does not have"
 _CLASS = "it names a Java class"
-_SHARE = "share groups are not supported yet"
 _KERBEROS = "GSSAPI (Kerberos) is not supported yet; PLAIN, SCRAM and OAUTHBEARER are"
 _TOKENS = "set sasl.oauthbearer.token to a function that returns a token"
 _CONTEXT = "set ssl.context to an ssl.SSLContext with what you need"
@@ -25,9 +24,6 @@ _CONTEXT = "set ssl.context to an ssl.SSLContext with what you need"
 # name -> whether it may come one day, and what to do instead
 REFUSED: dict[str, tuple[str, str]] = {
     # The group and the consumer.
-    "group.remote.assignor": (_LATER, "it belongs to group.protocol=consumer; only classic groups are supported"),
-    "share.acknowledgement.mode": (_LATER, _SHARE),
-    "share.acquire.mode": (_LATER, _SHARE),
     "internal.leave.group.on.close": (_NEVER, "a member with a group.instance.id does not leave on close"),
     "internal.throw.on.fetch.stable.offset.unsupported": (_NEVER, "it is internal to Kafka Streams"),
     # The producer.
@@ -81,6 +77,30 @@ NO_EFFECT: dict[str, str] = {
     "ssl.trustmanager.algorithm": "it chooses among Java classes",
 }  # fmt: skip
 _NO_EFFECT_PREFIX = "metrics.context."
+
+_OF_GROUP = "it is a setting of the group, not of its members: set {0} with Admin.alter_group_configs"
+_NO_OFFSETS = (
+    "a share group commits no offsets, its members acknowledge records; see share.acknowledgement.mode"
+)
+_ASSIGNED = "the broker alone assigns the partitions of a share group"
+
+NOT_OF_SHARE_GROUPS: dict[str, str] = {
+    "auto.offset.reset": _OF_GROUP.format("share.auto.offset.reset"),
+    "isolation.level": _OF_GROUP.format("share.isolation.level"),
+    "session.timeout.ms": _OF_GROUP.format("share.session.timeout.ms"),
+    "heartbeat.interval.ms": _OF_GROUP.format("share.heartbeat.interval.ms"),
+    "enable.auto.commit": _NO_OFFSETS,
+    "auto.commit.interval.ms": _NO_OFFSETS,
+    "group.instance.id": "a share group has no static members",
+    "group.protocol": "a share consumer has only one protocol; for classic and consumer groups use Consumer",
+    "group.remote.assignor": _ASSIGNED,
+    "partition.assignment.strategy": _ASSIGNED,
+    "interceptor.classes": "a share consumer has no interceptors; set an acknowledgement commit callback",
+    "interceptors": "a share consumer has no interceptors; set an acknowledgement commit callback",
+    "max.partition.fetch.bytes": "the broker shares fetch.max.bytes out among the partitions",
+    "exclude.internal.topics": "a share consumer subscribes to topics by their names, not by a pattern",
+}
+"""Settings of Consumer that a share consumer refuses, and why."""
 
 _TAKE = "Kafka's name for it is "
 # names of librdkafka's, aiokafka's and kafka-python's -> what to use instead

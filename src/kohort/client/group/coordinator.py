@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from kohort.client.config import ConsumerConfig
+from kohort.client.config import ConsumerConfig, ShareConsumerConfig
 from kohort.client.core.backoff import Backoff, Jitter
 from kohort.client.core.cluster import Node
 from kohort.client.core.effects import ANY_NODE, Answer, Failure, FailureKind, Lane, Outbox, Send
@@ -42,7 +42,13 @@ ASK_AGAIN = (
 class GroupCoordinator:
     """The part that finds the coordinator of the group."""
 
-    def __init__(self, out: Outbox, config: ConsumerConfig, metadata: Metadata, jitter: Jitter) -> None:
+    def __init__(
+        self,
+        out: Outbox,
+        config: ConsumerConfig | ShareConsumerConfig,
+        metadata: Metadata,
+        jitter: Jitter,
+    ) -> None:
         self.node_id: int | None = None
         self.last_node_id: int | None = None
         """The coordinator that was forgotten last."""

@@ -71,6 +71,8 @@ def _decode_tags(src: CodecSource, tagged: list[FieldSpec], values: dict[str, st
         return
     for spec in tagged:
         values[spec.name] = src.temporary()
+        if spec.type in src.schema.structs:
+            src.struct_class(src.schema.structs[spec.type])
         src.add(depth, f"{values[spec.name]} = {default_expression(spec, immutable=src.immutable)}")
     tag, size, end = src.temporary("t"), src.temporary("s"), src.temporary("e")
     src.add(depth, f"for _ in range({count}):")
@@ -103,7 +105,8 @@ def _decode_value(src: CodecSource, spec: FieldSpec, depth: int) -> str:
     value = src.temporary()
     struct = src.schema.structs[spec.type]
     if src.version in spec.nullable:
-        src.add(depth, f"{value} = None", "pos += 1", f"if {src.unpack('b')}(buf, pos - 1)[0] >= 0:")
+        there = ">= 0" if spec.tag is None else "!= 0"  # an int8, in a tagged field a varint
+        src.add(depth, f"{value} = None", "pos += 1", f"if {src.unpack('b')}(buf, pos - 1)[0] {there}:")
         src.add(depth + 1, f"{value} = {_decode_struct(src, struct, depth + 1)}")
     else:
         src.add(depth, f"{value} = {_decode_struct(src, struct, depth)}")

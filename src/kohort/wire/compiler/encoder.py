@@ -6,7 +6,15 @@ import struct
 from typing import Any
 
 from kohort.wire.compiler.notation import DataSpec, FieldSpec, Spec, StructSpec
-from kohort.wire.compiler.source import BLOBS, FORMAT, ZERO, CodecSource, default_expression, is_fixed
+from kohort.wire.compiler.source import (
+    BLOBS,
+    FORMAT,
+    ZERO,
+    CodecSource,
+    default_expression,
+    is_fixed,
+    writes_null,
+)
 
 
 def encoder_source(schema: Spec, version: int, message: StructSpec) -> tuple[str, dict[str, Any]]:
@@ -69,10 +77,11 @@ def _encode_tags(src: CodecSource, tagged: list[FieldSpec], names: dict[str, str
         value = src.temporary()
         src.add(depth, f"{value} = {names[spec.name]}")
         if spec.is_array and spec.default != "null":
-            present = value
+            present = f"{value} is None or {value}" if writes_null(spec) else value
         elif spec.type[0].isupper():
             src.struct_class(src.schema.structs[spec.type])
-            present = f"{value} is not None and {value} != {spec.type}()"
+            null = f"{value} is None or" if writes_null(spec) else f"{value} is not None and"
+            present = f"{null} {value} != {spec.type}()"
         else:
             present = f"{value} != {default_expression(spec)}"
         src.add(depth, f"if {present}:")
@@ -103,7 +112,8 @@ def _encode_value(src: CodecSource, spec: FieldSpec, value: str, depth: int) -> 
     src.add(depth, f"{name} = {value}")
     if not spec.is_array and spec.type[0].isupper():
         if nullable:
-            src.add(depth, f"if {name} is None:", "    add(b'\\xff')", "else:", "    add(b'\\1')")
+            null = "\\xff" if spec.tag is None else "\\0"  # an int8, in a tagged field a varint
+            src.add(depth, f"if {name} is None:", f"    add(b'{null}')", "else:", "    add(b'\\1')")
             depth += 1
         _encode_struct(src, src.schema.structs[spec.type], name, depth)
         return

@@ -118,15 +118,28 @@ def is_fixed(spec: FieldSpec) -> bool:
     return not spec.is_array and spec.type in FORMAT
 
 
+def has_null(spec: FieldSpec) -> bool:
+    """Whether some version of the field can be null."""
+    return spec.nullable.first <= spec.nullable.last
+
+
+def writes_null(spec: FieldSpec) -> bool:
+    """Whether a tagged field is left out when it is empty and sent when it is null.
+
+    That is how Kafka reads a nullable tagged field whose default is not said to be "null".
+    """
+    return spec.tag is not None and has_null(spec) and spec.default != "null"
+
+
 def default_expression(spec: FieldSpec, *, immutable: bool = False) -> str:
     """The Python expression of a field's value in a version that does not have the field."""
     if spec.default == "null":
         return "None"
-    nullable = spec.nullable.first <= spec.nullable.last
     if spec.is_array:
-        return "None" if nullable else "()" if immutable else "[]"
+        null = has_null(spec) and spec.tag is None
+        return "None" if null else "()" if immutable else "[]"
     if spec.type[0].isupper():
-        return "None"
+        return f"{spec.type}()" if writes_null(spec) else "None"
     if spec.default is not None:
         if spec.type == "bool":
             return spec.default.capitalize()

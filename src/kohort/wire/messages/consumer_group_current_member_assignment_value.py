@@ -13,7 +13,7 @@ from kohort.wire.struct import ZERO_UUID
 class TopicPartitions(NamedTuple):
     topic_id: bytes = ZERO_UUID
     partitions: tuple[int, ...] = ()
-    assignment_epochs: tuple[int, ...] | None = None
+    assignment_epochs: tuple[int, ...] | None = ()
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(NamedTuple):
