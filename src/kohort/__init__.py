@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kohort.client.admin_types import PartitionDescription as PartitionDescription
     from kohort.client.admin_types import ReplicaInfo as ReplicaInfo
     from kohort.client.admin_types import ScramCredentialInfo as ScramCredentialInfo
+    from kohort.client.admin_types import SharePartitionOffset as SharePartitionOffset
     from kohort.client.admin_types import TopicDescription as TopicDescription
     from kohort.client.admin_types import UserScramCredentialDeletion as UserScramCredentialDeletion
     from kohort.client.admin_types import UserScramCredentialUpsertion as UserScramCredentialUpsertion
@@ -121,6 +122,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "PartitionDescription",
         "ReplicaInfo",
         "ScramCredentialInfo",
+        "SharePartitionOffset",
         "TopicDescription",
         "UserScramCredentialDeletion",
         "UserScramCredentialUpsertion",

@@ -305,3 +305,25 @@ def test_members_are_removed_by_id_by_instance_or_all(call: Call, reader: Any, a
     assert found == {"group": "billing", "removed": ["till-1"]}
     eventually(lambda: "the till is broken" in call("why", "billing"), "it is in the history")
     assert "audit has no members" in call("remove-members", "audit", "--all-members")
+
+
+def test_settings_of_a_group_are_shown_and_changed(call: Call, admin: Admin) -> None:
+    name = "consumer.session.timeout.ms"
+    assert call("settings", "audit") == "audit has no settings of its own; --all shows the broker's\n"
+    assert call("settings", "audit", "--set", f"{name}=50000", "--dry-run").startswith(
+        f"audit: {name}: 45000 → 50000 ("
+    )
+    assert call("settings", "audit", "--set", f"{name}=50000") == f"audit: {name}: 45000 → 50000\n"
+    assert call("settings", "audit", "--json") == {"group": "audit", "settings": {name: "50000"}}
+    assert f"{name} " in call("settings", "audit")
+    assert (
+        call("settings", "audit", "--all", "--json")["settings"]["share.isolation.level"]
+        == "read_uncommitted"
+    )
+    changed = call("settings", "audit", "--unset", name, "--json")["changes"]
+    assert changed == [{"name": name, "before": "50000", "after": "45000"}]
+    said = call("settings", "audit", "--set", f"{name}=1", code=ExitCode.FAILED)
+    assert "must be greater than or equal to group.consumer.min.session.timeout.ms" in said
+    assert "which of the two" in call(
+        "settings", "audit", "--set", f"{name}=1", "--unset", name, code=ExitCode.WRONG_USAGE
+    )

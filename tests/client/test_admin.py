@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import uuid4
 
 import confluent_kafka
 import pytest
@@ -109,6 +110,18 @@ def test_settings_of_a_topic_are_changed_one_by_one(admin: Admin, new_topic: New
     )
     with pytest.raises(KafkaError) as refused:
         admin.alter_topic_configs({topic: {"retention.ms": "soon"}})
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_settings_of_a_group_are_changed_one_by_one(admin: Admin) -> None:
+    group, name = f"settings-{uuid4().hex}", "consumer.session.timeout.ms"
+    admin.alter_group_configs({group: {name: 50_000}})
+    eventually(lambda: admin.group_configs(group)[group][name].value == "50000", "the setting changed")
+    assert admin.group_configs(group)[group][name].source == "DYNAMIC_GROUP_CONFIG"
+    admin.alter_group_configs({group: {name: None}})
+    eventually(lambda: admin.group_configs(group)[group][name].is_default, "it is the default again")
+    with pytest.raises(KafkaError) as refused:
+        admin.alter_group_configs({group: {name: 1}}, validate_only=True)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
 
 

@@ -43,6 +43,27 @@ CONFIG_COMMAND = [
 ]
 
 
+GROUP_CONFIG_COMMAND = [
+    (
+        "--alter --add-config consumer.session.timeout.ms=50000,share.auto.offset.reset=earliest",
+        "Completed",
+        None,
+    ),
+    (
+        "--describe",
+        "consumer.session.timeout.ms=50000 .*DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=50000",
+        None,
+    ),
+    ("--alter --delete-config consumer.session.timeout.ms", "Completed updating config", None),
+    ("--describe", "share.auto.offset.reset=earliest", "session.timeout"),
+    (
+        "--describe --all",
+        "consumer.session.timeout.ms=45000 .*DEFAULT_CONFIG:group.consumer.session.timeout.ms=45000",
+        None,
+    ),
+]
+
+
 def check(said: str, wanted: str, unwanted: str | None, what: str) -> None:
     assert re.search(wanted, said), f"{what}\n{said}"
     assert unwanted is None or not re.search(unwanted, said), f"{what}\n{said}"
@@ -68,6 +89,14 @@ def test_config_command(java: Run, broker: Target) -> None:
     server = ["--bootstrap-server", broker.address, "--entity-type", "topics", "--entity-name", "configured"]
     for arguments, wanted, unwanted in CONFIG_COMMAND:
         check(java("kafka.admin.ConfigCommand", *server, *arguments.split()), wanted, unwanted, arguments)
+
+
+def test_config_command_of_groups(java: Run, broker: Target) -> None:
+    server = ["--bootstrap-server", broker.address, "--entity-type", "groups"]
+    for arguments, wanted, unwanted in GROUP_CONFIG_COMMAND:
+        said = java("kafka.admin.ConfigCommand", *server, "--entity-name", "g1", *arguments.split())
+        check(said, wanted, unwanted, arguments)
+    assert "g1" in java("kafka.admin.ConfigCommand", *server, "--describe")
 
 
 def test_api_versions_command(java: Run, broker: Target) -> None:

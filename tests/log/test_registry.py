@@ -8,8 +8,10 @@ import pytest
 from kohort.log.registry import (
     REGISTRY_FILE,
     BrokerConfigSet,
+    ClientMetricsSet,
     DamagedRegistry,
     EpochBumped,
+    GroupConfigSet,
     PartitionsAdded,
     ProducerIdsReserved,
     Registry,
@@ -33,6 +35,12 @@ HISTORY: list[RegistryEntry] = [
     EpochBumped(1),
     TopicDeleted(B),
     BrokerConfigSet(1, {"log.retention.ms": "10"}),
+    GroupConfigSet("g", {"share.isolation.level": "read_committed"}),
+    GroupConfigSet("h", {"share.isolation.level": "read_committed"}),
+    GroupConfigSet("h", {}),
+    ClientMetricsSet("m", {"interval.ms": "1000"}),
+    ClientMetricsSet("n", {"interval.ms": "1000"}),
+    ClientMetricsSet("n", {}),
 ]
 
 

@@ -13,6 +13,7 @@ from itertools import dropwhile
 from typing import Any
 
 from kohort.broker import kafka_settings
+from kohort.broker.group_settings import GROUP_SETTINGS, check_bounds, group_values
 from kohort.broker.listeners import check_ip_overrides, ip_overrides, one_spelling
 from kohort.log.config import DAY_MS, HOUR_MS, MIB, MINUTE_MS, TOPIC_SETTINGS, TopicConfig, broker_row
 from kohort.settings import (
@@ -256,26 +257,6 @@ class BrokerConfig:
         "group.consumer.assignors", Kind.LIST, ("uniform", "range"), _check_assignors,
         "The assignors that members of consumer groups (KIP-848) may name; the first is the default.",
     )  # fmt: skip
-    group_consumer_assignment_interval_ms: int = _fixed(
-        "group.consumer.assignment.interval.ms", Kind.INT, 1000, at_least(0),
-        "How long a consumer group keeps its target assignment, at least.",
-    )  # fmt: skip
-    group_consumer_heartbeat_interval_ms: int = _fixed(
-        "group.consumer.heartbeat.interval.ms", Kind.INT, 5000, at_least(1),
-        "How often the members of consumer groups send a heartbeat.",
-    )  # fmt: skip
-    group_consumer_max_assignment_interval_ms: int = _fixed(
-        "group.consumer.max.assignment.interval.ms", Kind.INT, 15_000, at_least(0),
-        "The longest assignment interval that a consumer group may be given.",
-    )  # fmt: skip
-    group_consumer_max_heartbeat_interval_ms: int = _fixed(
-        "group.consumer.max.heartbeat.interval.ms", Kind.INT, 15_000, at_least(1),
-        "The longest heartbeat interval that a consumer group may be given.",
-    )  # fmt: skip
-    group_consumer_max_session_timeout_ms: int = _fixed(
-        "group.consumer.max.session.timeout.ms", Kind.INT, 60_000, at_least(1),
-        "The longest session timeout that a consumer group may be given.",
-    )  # fmt: skip
     group_consumer_max_size: int = _fixed(
         "group.consumer.max.size", Kind.INT, INT_MAX, at_least(1), "Members of one consumer group."
     )
@@ -284,25 +265,9 @@ class BrokerConfig:
         "Whether groups with members become consumer groups, and classic ones again: "
         "disabled, upgrade, downgrade, bidirectional.",
     )  # fmt: skip
-    group_consumer_min_assignment_interval_ms: int = _fixed(
-        "group.consumer.min.assignment.interval.ms", Kind.INT, 0, at_least(0),
-        "The shortest assignment interval that a consumer group may be given.",
-    )  # fmt: skip
-    group_consumer_min_heartbeat_interval_ms: int = _fixed(
-        "group.consumer.min.heartbeat.interval.ms", Kind.INT, 5000, at_least(1),
-        "The shortest heartbeat interval that a consumer group may be given.",
-    )  # fmt: skip
-    group_consumer_min_session_timeout_ms: int = _fixed(
-        "group.consumer.min.session.timeout.ms", Kind.INT, 45_000, at_least(1),
-        "The shortest session timeout that a consumer group may be given.",
-    )  # fmt: skip
     group_consumer_regex_refresh_interval_ms: int = _fixed(
         "group.consumer.regex.refresh.interval.ms", Kind.INT, 600_000, at_least(10_000),
         "How often the regular expressions of consumer groups are matched against the topics.",
-    )  # fmt: skip
-    group_consumer_session_timeout_ms: int = _fixed(
-        "group.consumer.session.timeout.ms", Kind.INT, 45_000, at_least(1),
-        "How long a member of a consumer group may be silent.",
     )  # fmt: skip
     group_initial_rebalance_delay_ms: int = _fixed(
         "group.initial.rebalance.delay.ms", Kind.INT, 3000, at_least(0),
@@ -336,6 +301,150 @@ class BrokerConfig:
         at_least(1),
         "Segment size of __consumer_offsets.",
     )
+    # groups of the KIP-848 protocol; a group may have settings of its own, within these limits
+    group_consumer_session_timeout_ms: int = _fixed(
+        "group.consumer.session.timeout.ms", Kind.INT, 45_000, at_least(1),
+        "A member of a KIP-848 group that sends no heartbeat for this long is removed.",
+    )  # fmt: skip
+    group_consumer_min_session_timeout_ms: int = _fixed(
+        "group.consumer.min.session.timeout.ms", Kind.INT, 45_000, at_least(1),
+        "The lowest session.timeout.ms that a group may set.",
+    )  # fmt: skip
+    group_consumer_max_session_timeout_ms: int = _fixed(
+        "group.consumer.max.session.timeout.ms", Kind.INT, 60_000, at_least(1),
+        "The highest session.timeout.ms that a group may set.",
+    )  # fmt: skip
+    group_consumer_heartbeat_interval_ms: int = _fixed(
+        "group.consumer.heartbeat.interval.ms", Kind.INT, 5_000, at_least(1),
+        "How often members of a KIP-848 group send heartbeats.",
+    )  # fmt: skip
+    group_consumer_min_heartbeat_interval_ms: int = _fixed(
+        "group.consumer.min.heartbeat.interval.ms", Kind.INT, 5_000, at_least(1),
+        "The lowest heartbeat.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_consumer_max_heartbeat_interval_ms: int = _fixed(
+        "group.consumer.max.heartbeat.interval.ms", Kind.INT, 15_000, at_least(1),
+        "The highest heartbeat.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_consumer_assignment_interval_ms: int = setting(
+        "group.consumer.assignment.interval.ms", Kind.INT, 1_000, at_least(0),
+        "The least time between two assignments of a KIP-848 group.",
+    )  # fmt: skip
+    group_consumer_min_assignment_interval_ms: int = _fixed(
+        "group.consumer.min.assignment.interval.ms", Kind.INT, 0, at_least(0),
+        "The lowest assignment.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_consumer_max_assignment_interval_ms: int = _fixed(
+        "group.consumer.max.assignment.interval.ms", Kind.INT, 15_000, at_least(0),
+        "The highest assignment.interval.ms that a group may set.",
+    )  # fmt: skip
+    # share groups
+    group_share_session_timeout_ms: int = _fixed(
+        "group.share.session.timeout.ms", Kind.INT, 45_000, at_least(1),
+        "A member of a share group that sends no heartbeat for this long is removed.",
+    )  # fmt: skip
+    group_share_min_session_timeout_ms: int = _fixed(
+        "group.share.min.session.timeout.ms", Kind.INT, 45_000, at_least(1),
+        "The lowest session.timeout.ms that a group may set.",
+    )  # fmt: skip
+    group_share_max_session_timeout_ms: int = _fixed(
+        "group.share.max.session.timeout.ms", Kind.INT, 60_000, at_least(1),
+        "The highest session.timeout.ms that a group may set.",
+    )  # fmt: skip
+    group_share_heartbeat_interval_ms: int = _fixed(
+        "group.share.heartbeat.interval.ms", Kind.INT, 5_000, at_least(1),
+        "How often members of a share group send heartbeats.",
+    )  # fmt: skip
+    group_share_min_heartbeat_interval_ms: int = _fixed(
+        "group.share.min.heartbeat.interval.ms", Kind.INT, 5_000, at_least(1),
+        "The lowest heartbeat.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_share_max_heartbeat_interval_ms: int = _fixed(
+        "group.share.max.heartbeat.interval.ms", Kind.INT, 15_000, at_least(1),
+        "The highest heartbeat.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_share_assignment_interval_ms: int = setting(
+        "group.share.assignment.interval.ms", Kind.INT, 1_000, at_least(0),
+        "The least time between two assignments of a share group.",
+    )  # fmt: skip
+    group_share_min_assignment_interval_ms: int = _fixed(
+        "group.share.min.assignment.interval.ms", Kind.INT, 0, at_least(0),
+        "The lowest assignment.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_share_max_assignment_interval_ms: int = _fixed(
+        "group.share.max.assignment.interval.ms", Kind.INT, 15_000, at_least(0),
+        "The highest assignment.interval.ms that a group may set.",
+    )  # fmt: skip
+    group_share_max_size: int = _fixed(
+        "group.share.max.size", Kind.INT, 200, between(1, 1000),
+        "Members of one share group.",
+    )  # fmt: skip
+    group_share_record_lock_duration_ms: int = _fixed(
+        "group.share.record.lock.duration.ms", Kind.INT, 30_000, between(1_000, HOUR_MS),
+        "How long a member of a share group has a record for itself.",
+    )  # fmt: skip
+    group_share_min_record_lock_duration_ms: int = _fixed(
+        "group.share.min.record.lock.duration.ms", Kind.INT, 15_000, between(1_000, 30_000),
+        "The lowest record.lock.duration.ms that a group may set.",
+    )  # fmt: skip
+    group_share_max_record_lock_duration_ms: int = _fixed(
+        "group.share.max.record.lock.duration.ms", Kind.INT, 60_000, between(30_000, HOUR_MS),
+        "The highest record.lock.duration.ms that a group may set.",
+    )  # fmt: skip
+    group_share_delivery_count_limit: int = _fixed(
+        "group.share.delivery.count.limit", Kind.INT, 5, between(2, 10),
+        "How often a record is delivered to a share group at most.",
+    )  # fmt: skip
+    group_share_min_delivery_count_limit: int = _fixed(
+        "group.share.min.delivery.count.limit", Kind.INT, 2, between(2, 5),
+        "The lowest delivery.count.limit that a group may set.",
+    )  # fmt: skip
+    group_share_max_delivery_count_limit: int = _fixed(
+        "group.share.max.delivery.count.limit", Kind.INT, 10, between(5, 25),
+        "The highest delivery.count.limit that a group may set.",
+    )  # fmt: skip
+    group_share_partition_max_record_locks: int = _fixed(
+        "group.share.partition.max.record.locks", Kind.INT, 2_000, between(100, 10_000),
+        "How many records of a partition a share group has in flight.",
+    )  # fmt: skip
+    group_share_min_partition_max_record_locks: int = _fixed(
+        "group.share.min.partition.max.record.locks", Kind.INT, 100, between(100, 2_000),
+        "The lowest partition.max.record.locks that a group may set.",
+    )  # fmt: skip
+    group_share_max_partition_max_record_locks: int = _fixed(
+        "group.share.max.partition.max.record.locks", Kind.INT, 4_000, between(2_000, 10_000),
+        "The highest partition.max.record.locks that a group may set.",
+    )  # fmt: skip
+    group_share_max_share_sessions: int = _fixed(
+        "group.share.max.share.sessions", Kind.INT, 2_000, at_least(1),
+        "Share sessions that the broker keeps.",
+    )  # fmt: skip
+    group_share_initialize_retry_interval_ms: int = setting(
+        "group.share.initialize.retry.interval.ms", Kind.INT, 30_000, at_least(1),
+        "When partitions of a share group whose state was not initialized are tried again.",
+        read_only=True, internal=True,
+    )  # fmt: skip
+    # the share coordinator
+    share_coordinator_cold_partition_snapshot_interval_ms: int = _fixed(
+        "share.coordinator.cold.partition.snapshot.interval.ms", Kind.INT, 5 * MINUTE_MS, at_least(1),
+        "A share partition that was not written for this long gets a snapshot of its state.",
+    )  # fmt: skip
+    share_coordinator_snapshot_update_records_per_snapshot: int = _fixed(
+        "share.coordinator.snapshot.update.records.per.snapshot", Kind.INT, 500, between(0, 500),
+        "Updates of the state of a share partition between two snapshots.",
+    )  # fmt: skip
+    share_coordinator_state_topic_num_partitions: int = _fixed(
+        "share.coordinator.state.topic.num.partitions", Kind.INT, 50, at_least(1),
+        "Partitions of __share_group_state.",
+    )  # fmt: skip
+    share_coordinator_state_topic_prune_interval_ms: int = _fixed(
+        "share.coordinator.state.topic.prune.interval.ms", Kind.INT, 5 * MINUTE_MS, at_least(1),
+        "How often what no share partition needs any more is deleted from __share_group_state.",
+    )  # fmt: skip
+    share_coordinator_state_topic_segment_bytes: int = _fixed(
+        "share.coordinator.state.topic.segment.bytes", Kind.INT, 100 * MIB, at_least(1),
+        "Segment size of __share_group_state.",
+    )  # fmt: skip
     # transactions
     add_partitions_to_txn_retry_backoff_max_ms: int = _fixed(
         "add.partitions.to.txn.retry.backoff.max.ms", Kind.INT, 100, at_least(0),
@@ -538,6 +647,20 @@ class BrokerConfig:
             rows.append(described(row, value, tuple(found), read_only=False))
         return rows
 
+    def describe_group(self, overrides: Mapping[str, str]) -> list[Described]:
+        """Returns all settings of a group with these overrides, as DescribeConfigs answers them."""
+        values = group_values(self, overrides)
+        rows = []
+        for row in GROUP_SETTINGS:
+            value = values[row.field]
+            found = list(self._synonyms(tuple(synonym.name for synonym in row.synonyms)))
+            if not row.synonyms and row.default is not None:
+                found = [DescribedSynonym(row.name, as_text(row.default), ConfigSource.DEFAULT_CONFIG)]
+            if row.name in overrides:
+                found.insert(0, DescribedSynonym(row.name, as_text(value), ConfigSource.DYNAMIC_GROUP_CONFIG))
+            rows.append(described(row, value, tuple(found), read_only=False))
+        return rows
+
     def _of_all_brokers(self) -> dict[str, str]:
         """Returns the settings for all brokers; a new Kafka 4 has min.insync.replicas there, and clients check it."""
         name = "min.insync.replicas"
@@ -562,27 +685,12 @@ class BrokerConfig:
             if default is not None:
                 yield DescribedSynonym(name, as_text(default), ConfigSource.DEFAULT_CONFIG)
 
-    def _check_consumer_groups(self) -> None:
-        for what in ("session.timeout", "heartbeat.interval", "assignment.interval"):
-            name = what.replace(".", "_")
-            least: int = getattr(self, f"group_consumer_min_{name}_ms")
-            most: int = getattr(self, f"group_consumer_max_{name}_ms")
-            if not least <= getattr(self, f"group_consumer_{name}_ms") <= most:
-                raise SettingError(
-                    f"group.consumer.{what}.ms must be from group.consumer.min.{what}.ms ({least}) "
-                    f"to group.consumer.max.{what}.ms ({most})"
-                )
-        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
-            raise SettingError(
-                "group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms"
-            )
-
     def _check(self) -> None:
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise SettingError(
                 "group.max.session.timeout.ms must be greater than or equal to group.min.session.timeout.ms"
             )
-        self._check_consumer_groups()
+        check_bounds(self)
         if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides:
             raise SettingError(
                 "max.connections.per.ip of 0 would refuse every client; set it to at least 1, or say who may connect: "

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 log = logging.getLogger("kohort.broker")
 
 SHARE_GROUPS = "share groups (KIP-932)"
-_LOST = "a group that it never joins"
 _STREAMS_GROUPS = "streams groups (KIP-1071)"
 _TOKENS = "delegation tokens"
 _CLUSTERS = "clusters of several nodes"
@@ -32,8 +31,6 @@ _APIS = {
     72: ("PushTelemetry", _TELEMETRY),
     76: ("ShareGroupHeartbeat", SHARE_GROUPS),
     77: ("ShareGroupDescribe", SHARE_GROUPS),
-    78: ("ShareFetch", SHARE_GROUPS),
-    79: ("ShareAcknowledge", SHARE_GROUPS),
     80: ("AddRaftVoter", _CLUSTERS),
     81: ("RemoveRaftVoter", _CLUSTERS),
     88: ("StreamsGroupHeartbeat", _STREAMS_GROUPS),
@@ -73,18 +70,6 @@ class Missing:
                 peer,
                 feature,
                 what,
-            )
-
-    def tell_lost(self, group_id: str, told: str, client_id: str | None, peer: str, now_ms: int) -> None:
-        """Logs that a client looks for the coordinator of a group again and again, and never joins."""
-        if self._is_news(client_id, _LOST, now_ms):
-            log.warning(
-                "%s at %s looks for the coordinator of group %r again and again and never joins: "
-                "perhaps it cannot reach %s, which it is told",
-                _named(client_id),
-                peer,
-                group_id[:_LONGEST_ID],
-                told,
             )
 
     def _is_news(self, client_id: str | None, feature: str, now_ms: int) -> bool:

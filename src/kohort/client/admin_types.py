@@ -33,6 +33,7 @@ __all__ = [
     "ReplicaInfo",
     "ScramCredentialInfo",
     "ScramMechanism",
+    "SharePartitionOffset",
     "TopicDescription",
     "UserScramCredentialDeletion",
     "UserScramCredentialUpsertion",
@@ -76,7 +77,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting of a topic or a broker."""
+    """A setting of a topic, a broker or a group."""
 
     name: str
     value: str | None
@@ -85,6 +86,8 @@ class ConfigEntry:
     is_read_only: bool
     is_sensitive: bool
     documentation: str = ""
+    source: str = ""
+    """Where the value comes from, by Kafka's name: DYNAMIC_TOPIC_CONFIG, DYNAMIC_GROUP_CONFIG, DEFAULT_CONFIG …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,17 @@ class GroupDescription:
     """It goes up with every change of members, subscriptions or topics; None for a classic group."""
     assignment_epoch: int | None = None
     """The epoch that the assignment was made for; None for a classic group."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharePartitionOffset:
+    """Where a share group stands in one partition."""
+
+    start_offset: int
+    """The first record that is not done: everything before it was accepted, rejected or given up."""
+    leader_epoch: int | None = None
+    lag: int | None = None
+    """How many records are not done yet; None where the broker does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,22 @@ class BrokerConfigSet:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupConfigSet:
+    """The settings that a group has of its own change."""
+
+    group_id: str
+    values: dict[str, str]  # all of them; none: it has no settings of its own any more
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMetricsSet:
+    """A subscription to metrics of clients (KIP-714) changes."""
+
+    name: str
+    values: dict[str, str]  # all of them; none: it is deleted
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerIdsReserved:
     """A block of producer ids is reserved, and never given again."""
 
@@ -148,6 +164,8 @@ RegistryEntry = (
     | PartitionsAdded
     | TopicConfigSet
     | BrokerConfigSet
+    | GroupConfigSet
+    | ClientMetricsSet
     | ProducerIdsReserved
     | EpochBumped
     | ScramUserSet
@@ -166,6 +184,8 @@ _KINDS: dict[str, type[RegistryEntry]] = {
     "partitions_added": PartitionsAdded,
     "topic_config_set": TopicConfigSet,
     "broker_config_set": BrokerConfigSet,
+    "group_config_set": GroupConfigSet,
+    "client_metrics_set": ClientMetricsSet,
     "producer_ids_reserved": ProducerIdsReserved,
     "epoch_bumped": EpochBumped,
     "scram_user_set": ScramUserSet,
@@ -223,6 +243,13 @@ class TopicRow:
     overrides: dict[str, str]
 
 
+def _set_or_drop(configs: dict[str, dict[str, str]], name: str, values: dict[str, str]) -> None:
+    if values:
+        configs[name] = dict(values)
+    else:
+        configs.pop(name, None)
+
+
 class Registry:
     """The state that the entries make. `append` makes an entry durable (any thread), `apply` uses it (loop)."""
 
@@ -230,9 +257,12 @@ class Registry:
         self.topics: dict[bytes, TopicRow] = {}
         self.deleted: dict[bytes, str] = {}  # ids that are still in the file, and the names they had
         self.broker_configs: dict[int | None, dict[str, str]] = {}
+        self.group_configs: dict[str, dict[str, str]] = {}
+        self.client_metrics: dict[str, dict[str, str]] = {}
         self.next_producer_id = 0  # the first one that is not reserved
         self.leader_epoch = 0
         self.scram_users: dict[tuple[str, int], ScramUserSet] = {}
+        self.scram_changes = 0  # how often a user was set or removed
         self.acls: dict[AclCreated, None] = {}
         self.quotas: dict[QuotaEntityKey, dict[str, float]] = {}
         self._file: File | None = None
@@ -300,6 +330,10 @@ class Registry:
                 self.next_producer_id = max(self.next_producer_id, up_to)
             case EpochBumped(leader_epoch):
                 self.leader_epoch = max(self.leader_epoch, leader_epoch)
+            case GroupConfigSet(group_id, values):
+                _set_or_drop(self.group_configs, group_id, values)
+            case ClientMetricsSet(name, values):
+                _set_or_drop(self.client_metrics, name, values)
             case _:
                 self._apply_security(entry)
 
@@ -307,8 +341,10 @@ class Registry:
         match entry:
             case ScramUserSet(user, mechanism):
                 self.scram_users[user, mechanism] = entry
+                self.scram_changes += 1
             case ScramUserRemoved(user, mechanism):
                 self.scram_users.pop((user, mechanism), None)
+                self.scram_changes += 1
             case AclCreated():
                 self.acls[entry] = None
             case AclDeleted():
@@ -326,6 +362,10 @@ class Registry:
         for node_id, values in self.broker_configs.items():
             if values:
                 yield BrokerConfigSet(node_id, values)
+        for group_id, values in self.group_configs.items():
+            yield GroupConfigSet(group_id, values)
+        for name, values in self.client_metrics.items():
+            yield ClientMetricsSet(name, values)
         for row in self.topics.values():
             yield TopicCreated(row.name, row.topic_id, row.partitions, row.overrides)
         yield from self.scram_users.values()

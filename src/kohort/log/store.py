@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
 from kohort.log import datadir
@@ -162,6 +162,16 @@ class Store:
         """Returns the dynamic settings of a broker, or those for all brokers (None)."""
         return dict(self._registry.broker_configs.get(node_id, {}))
 
+    @property
+    def group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """The settings that groups have of their own, by group id."""
+        return self._registry.group_configs
+
+    @property
+    def client_metrics(self) -> Mapping[str, Mapping[str, str]]:
+        """The subscriptions to metrics of clients, by name."""
+        return self._registry.client_metrics
+
     def scram_user(self, user: str, mechanism: int) -> ScramUserSet | None:
         """Returns what checks a user's password by a mechanism, if it has one."""
         return self._registry.scram_users.get((user, mechanism))
@@ -172,6 +182,15 @@ class Store:
         for (user, mechanism), entry in self._registry.scram_users.items():
             users.setdefault(user, {})[mechanism] = entry.iterations
         return users
+
+    @property
+    def scram_changes(self) -> int:
+        """How often a user was set or removed: what was made of `scram_entries` holds while this is the same."""
+        return self._registry.scram_changes
+
+    def scram_entries(self) -> list[ScramUserSet]:
+        """Returns what checks the passwords of all users, by all mechanisms."""
+        return list(self._registry.scram_users.values())
 
     def acls(self) -> list[AclCreated]:
         return list(self._registry.acls)

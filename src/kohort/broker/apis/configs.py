@@ -19,9 +19,10 @@ from kohort.broker import names
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.broker.config import BROKER_SETTINGS, BrokerConfig
+from kohort.broker.group_settings import GROUP_SETTINGS, check_group
 from kohort.broker.kafka_settings import is_inert, why_inert
 from kohort.log.config import TOPIC_SETTINGS, TopicConfig
-from kohort.log.registry import BrokerConfigSet, TopicConfigSet
+from kohort.log.registry import BrokerConfigSet, GroupConfigSet, TopicConfigSet
 from kohort.log.store import Store
 from kohort.security.acls import AclOperation, AclResource
 from kohort.settings import Described, Kind, Setting, SettingError, as_text
@@ -140,7 +141,9 @@ def _describe(
         case ResourceType.CLIENT_METRICS:
             rows = _nothing(name, "Client metrics subscription name must not be empty")
         case _:
-            rows = _nothing(name, "Group name must not be empty")
+            if not name:
+                raise _invalid("Group name must not be empty")
+            rows = broker.config.describe_group(broker.store.group_configs.get(name, {}))
     keys = set(resource.configuration_keys or ())  # an empty list asks for all, as null does
     return [_entry(row, request) for row in rows if not keys or row.name in keys]
 
@@ -227,7 +230,7 @@ class _Change:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    entry: TopicConfigSet | BrokerConfigSet
+    entry: TopicConfigSet | BrokerConfigSet | GroupConfigSet
     config: BrokerConfig | None = None  # what the broker's settings will be
     stores: Mapping[str, TlsStores] = field(
         default_factory=dict
@@ -345,7 +348,9 @@ def _plan(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
             return _plan_topic(broker, change)
         case ResourceType.BROKER:
             return _plan_broker(broker, config, change)
-        case ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+        case ResourceType.GROUP:
+            return _plan_group(broker, config, change)
+        case ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS:
             what = ResourceType(change.resource_type).name
             raise _invalid(f"Settings of the type {what} cannot be altered on this broker")
     raise AssertionError(f"resource type {change.resource_type}")
@@ -368,6 +373,18 @@ def _plan_topic(broker: Broker, change: _Change) -> _Planned:
         text = f"The topic '{change.name}' does not exist."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
     return _Planned(TopicConfigSet(topic.topic_id, after))
+
+
+def _plan_group(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
+    """Plans a change of a group. It need not exist: settings can be made before the first member comes."""
+    after = change.after(broker.store.group_configs.get(change.name, {}), GROUP_SETTINGS.settings)
+    if not change.name:
+        raise _invalid("Default group resources are not allowed.")
+    try:
+        check_group(config, after)
+    except SettingError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    return _Planned(GroupConfigSet(change.name, after))
 
 
 def _plan_broker(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
@@ -508,7 +525,10 @@ def list_config_resources(broker: Broker, call: Call) -> ListConfigResourcesResp
     wanted = set(request.resource_types) or served
     if not wanted <= served:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    found = [
+    found: list[ConfigResource] = []
+    if ResourceType.GROUP in wanted:
+        found += [ConfigResource(group_id, ResourceType.GROUP) for group_id in broker.store.group_configs]
+    found += [
         ConfigResource(str(broker.node_id), kind)
         for kind in (ResourceType.BROKER_LOGGER, ResourceType.BROKER)
         if kind in wanted

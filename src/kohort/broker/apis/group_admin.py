@@ -7,7 +7,7 @@ from typing import Any
 
 from kohort.broker.apis.cluster import NOT_ASKED
 from kohort.broker.broker import Broker
-from kohort.broker.call import Call, reached_coordinator
+from kohort.broker.call import Call
 from kohort.coordinator.effects import DeleteResponse, DescribeResponse, ListResponse
 from kohort.coordinator.events import DeleteGroup, DescribeGroup, ListGroups
 from kohort.security.acls import AclOperation, AclResource
@@ -42,7 +42,6 @@ class Gather:
 
 def describe_groups(broker: Broker, call: Call) -> None:
     request: describe.DescribeGroupsRequest = call.request
-    reached_coordinator(call)
 
     def operations_on(group_id: str) -> int:
         if not request.include_authorized_operations:

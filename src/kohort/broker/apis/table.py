@@ -131,5 +131,18 @@ TABLE: dict[int, Row] = {
         Row(69, "ConsumerGroupDescribe", 0, 1, FirstUse(69, "consumer_groups.consumer_group_describe")),
         Row(74, "ListConfigResources", 0, 1, configs.list_config_resources),
         Row(75, "DescribeTopicPartitions", 0, 0, metadata.describe_topic_partitions),
+        Row(78, "ShareFetch", 1, 2, FirstUse(78, "share_fetch.share_fetch")),
+        Row(79, "ShareAcknowledge", 1, 2, FirstUse(79, "share_acknowledge.share_acknowledge")),
+        Row(83, "InitializeShareGroupState", 0, 0, FirstUse(83, "share_state.initialize_share_group_state")),
+        Row(84, "ReadShareGroupState", 0, 0, FirstUse(84, "share_state.read_share_group_state")),
+        Row(85, "WriteShareGroupState", 0, 1, FirstUse(85, "share_state.write_share_group_state")),
+        Row(86, "DeleteShareGroupState", 0, 0, FirstUse(86, "share_state.delete_share_group_state")),
+        Row(
+            87,
+            "ReadShareGroupStateSummary",
+            0,
+            1,
+            FirstUse(87, "share_state.read_share_group_state_summary"),
+        ),
     )
 }

@@ -33,7 +33,6 @@ from kohort.coordinator.events import (
     TopicsDeleted,
     TxnMarker,
 )
-from kohort.coordinator.group_config import GroupConfig
 from kohort.coordinator.history import HISTORY_TOPIC
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
@@ -90,16 +89,7 @@ class Groups:
             on_history=self._history.on_history if self._meter is None else self._on_history,
             on_load_failed=self._on_load_failed,
             topics=StoreCatalog(self._broker.store),
-            config_of=self._config_of,
-        )
-
-    def _config_of(self, group_id: str) -> GroupConfig:
-        """Returns the settings of a group."""
-        config = self._broker.config
-        return GroupConfig(
-            consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-            consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-            consumer_assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+            config_of=self._broker.group_config,
         )
 
     def _on_history(self, changed: HistoryChanged) -> None:

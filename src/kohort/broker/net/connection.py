@@ -92,9 +92,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, server: Server, told: Address | None) -> None:
         self._server = server
-        self.told = (
-            told  # where this node is, for clients of this listener; None if it is not advertised to them
-        )
+        # Where this node is, for clients of this listener; None if it is not advertised to them.
+        self.told = told
         self._broker = server.broker
         self._rows = server.table
         self._max_bytes = server.broker.config.socket_request_max_bytes
@@ -114,9 +113,6 @@ class Connection(asyncio.BufferedProtocol):
         self.address = ""
         self._principal = ANONYMOUS
         self.granted: AbstractSet[object] = NOTHING_GRANTED
-        self.lookups: dict[
-            str, tuple[int, int]
-        ] = {}  # the last group whose coordinator was looked for: how often, since when
         self.last_active = self.begun_s = 0.0
 
     # --- what the event loop calls -----------------------------------------------------------------
@@ -180,6 +176,8 @@ class Connection(asyncio.BufferedProtocol):
             release(call.chunks or ())
         self._calls.clear()
         self._give_back()
+        if self._server.broker.has_shares:
+            self._server.broker.shares.connection_lost(self)
         self._server.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -45,7 +45,7 @@ _buffer_of = Connection.get_buffer  # each read asks for it, and `super()` takes
 class SaslConnection(Connection):
     """The connection of one client that has to say who it is."""
 
-    def __init__(self, server: Server, told: Address, offer: SaslOffer) -> None:
+    def __init__(self, server: Server, told: Address | None, offer: SaslOffer) -> None:
         super().__init__(server, told)
         self.is_authenticated = False
         self.sasl = SaslSession(offer)

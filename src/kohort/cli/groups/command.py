@@ -11,6 +11,7 @@ PLACES = {
     "describe": Place(
         "kohort.cli.groups.describe", "State, members, and for each partition owner, offset and lag."
     ),
+    "settings": Place("kohort.cli.groups.settings", "The settings of a group; show or change them."),
     "reset": Place("kohort.cli.groups.reset", "Set committed offsets; shows what would change first."),
     "delete": Place("kohort.cli.groups.delete", "Delete groups with all their offsets."),
     "delete-offsets": Place("kohort.cli.groups.delete_offsets", "Forget what is committed for topics."),

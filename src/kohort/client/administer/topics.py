@@ -24,6 +24,7 @@ from kohort.client.core.steps import Steps, Until
 from kohort.client.errors import PartlyFailed, TimedOut, WrongArgument, error_for
 from kohort.client.offsets.offset_requests import list_offsets, listed_offsets
 from kohort.client.types import ByPartition, OffsetAndTimestamp, TopicPartition
+from kohort.settings import ConfigSource
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -59,6 +60,7 @@ from kohort.wire.struct import Message
 
 TOPIC, BROKER, GROUP = 2, 4, 32  # kinds of resources
 SET, DELETE = 0, 1  # operations on a setting
+_SOURCES = {source.value: source.name for source in ConfigSource}
 DEFAULT_SOURCES = (5,)  # DEFAULT_CONFIG
 RETRY_MS = 100  # before a moved leader is looked up again
 THROTTLED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -469,6 +471,7 @@ def _entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
         row.read_only,
         row.is_sensitive,
         row.documentation or "",
+        _SOURCES.get(row.config_source, "UNKNOWN"),
     )
 
 
