@@ -49,7 +49,7 @@ class Kafka:
         self._target.kill()
 
     def restart(self) -> None:
-        self._target = targets.apache_kafka(self._directory)
+        self._target = targets.apache_kafka(self._directory, timeout_s=240)
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["transaction.version 1", "transaction.version 2"])
