@@ -46,7 +46,7 @@ class Someone:
 
 class Stage:
     def __init__(self) -> None:
-        self.settings: dict[str, int] = {}
+        self.settings: dict[str, Any] = {}
         self.shard: Shard | None = None
         self.now_ms = 0
         self.people: dict[str, Someone] = {}

@@ -127,6 +127,8 @@ TABLE: dict[int, Row] = {
         Row(61, "DescribeProducers", 0, 0, producers.describe_producers),
         Row(65, "DescribeTransactions", 0, 0, FirstUse(65, "transactions.describe_transactions")),
         Row(66, "ListTransactions", 0, 2, FirstUse(66, "transactions.list_transactions")),
+        Row(68, "ConsumerGroupHeartbeat", 0, 1, FirstUse(68, "consumer_groups.consumer_group_heartbeat")),
+        Row(69, "ConsumerGroupDescribe", 0, 1, FirstUse(69, "consumer_groups.consumer_group_describe")),
         Row(74, "ListConfigResources", 0, 1, configs.list_config_resources),
         Row(75, "DescribeTopicPartitions", 0, 0, metadata.describe_topic_partitions),
         Row(78, "ShareFetch", 1, 2, FirstUse(78, "share_fetch.share_fetch")),

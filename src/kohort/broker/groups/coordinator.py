@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kohort.broker.groups import history
+from kohort.broker.groups.catalog import StoreCatalog
 from kohort.broker.groups.history import HistoryLog
 from kohort.broker.names import OFFSETS_TOPIC
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutRecords
@@ -28,6 +29,7 @@ from kohort.coordinator.events import (
     OffsetCommit,
     Resign,
     RestoreHistory,
+    TopicsChanged,
     TopicsDeleted,
     TxnMarker,
 )
@@ -86,6 +88,8 @@ class Groups:
             _on_reply,
             on_history=self._history.on_history if self._meter is None else self._on_history,
             on_load_failed=self._on_load_failed,
+            topics=StoreCatalog(self._broker.store),
+            config_of=self._broker.group_config,
         )
 
     def _on_history(self, changed: HistoryChanged) -> None:
@@ -140,7 +144,11 @@ class Groups:
     def has_members(self, group_id: str) -> bool:
         """Tells whether the group has members, or members that are about to join."""
         shards = self._runtime.shards
-        group = shards[partition_for(group_id, len(shards))].groups.get(group_id)
+        shard = shards[partition_for(group_id, len(shards))]
+        consumer_group = shard.consumer_groups.get(group_id)
+        if consumer_group is not None:
+            return bool(consumer_group.members)
+        group = shard.groups.get(group_id)
         return group is not None and bool(group.members or group.pending_joins)
 
     def is_active(self, partition: int) -> bool:
@@ -162,6 +170,13 @@ class Groups:
         for partition in range(len(self._runtime.shards)):
             self._runtime.handle(partition, TopicsDeleted(names), now_ms)
         self._arm()
+
+    def topics_changed(self, names: tuple[str, ...], *, created: bool) -> None:
+        """Tells the groups that topics were created, have grown or were deleted; the store already shows it."""
+        now_ms, event = self.now_ms(), TopicsChanged(names, created)
+        for partition, shard in enumerate(self._runtime.shards):
+            if shard.consumer_groups:
+                self._runtime.handle(partition, event, now_ms)
 
     def _arm(self) -> None:
         """Sets the one timer of the loop to the earliest deadline of all shards."""
@@ -312,7 +327,7 @@ class Groups:
             except KafkaError as error:
                 self._cannot_load(index, error)
         self._arm()
-        groups = sum(len(shard.groups) for shard in self._runtime.shards)
+        groups = sum(len(shard.groups) + len(shard.consumer_groups) for shard in self._runtime.shards)
         took_s = time.perf_counter() - began
         if self._meter is not None:
             self._meter.loads.add(took_s)
@@ -361,6 +376,10 @@ def settings_of(config: BrokerConfig, partitions: int | None = None) -> Settings
         group_max_session_timeout_ms=config.group_max_session_timeout_ms,
         group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         group_max_size=config.group_max_size,
+        group_consumer_max_size=config.group_consumer_max_size,
+        group_consumer_assignors=config.group_consumer_assignors,
+        group_consumer_migration_policy=config.group_consumer_migration_policy,
+        group_consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
         offsets_retention_minutes=config.offsets_retention_minutes,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
