@@ -8,6 +8,8 @@ REBALANCES ?= 1000000
 ONLY ?=
 MINUTES ?= 60
 PYTHONS ?= 3.11 3.12 3.13 3.14
+# Processes of pytest. Tests wait for other programs more than they compute, so there are more of them than cores.
+WORKERS ?= 3
 
 .PHONY: help setup run test test-anywhere lint format messages supported docs docs-serve map lock interop bench dist chaos soak coverage changes hooks clean
 
@@ -27,7 +29,7 @@ run: setup ## the demo: a broker, a group whose members come and go, a pipeline 
 	$(BIN)/kohort demo
 
 test: setup ## all tests that need PyPI and Debian packages only (ONLY=tests/wire: a part); runs what fails once more
-	@$(BIN)/python -m tests.twice -n 2 --dist worksteal -m "not interop and not chaos" $(ONLY)
+	@$(BIN)/python -m tests.twice -n $(WORKERS) --dist worksteal -m "not interop and not chaos" $(ONLY)
 
 test-anywhere: setup ## parts of them as on other machines: behind a proxy, a blank in the path, not root, PYTHONS="3.11 3.14?" …
 	@$(BIN)/python -m tests.anywhere --pythons "$(PYTHONS)"
@@ -85,7 +87,7 @@ soak: setup ## new seeds for MINUTES=60: simulator, property tests, SIGKILL; say
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 coverage: setup ## run the tests of `make test` and report their coverage, in .cache/coverage/html too
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not interop and not chaos" --cov --cov-report=term --cov-report=html $(ONLY)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not interop and not chaos" --cov --cov-report=term --cov-report=html $(ONLY)
 
 changes: setup ## show the release notes that the fragments in changes/ make
 	@$(BIN)/towncrier build --draft

@@ -394,7 +394,9 @@ def main() -> None:
     parser.add_argument("--batch-records", type=int, default=16)
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--connections", type=int, default=8)
-    parser.add_argument("--isolation", type=int, default=0, choices=[0, 1], help="of fetches: 1 is read_committed")
+    parser.add_argument(
+        "--isolation", type=int, default=0, choices=[0, 1], help="of fetches: 1 is read_committed"
+    )
     options = vars(parser.parse_args())
     mode = options.pop("mode")
     try:

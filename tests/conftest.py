@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -52,6 +53,25 @@ FILES_OF_SPARK = 1024
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 """A JVM of a test lives too briefly to earn what the second compiler costs: a first small job took 17.7 s of CPU with
 it, and 10.5 s without. Who wants other options sets JDK_JAVA_OPTIONS."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests that share a Spark first, and those that start one of their own last.
+
+    Each process of `pytest -n` begins with a part of the list, in this order, and one that has finished takes from the
+    end of another's part. So one process runs what shares a Spark, and the others need not start one; and the longest
+    tests are taken one by one while there is other work, not at the very end.
+    """
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    if item.get_closest_marker("jvm"):
+        return 2
+    return 0 if _WITH_SPARK in item.path.parents else 1
+
+
+_WITH_SPARK = Path(__file__).parent / "spark"
 
 
 @pytest.hookimpl(tryfirst=True)

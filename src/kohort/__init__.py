@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kohort.client.admin_types import PartitionDescription as PartitionDescription
     from kohort.client.admin_types import ReplicaInfo as ReplicaInfo
     from kohort.client.admin_types import ScramCredentialInfo as ScramCredentialInfo
+    from kohort.client.admin_types import SharePartitionOffset as SharePartitionOffset
     from kohort.client.admin_types import TopicDescription as TopicDescription
     from kohort.client.admin_types import UserScramCredentialDeletion as UserScramCredentialDeletion
     from kohort.client.admin_types import UserScramCredentialUpsertion as UserScramCredentialUpsertion
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from kohort.client.types import OffsetAndMetadata as OffsetAndMetadata
     from kohort.client.types import OffsetAndTimestamp as OffsetAndTimestamp
     from kohort.client.types import RecordMetadata as RecordMetadata
+    from kohort.client.types import SubscriptionPattern as SubscriptionPattern
     from kohort.client.types import TopicPartition as TopicPartition
     from kohort.security.acls import Acl as Acl
     from kohort.security.acls import AclFilter as AclFilter
@@ -120,6 +122,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "PartitionDescription",
         "ReplicaInfo",
         "ScramCredentialInfo",
+        "SharePartitionOffset",
         "TopicDescription",
         "UserScramCredentialDeletion",
         "UserScramCredentialUpsertion",
@@ -178,6 +181,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "OffsetAndMetadata",
         "OffsetAndTimestamp",
         "RecordMetadata",
+        "SubscriptionPattern",
         "TopicPartition",
     ),
     "security.acls": (

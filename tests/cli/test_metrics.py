@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kohort import Admin, Consumer, Producer
 from tests.cli.test_serve import Serve, run
+from tests.clients.process import eventually
 from tests.deploy.promtool import run_promtool
 from tests.web import visit
 
@@ -35,6 +36,11 @@ def metrics_of(served: Serve) -> str:
     return told[1]
 
 
+def journal_writes_after_a_commit(address: str, consumer: Consumer) -> float:
+    consumer.commit({("orders", 0): 7})
+    return value(scrape(address), "kohort_journal_write_seconds_count")
+
+
 def test_topics_and_groups_under_the_names_that_dashboards_know(tmp_path: Path) -> None:
     with Serve(
         tmp_path, "--listen", "127.0.0.1:0", "--metrics", "0", "--set", "group.initial.rebalance.delay.ms=0"
@@ -53,6 +59,8 @@ def test_topics_and_groups_under_the_names_that_dashboards_know(tmp_path: Path) 
             while seen < 10:
                 seen += sum(map(len, consumer.poll(60.0).values()))
             consumer.commit({("orders", 0): 7})
+            # Until the journal's first file is there, partitions are synced one by one.
+            eventually(lambda: journal_writes_after_a_commit(address, consumer), "the journal is written")
             found = scrape(address)
             assert value(found, "kohort_groups", state="Stable") == 1
             assert value(found, "kafka_consumergroup_members", consumergroup="shop") == 1

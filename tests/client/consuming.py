@@ -56,8 +56,10 @@ def read(consumer: Consumer, count: int) -> list[bytes | None]:
 
 
 def joined(consumer: Consumer) -> Consumer:
-    """Polls until it has partitions."""
-    poll_until(consumer, consumer.assignment, "it is given partitions")
+    """Polls until it has partitions; what came with them is read again."""
+    came = poll_until(consumer, consumer.assignment, "it is given partitions")
+    for record in reversed(came):
+        consumer.seek((record.topic, record.partition), record.offset)
     return consumer
 
 

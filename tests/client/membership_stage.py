@@ -39,7 +39,7 @@ NAMES = {
     3: "Metadata",
 }
 HIGHEST = {10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 3: 12}
-WORDS = {"find": 10, "join": 11, "heartbeat": 12, "left": 13, "sync": 14, "metadata": 3}
+WORDS = {"find": 10, "join": 11, "heartbeat": 12, "left": 13, "sync": 14, "metadata": 3, "beat": 68}
 
 
 class Broken(Assignor):

@@ -67,7 +67,7 @@ class Member:
     me: GroupMetadata = ME
     may_commit: bool = True
     rebalance_in_progress: bool = False
-    is_stable: bool = True
+    may_commit_itself: bool = True
     is_fenced: bool = False
     left_because: str | None = None
     rejoins: list[str] = field(default_factory=list)
@@ -76,13 +76,19 @@ class Member:
     def group_metadata(self) -> GroupMetadata:
         return self.me
 
+    def continues(self, earlier: GroupMetadata) -> bool:
+        return earlier == self.me
+
+    def fetches_as(self) -> GroupMetadata | None:
+        return None
+
     def request_rejoin(self, reason: str) -> None:
         self.rejoins.append(reason)
 
     def reset_generation(self, reason: str, lost: bool = True, *, keep_member_id: bool = False) -> None:
         self.resets.append((reason, keep_member_id))
         self.me = self.me._replace(generation_id=-1, member_id=self.me.member_id if keep_member_id else "")
-        self.may_commit = self.is_stable = False
+        self.may_commit = self.may_commit_itself = False
 
 
 class World:

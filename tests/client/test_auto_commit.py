@@ -65,11 +65,11 @@ def test_partitions_without_a_good_position_are_left_out() -> None:
 
 def test_no_commit_on_the_interval_while_the_group_rebalances() -> None:
     world = member()
-    world.member.is_stable = False
+    world.member.may_commit_itself = False
     poll(world, after_ms=INTERVAL)
     assert world.nothing_sent()
     assert world.commits.next_poll_ms() is None
-    world.member.is_stable = True
+    world.member.may_commit_itself = True
     poll(world, after_ms=1)
     assert world.take("commits.commit")
 

@@ -145,7 +145,7 @@ def test_an_object_may_have_an_underscore_in_its_name() -> None:
         ({"max_poll_records": 0}, "max.poll.records: Value must be at least 1"),
         ({"max_poll_records": "many"}, "Not a number of type INT"),
         ({"isolation_level": "serializable"}, "read_uncommitted, read_committed"),
-        ({"group_protocol": "consumer"}, "one of: classic"),
+        ({"group_protocol": "streams"}, "one of: classic, consumer"),
         ({"auto_offset_reset": "smallest"}, "must be earliest, latest, none or by_duration:PT1H"),
         ({"group_id": " "}, "group.id must not be empty"),
         ({"group_instance_id": "kiosk-1"}, "group.instance.id without group.id"),
@@ -159,6 +159,28 @@ def test_an_object_may_have_an_underscore_in_its_name() -> None:
 def test_what_a_consumer_cannot_do_says_what_is_allowed(settings: dict[str, object], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         consumer(**settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "who_decides"),
+    [
+        ("partition_assignment_strategy", "range", "group.remote.assignor chooses how"),
+        ("heartbeat_interval_ms", 3000, "group.consumer.heartbeat.interval.ms"),
+        ("session_timeout_ms", 45000, "group.consumer.session.timeout.ms"),
+    ],
+)
+def test_what_the_broker_decides_cannot_be_set_with_the_consumer_protocol(
+    name: str, value: object, who_decides: str
+) -> None:
+    settings = {"group_protocol": "CONSUMER", "group_id": "g", name: value}
+    with pytest.raises(SettingError, match=f"cannot be set when group.protocol=consumer: .*{who_decides}"):
+        read_config(CONSUMER, SERVERS, settings, ("partition.assignment.strategy",))
+
+
+def test_a_remote_assignor_needs_the_consumer_protocol() -> None:
+    with pytest.raises(SettingError, match=r"group.remote.assignor belongs to group.protocol=consumer"):
+        consumer(group_remote_assignor="range")
+    assert consumer(group_protocol="consumer", group_remote_assignor="range").group_remote_assignor == "range"
 
 
 @pytest.mark.parametrize("table", [CONSUMER, PRODUCER, ADMIN])

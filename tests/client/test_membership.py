@@ -299,8 +299,17 @@ def test_no_partitions_are_nothing() -> None:
 # --- clocks ------------------------------------------------------------------------------------------------
 
 
+def classic_clocks() -> Heartbeats:
+    return Heartbeats(
+        interval_ms=3_000,
+        session_timeout_ms=10_000,
+        max_poll_interval_ms=60_000,
+        backoff=Backoff(100, 1_000, lambda: 0.5),
+    )
+
+
 def test_a_heartbeat_is_due_after_the_interval_and_only_one_is_under_way() -> None:
-    clocks = Heartbeats(3_000, 10_000, 60_000, Backoff(100, 1_000, lambda: 0.5))
+    clocks = classic_clocks()
     clocks.joined(1_000)
     assert not clocks.is_due(3_999)
     assert clocks.is_due(4_000)
@@ -312,7 +321,7 @@ def test_a_heartbeat_is_due_after_the_interval_and_only_one_is_under_way() -> No
 
 
 def test_failed_heartbeats_come_again_after_a_growing_backoff() -> None:
-    clocks = Heartbeats(3_000, 10_000, 60_000, Backoff(100, 1_000, lambda: 0.5))
+    clocks = classic_clocks()
     clocks.joined(0)
     waits = []
     for _ in range(5):

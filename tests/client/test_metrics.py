@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kohort import Admin, AsyncConsumer, AsyncProducer, Producer, TopicPartition, WrongArgument
+from kohort.client.consume.fetch_metrics import FetchMetrics, PartitionFetchMetrics, TopicFetchMetrics
 from kohort.client.consume.poll_metrics import POLLS, PollMetrics
 from kohort.client.core.effects import FailureKind
 from kohort.client.core.metrics import (
@@ -23,6 +24,7 @@ from kohort.client.core.metrics import (
 )
 from kohort.client.group.group_metrics import GROUP
 from kohort.client.metrics import TABLES
+from kohort.client.offsets.subscription import Position, SubscriptionState
 from kohort.testing import Kafka
 from kohort.wire.errors import ErrorCode
 from tests.client import fetching, group_world, producing
@@ -458,6 +460,30 @@ def test_metrics_may_be_read_by_other_threads(
             for thread in threads:
                 thread.join()
     assert not failed
+
+
+class _ResetMeanwhile:
+    """A partition whose position is reset by another thread as soon as somebody has looked at it."""
+
+    high_watermark, last_stable_offset, log_start_offset = 10, 8, 2
+
+    def __init__(self) -> None:
+        self._positions = [Position(5), None]
+
+    @property
+    def position(self) -> Position | None:
+        return self._positions.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("read_committed", "name", "expected"), [(False, "lag", 5), (True, "lag", 3), (False, "lead", 3)]
+)
+def test_a_position_that_is_reset_while_it_is_read(read_committed: bool, name: str, expected: int) -> None:
+    window, state = MetricWindow(), _ResetMeanwhile()
+    client = FetchMetrics(window, SubscriptionState(), read_committed)
+    topic = TopicFetchMetrics(window, client)
+    metrics = PartitionFetchMetrics(window, state, topic, read_committed)  # type: ignore[arg-type]
+    assert getattr(metrics, name) == expected
 
 
 def test_a_function_is_called_when_a_client_is_closed(

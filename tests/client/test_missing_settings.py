@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kohort import Consumer, KohortError, Producer, SettingError
-from kohort.client import consumer
-from kohort.client.config import ADMIN, CONSUMER, PRODUCER, SECURITY_OBJECTS, read_config
+from kohort import KohortError, Producer, SettingError, ShareConsumer
+from kohort.client import consumer, share_consumer
+from kohort.client.config import ADMIN, CONSUMER, PRODUCER, SECURITY_OBJECTS, SHARE_CONSUMER, read_config
 from kohort.client.core import missing_settings
-from kohort.client.core.missing_settings import NO_EFFECT, OTHER_NAMES, REFUSED
+from kohort.client.core.missing_settings import NO_EFFECT, NOT_OF_SHARE_GROUPS, OTHER_NAMES, REFUSED
 from kohort.client.produce import outgoing
 from kohort.settings import Table
 
@@ -58,9 +58,9 @@ OF_CONSUMER = names_in("""
     exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id
     group.protocol group.remote.assignor heartbeat.interval.ms interceptor.classes internal.leave.group.on.close
     internal.throw.on.fetch.stable.offset.unsupported isolation.level key.deserializer max.partition.fetch.bytes
-    max.poll.interval.ms max.poll.records partition.assignment.strategy session.timeout.ms
-    share.acknowledgement.mode share.acquire.mode value.deserializer
+    max.poll.interval.ms max.poll.records partition.assignment.strategy session.timeout.ms value.deserializer
 """)
+OF_SHARE_CONSUMER = ["share.acknowledgement.mode", "share.acquire.mode"]
 OF_PRODUCER = names_in("""
     acks batch.size buffer.memory compression.gzip.level compression.lz4.level compression.type
     compression.zstd.level delivery.timeout.ms enable.idempotence interceptor.classes key.serializer linger.ms
@@ -103,6 +103,36 @@ def test_every_setting_of_kafkas_is_known(
             )
 
 
+def test_a_share_consumer_knows_every_setting_of_a_consumer_or_refuses_it_in_words() -> None:
+    objects = share_consumer.SHARE_OBJECTS
+    for name in ALL + OF_CONSUMER + OF_SHARE_CONSUMER:
+        if name in SHARE_CONSUMER.settings or name in objects:
+            assert name not in NOT_OF_SHARE_GROUPS
+        elif name in NOT_OF_SHARE_GROUPS:
+            with pytest.raises(SettingError, match=f"{name} cannot be set for a share consumer: ") as error:
+                read_config(SHARE_CONSUMER, SERVERS | {"group.id": "g", name: "1"}, {}, objects)
+            assert NOT_OF_SHARE_GROUPS[name] in str(error.value)
+        else:
+            assert name in REFUSED or name in NO_EFFECT, name
+    assert set(NOT_OF_SHARE_GROUPS) >= {
+        "auto.offset.reset", "enable.auto.commit", "group.instance.id", "isolation.level", "session.timeout.ms",
+        "heartbeat.interval.ms", "group.protocol", "group.remote.assignor", "partition.assignment.strategy",
+        "interceptor.classes",
+    }, "what Kafka's ShareConsumerConfig refuses"  # fmt: skip
+
+
+def test_the_settings_of_a_share_consumer_are_not_those_of_a_consumer() -> None:
+    for name in OF_SHARE_CONSUMER:
+        with pytest.raises(SettingError, match="it is a setting of the share consumer, not of the consumer"):
+            read_config(CONSUMER, SERVERS | {name: "1"}, {})
+    with pytest.raises(SettingError, match=r"group.id is missing: name the share group"):
+        ShareConsumer(SERVERS)
+    with pytest.raises(SettingError, match=r"share.acknowledgement.mode.*implicit, explicit"):
+        ShareConsumer(SERVERS, group_id="g", share_acknowledgement_mode="perhaps")
+    with pytest.raises(SettingError, match=r"groups settings GROUP --set share.auto.offset.reset="):
+        ShareConsumer(SERVERS | {"group.id": "g", "auto.offset.reset": "earliest"})
+
+
 def test_nothing_is_both_there_and_missing() -> None:
     missing = {*REFUSED, *NO_EFFECT, *OTHER_NAMES}
     assert len(missing) == len(REFUSED) + len(NO_EFFECT) + len(OTHER_NAMES)
@@ -128,13 +158,6 @@ def test_a_producer_does_not_do_without_the_two_phases_that_were_asked_for() -> 
         KohortError, match=r"two.phase.commit.enable is a setting of Kafka's that Kohort's producer does not"
     ):
         Producer({"bootstrap.servers": "127.0.0.1:9", "transaction.two.phase.commit.enable": "true"})
-
-
-def test_groups_of_the_next_generation_are_named_as_missing() -> None:
-    with pytest.raises(
-        SettingError, match=r"KIP-848 \(consumer\) are something of Kafka's that Kohort's consumer does"
-    ):
-        Consumer(bootstrap_servers="127.0.0.1:9", group_id="g", group_protocol="consumer")
 
 
 def test_a_value_that_is_not_given_is_not_warned_about(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,9 +12,9 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from kohort import Consumer, Producer, Record, Records
-from kohort.client import consumer, keywords
-from kohort.client.config import ADMIN, CONSUMER, PRODUCER, SECURITY_OBJECTS, ClientConfig
+from kohort import Consumer, Producer, Record, Records, ShareConsumer
+from kohort.client import consumer, keywords, share_consumer
+from kohort.client.config import ADMIN, CONSUMER, PRODUCER, SECURITY_OBJECTS, SHARE_CONSUMER, ClientConfig
 from kohort.client.core.security_settings import SAME_SETTINGS
 from kohort.client.produce import outgoing
 from kohort.settings import Kind, Table
@@ -37,10 +37,11 @@ TYPES: dict[Kind, tuple[Any, ...]] = {
     [
         (keywords.ClientKeywords, Table(ClientConfig, "client"), SECURITY_OBJECTS),
         (keywords.ConsumerKeywords, CONSUMER, consumer.OBJECTS),
+        (keywords.ShareConsumerKeywords, SHARE_CONSUMER, share_consumer.SHARE_OBJECTS),
         (keywords.ProducerKeywords, PRODUCER, outgoing.OBJECTS),
         (keywords.AdminKeywords, ADMIN, SECURITY_OBJECTS),
     ],
-    ids=["client", "consumer", "producer", "admin"],
+    ids=["client", "consumer", "share consumer", "producer", "admin"],
 )
 def test_the_keywords_are_the_settings(hints: Any, table: Table[Any], objects: tuple[str, ...]) -> None:
     apart = {"key_deserializer", "value_deserializer", "key_serializer", "value_serializer"}
@@ -96,6 +97,7 @@ def test_records_and_clients_may_be_named_with_their_types_when_a_program_runs()
     assert Record[str, int]("t", 0, 1, key="k", value=2) == Record("t", 0, 1, key="k", value=2)
     assert Consumer[str, int].__origin__ is Consumer
     assert Producer[str, int].__origin__ is Producer
+    assert ShareConsumer[str, int].__origin__ is ShareConsumer
     assert Records[str, int].__origin__ is Records
     record = Record("t", 0, 1, key=b"k", headers=[("h", None)])
     assert pickle.loads(pickle.dumps(record)) == record

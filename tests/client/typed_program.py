@@ -8,7 +8,17 @@ from __future__ import annotations
 import json
 from typing import Any, reveal_type
 
-from kohort import Admin, AsyncConsumer, AsyncProducer, Consumer, Producer, Record
+from kohort import (
+    AcknowledgeType,
+    Admin,
+    AsyncConsumer,
+    AsyncProducer,
+    AsyncShareConsumer,
+    Consumer,
+    Producer,
+    Record,
+    ShareConsumer,
+)
 from kohort.serde import (
     AvroDeserializer,
     AvroSerializer,
@@ -53,6 +63,28 @@ def consuming(settings: dict[str, object]) -> None:
     Consumer(enable_auto_commit=7)  # error: has incompatible type "int"
     Consumer(linger_ms=5)  # error: Unexpected keyword argument "linger_ms"
     Consumer(value_deserializer=len)  # error: incompatible type
+
+
+def sharing(settings: dict[str, object]) -> None:
+    typed = ShareConsumer(settings, group_id="g", value_deserializer=number)
+    reveal_type(typed)  # reveals: kohort.client.share_consumer.ShareConsumer[bytes, int]
+    for record in typed:
+        reveal_type(record.value)  # reveals: int | None
+        reveal_type(record.delivery_count)  # reveals: int | None
+        typed.acknowledge(record, AcknowledgeType.RELEASE)
+        typed.acknowledge(record, 2)  # error: incompatible type "int"
+    for records in typed.poll(1.0).values():
+        reveal_type(records[0].value)  # reveals: int | None
+    for error in typed.commit_sync().values():
+        reveal_type(error)  # reveals: KohortError | None
+    ShareConsumer(auto_offset_reset="earliest")  # error: Unexpected keyword argument "auto_offset_reset"
+
+
+async def sharing_asynchronously(settings: dict[str, object]) -> None:
+    async with AsyncShareConsumer(settings, key_deserializer=number) as consumer:
+        async for record in consumer:
+            reveal_type(record.key)  # reveals: int | None
+            consumer.acknowledge(record)
 
 
 def take(record: Record[str, dict[str, Any]]) -> None: ...

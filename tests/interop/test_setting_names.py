@@ -37,6 +37,7 @@ def test_every_setting_of_the_broker_is_known(names: list[list[str]]) -> None:
     def is_known(name: str) -> bool:
         return (
             name in BROKER_SETTINGS.settings
+            or kafka_settings.is_of_security(name)
             or kafka_settings.is_inert(name)
             or kafka_settings.is_refused(name)
         )

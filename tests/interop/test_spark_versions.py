@@ -61,6 +61,8 @@ def run_tests(python: Path, arguments: list[str], name: str) -> tuple[Counter[st
         "-p",
         "no:cacheprovider",
         "--no-header",
+        "-m",
+        "not chaos",
         *arguments,
     ]
     ended: Counter[str] = Counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -231,14 +232,16 @@ def test_a_missing_or_wrong_file_stops_the_start(tmp_path: Path):
 class JwksServer:
     """A web server that hands out keys, and counts how often."""
 
-    def __init__(self, text: str) -> None:
-        self.text, self.asked = text, 0
+    def __init__(self, text: str, tls: ssl.SSLContext | None = None) -> None:
+        self.text, self.asked, self.redirect = text, 0, ""
         parent = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 parent.asked += 1
-                self.send_response(200)
+                self.send_response(302 if parent.redirect else 200)
+                if parent.redirect:
+                    self.send_header("Location", parent.redirect)
                 self.end_headers()
                 self.wfile.write(parent.text.encode())
 
@@ -246,7 +249,10 @@ class JwksServer:
                 pass
 
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/keys"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_port}/keys"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
@@ -293,6 +299,14 @@ def test_old_keys_are_fetched_again_and_stay_if_that_fails(keys_online: JwksServ
         assert login(validate, signed(), BEGIN_MS + 60_000) == GOOD
     assert keys_online.asked == 2
     assert "cannot fetch the keys of tokens" in caplog.text
+
+
+def test_a_password_in_the_url_is_not_in_the_log(caplog):
+    source = key_source("http://keys:hunter2@127.0.0.1:1/jwks?a=b", refresh_ms=60_000)
+    with caplog.at_level(logging.DEBUG):
+        assert isinstance(login(SignedTokens(ClaimRules(), source), signed(), BEGIN_MS), BadToken)
+    assert "from http://127.0.0.1:1/jwks?a=b:" in caplog.text
+    assert "hunter2" not in caplog.text
 
 
 def test_who_comes_while_keys_are_fetched_waits_for_them(keys_online: JwksServer):

@@ -4,7 +4,7 @@ offers PLAIN SCRAM-SHA-256 reauth=5000   the listener; its users are alice (secr
 > ApiVersions                            a request; ApiVersions! is one that is answered by an error
 > SaslHandshake v1 PLAIN
 > token \\0alice\\0secret                  in SaslAuthenticate, or raw after a handshake of version 0
-> scram-first alice | scram-final secret a client that computes as RFC 5802 says
+> scram-first alice | scram-final secret a client that computes as RFC 5802 says; `scram-first alice m=x` has m=
 > jwt sub=alice exp=+60                  an unsecured token; its times are seconds from now
 wait 1000                                milliseconds pass
 """
@@ -89,10 +89,10 @@ class ScramClient:
         self._digest = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
         self._nonce = nonce
 
-    def first(self, user: str) -> bytes:
+    def first(self, user: str, reserved: str = "") -> bytes:
         name = user.replace("=", "=3D").replace(",", "=2C")
         self._bare = f"n={name},r={self._nonce}"
-        return f"n,,{self._bare}".encode()
+        return f"n,,{reserved and reserved + ','}{self._bare}".encode()
 
     def final(self, told: bytes, password: str) -> bytes:
         server_first = told.decode()
@@ -158,7 +158,7 @@ class Replay:
         match name:
             case "scram-first":
                 self._client = ScramClient(self._mechanism)
-                return self._client.first(rest)
+                return self._client.first(*rest.split())
             case "scram-final":
                 return self._client.final(self._told, rest)
             case "jwt":

@@ -16,7 +16,14 @@ from kohort.broker.missing import Missing
 from kohort.broker.permissions import Permissions
 from kohort.coordinator.group_config import GroupConfig
 from kohort.log.partition import Partition
-from kohort.log.registry import ClientQuotaSet, GroupConfigSet, RegistryEntry, TopicDeleted
+from kohort.log.registry import (
+    ClientQuotaSet,
+    GroupConfigSet,
+    PartitionsAdded,
+    RegistryEntry,
+    TopicCreated,
+    TopicDeleted,
+)
 from kohort.log.store import Store
 from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -27,6 +34,8 @@ if TYPE_CHECKING:
     from kohort.broker.meter import BrokerMeter
     from kohort.broker.security.guard import BrokerGuard
     from kohort.broker.security.quotas import BrokerQuotas
+    from kohort.broker.share.leader import ShareLeader
+    from kohort.broker.share.states import ShareStates
     from kohort.broker.transactions.coordinator import BrokerTransactions
 
 T = TypeVar("T")
@@ -51,6 +60,8 @@ class Broker(Permissions):
     _groups: Groups | None = field(default=None, init=False)
     _group_configs: GroupConfigs = field(init=False)
     _transactions: BrokerTransactions | None = field(default=None, init=False)
+    _shares: ShareLeader | None = field(default=None, init=False)
+    _share_states: ShareStates | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._group_configs = GroupConfigs(self)
@@ -84,6 +95,32 @@ class Broker(Permissions):
     @property
     def has_transactions(self) -> bool:
         return self._transactions is not None
+
+    @property
+    def shares(self) -> ShareLeader:
+        """The share partitions that this node leads; made when they are first needed, like the groups."""
+        if self._shares is None:
+            from kohort.broker.share.leader import ShareLeader
+
+            self._shares = ShareLeader(self)
+        return self._shares
+
+    @property
+    def has_shares(self) -> bool:
+        return self._shares is not None
+
+    @property
+    def share_states(self) -> ShareStates:
+        """The share coordinator; made when it is first needed, like the groups."""
+        if self._share_states is None:
+            from kohort.broker.share.states import ShareStates
+
+            self._share_states = ShareStates(self)
+        return self._share_states
+
+    @property
+    def has_share_states(self) -> bool:
+        return self._share_states is not None
 
     @property
     def node_id(self) -> int:
@@ -136,6 +173,9 @@ class Broker(Permissions):
             return error
         topics = self.store.topics_by_id
         deleted = tuple(topics[entry.topic_id].name for entry in entries if isinstance(entry, TopicDeleted))
+        grown = tuple(topics[entry.topic_id].name for entry in entries if isinstance(entry, PartitionsAdded))
+        created = tuple(entry.name for entry in entries if isinstance(entry, TopicCreated))
+        deleted_ids = frozenset(entry.topic_id for entry in entries if isinstance(entry, TopicDeleted))
         for entry in entries:
             self.store.apply(entry)
             if self.guard is not None:
@@ -144,8 +184,15 @@ class Broker(Permissions):
                 self._apply_quota(entry)
             elif isinstance(entry, GroupConfigSet):
                 self._group_configs.changed(entry.group_id)
-        if deleted and self.has_groups:
-            self.groups.topics_deleted(deleted)
+        if self.has_groups:
+            if deleted:
+                self.groups.topics_deleted(deleted)
+            if created or grown or deleted:
+                self.groups.topics_changed(created + grown + deleted, created=bool(created))
+        if deleted_ids and self.has_shares:
+            self.shares.topics_deleted(deleted_ids)
+        if deleted_ids and self.has_share_states:
+            self.share_states.topics_deleted(deleted_ids)
         return None
 
     def _apply_quota(self, entry: ClientQuotaSet) -> None:

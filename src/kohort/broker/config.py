@@ -46,6 +46,17 @@ def _fixed(name: str, kind: Kind, default: Value, check: Any, doc: str) -> Any:
     return setting(name, kind, default, check, doc, read_only=True)
 
 
+_MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
+
+
+def _check_assignors(names: tuple[str, ...]) -> str | None:
+    return list_of("uniform", "range")(names) if names else "it must name at least one assignor"
+
+
+def _check_policy(value: str) -> str | None:
+    return one_of(*_MIGRATION_POLICIES)(value.lower())
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
     """The settings of a node, parsed. `BrokerConfig.parse(values)` makes one."""
@@ -242,6 +253,22 @@ class BrokerConfig:
         "A producer that wrote nothing for this long is forgotten.",
     )  # fmt: skip
     # groups
+    group_consumer_assignors: tuple[str, ...] = _fixed(
+        "group.consumer.assignors", Kind.LIST, ("uniform", "range"), _check_assignors,
+        "The assignors that members of consumer groups (KIP-848) may name; the first is the default.",
+    )  # fmt: skip
+    group_consumer_max_size: int = _fixed(
+        "group.consumer.max.size", Kind.INT, INT_MAX, at_least(1), "Members of one consumer group."
+    )
+    group_consumer_migration_policy: str = _fixed(
+        "group.consumer.migration.policy", Kind.STRING, "bidirectional", _check_policy,
+        "Whether groups with members become consumer groups, and classic ones again: "
+        "disabled, upgrade, downgrade, bidirectional.",
+    )  # fmt: skip
+    group_consumer_regex_refresh_interval_ms: int = _fixed(
+        "group.consumer.regex.refresh.interval.ms", Kind.INT, 600_000, at_least(10_000),
+        "How often the regular expressions of consumer groups are matched against the topics.",
+    )  # fmt: skip
     group_initial_rebalance_delay_ms: int = _fixed(
         "group.initial.rebalance.delay.ms", Kind.INT, 3000, at_least(0),
         "How long the first rebalance of an empty group waits for more members.",
@@ -396,6 +423,27 @@ class BrokerConfig:
         "group.share.initialize.retry.interval.ms", Kind.INT, 30_000, at_least(1),
         "When partitions of a share group whose state was not initialized are tried again.",
         read_only=True, internal=True,
+    )  # fmt: skip
+    # the share coordinator
+    share_coordinator_cold_partition_snapshot_interval_ms: int = _fixed(
+        "share.coordinator.cold.partition.snapshot.interval.ms", Kind.INT, 5 * MINUTE_MS, at_least(1),
+        "A share partition that was not written for this long gets a snapshot of its state.",
+    )  # fmt: skip
+    share_coordinator_snapshot_update_records_per_snapshot: int = _fixed(
+        "share.coordinator.snapshot.update.records.per.snapshot", Kind.INT, 500, between(0, 500),
+        "Updates of the state of a share partition between two snapshots.",
+    )  # fmt: skip
+    share_coordinator_state_topic_num_partitions: int = _fixed(
+        "share.coordinator.state.topic.num.partitions", Kind.INT, 50, at_least(1),
+        "Partitions of __share_group_state.",
+    )  # fmt: skip
+    share_coordinator_state_topic_prune_interval_ms: int = _fixed(
+        "share.coordinator.state.topic.prune.interval.ms", Kind.INT, 5 * MINUTE_MS, at_least(1),
+        "How often what no share partition needs any more is deleted from __share_group_state.",
+    )  # fmt: skip
+    share_coordinator_state_topic_segment_bytes: int = _fixed(
+        "share.coordinator.state.topic.segment.bytes", Kind.INT, 100 * MIB, at_least(1),
+        "Segment size of __share_group_state.",
     )  # fmt: skip
     # transactions
     add_partitions_to_txn_retry_backoff_max_ms: int = _fixed(

@@ -10,8 +10,9 @@ from kohort.coordinator.history import HISTORY_TOPIC
 MAX_LENGTH = 249
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
+SHARE_TOPIC = "__share_group_state"
 METADATA_TOPIC = "__cluster_metadata"  # Kafka keeps its own state there; it cannot be created
-INTERNAL = frozenset({OFFSETS_TOPIC, HISTORY_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
+INTERNAL = frozenset({OFFSETS_TOPIC, HISTORY_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC})
 # Shown only when asked for by name: Kafka has no such topic, and lists of topics should not change because of it.
 HIDDEN = frozenset({HISTORY_TOPIC})
 # What lives in a topic: deleting it or adding partitions would lose that.
@@ -19,6 +20,7 @@ LIVES_IN = {
     OFFSETS_TOPIC: "groups",
     HISTORY_TOPIC: "groups",
     TRANSACTIONS_TOPIC: "transactional ids",
+    SHARE_TOPIC: "share groups",
 }
 
 _ALLOWED = re.compile(r"[a-zA-Z0-9._-]+")

@@ -19,6 +19,7 @@ from kohort.client.admin_types import (
     LogDirDescription,
     NewTopic,
     ScramCredentialInfo,
+    SharePartitionOffset,
     TopicDescription,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
@@ -249,6 +250,23 @@ class Admin(MeasuredClient):
     ) -> None:
         """Forgets committed offsets of topics that the group is not subscribed to."""
         self._run(self._calls.delete_group_offsets(group_id, partitions, self._deadline(timeout)))
+
+    def share_group_offsets(
+        self, group_id: str, *partitions: Partitions, timeout: float | None = None
+    ) -> dict[TopicPartition, SharePartitionOffset]:
+        """Returns where a share group stands in these partitions, or in all: first record not done, and lag."""
+        steps = self._calls.share_group_offsets(group_id, partitions, self._deadline(timeout))
+        return self._run(steps)
+
+    def alter_share_group_offsets(
+        self, group_id: str, offsets: ByPartition[int], *, timeout: float | None = None
+    ) -> None:
+        """Sets where a share group that has no members now goes on; what it had in flight is forgotten."""
+        self._run(self._calls.alter_share_group_offsets(group_id, offsets, self._deadline(timeout)))
+
+    def delete_share_group_offsets(self, group_id: str, *topics: str, timeout: float | None = None) -> None:
+        """Forgets all that a share group without members knows of these topics."""
+        self._run(self._calls.delete_share_group_offsets(group_id, topics, self._deadline(timeout)))
 
     # --- the cluster ----------------------------------------------------------------------------------
 

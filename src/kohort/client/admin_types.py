@@ -33,6 +33,7 @@ __all__ = [
     "ReplicaInfo",
     "ScramCredentialInfo",
     "ScramMechanism",
+    "SharePartitionOffset",
     "TopicDescription",
     "UserScramCredentialDeletion",
     "UserScramCredentialUpsertion",
@@ -112,6 +113,12 @@ class MemberDescription:
     host: str
     assignment: tuple[TopicPartition, ...]
     """Empty as well if the group's protocol is not that of consumers."""
+    epoch: int | None = None
+    """The member's epoch in a group that is not classic; None in a classic group."""
+    target: tuple[TopicPartition, ...] | None = None
+    """What the coordinator wants it to have; None unless the group is one of the consumer protocol."""
+    protocol: str = "classic"
+    """How it speaks to the coordinator: "classic", "consumer" or "share". A consumer group may have classic members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,21 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
     group_type: str = "classic"
     """"classic", "consumer" (KIP-848), "share"; of any other type only the state is known, not the members."""
+    epoch: int | None = None
+    """It goes up with every change of members, subscriptions or topics; None for a classic group."""
+    assignment_epoch: int | None = None
+    """The epoch that the assignment was made for; None for a classic group."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharePartitionOffset:
+    """Where a share group stands in one partition."""
+
+    start_offset: int
+    """The first record that is not done: everything before it was accepted, rejected or given up."""
+    leader_epoch: int | None = None
+    lag: int | None = None
+    """How many records are not done yet; None where the broker does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from kohort.client.types import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     Partitions,
+    SubscriptionPattern,
     TopicPartition,
 )
 from kohort.wire.errors import KohortError
@@ -97,13 +98,15 @@ class AsyncConsumer(MeasuredClient, Generic[K, V]):
 
     async def subscribe(
         self,
-        topics: Iterable[str] | re.Pattern[str],
+        topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern,
         *,
         on_assigned: RebalanceCallback | None = None,
         on_revoked: RebalanceCallback | None = None,
         on_lost: RebalanceCallback | None = None,
     ) -> None:
         """Joins the group for these topics, or for all that match a compiled pattern, with the next `poll`.
+
+        With `group.protocol=consumer` a `SubscriptionPattern` has the broker match.
 
         await consumer.subscribe(re.compile("orders-.*"), on_revoked=my_coroutine_function)
         """

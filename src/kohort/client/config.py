@@ -335,10 +335,12 @@ class ConsumerConfig(ClientConfig):
         "A name that survives restarts: a static member.",
     )  # fmt: skip
     group_protocol: str = setting(
-        "group.protocol", Kind.STRING, "classic",
-        lambda v: None if v == "classic" else "String must be one of: classic. Groups of KIP-848 (consumer) are "
-        "something of Kafka's that Kohort's consumer does not have yet",
-        "Only classic groups are supported.",
+        "group.protocol", Kind.STRING, "classic", one_of("classic", "consumer"),
+        "consumer: the broker assigns partitions (KIP-848, Kafka 4.0); classic: the members do.",
+    )  # fmt: skip
+    group_remote_assignor: str | None = setting(
+        "group.remote.assignor", Kind.STRING, None, lambda v: None if v else "must not be empty",
+        "The broker's assignor for group.protocol=consumer: uniform or range; without it the broker chooses.",
     )  # fmt: skip
     session_timeout_ms: int = setting(
         "session.timeout.ms",
@@ -420,7 +422,7 @@ class ConsumerConfig(ClientConfig):
             raise SettingError("group.id must not be empty: name the group, or leave the setting out")
         if self.group_id is None and self.group_instance_id is not None:
             raise SettingError("group.instance.id without group.id: name the group too")
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+        if self.group_protocol == "classic" and self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise SettingError(
                 f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be less than session.timeout.ms "
                 f"({self.session_timeout_ms}): a third of it is usual"
@@ -611,7 +613,11 @@ ADMIN = Table(AdminConfig, "admin")
 C = TypeVar("C", bound=ClientConfig)
 
 # Java and librdkafka take these in any case.
-_ANY_CASE = {"security.protocol": str.upper, "ssl.endpoint.identification.algorithm": str.lower}
+_ANY_CASE = {
+    "security.protocol": str.upper,
+    "group.protocol": str.lower,
+    "ssl.endpoint.identification.algorithm": str.lower,
+}
 
 
 def read_config(
@@ -649,9 +655,33 @@ def read_config(
             texts[name] = in_its_case(texts[name].strip())
     if table is PRODUCER:
         _switch_off_idempotence(texts)
+    if table is CONSUMER:
+        _check_group_protocol(texts, apart)
     config = table.parse(texts)
     config.check()
     return config, apart
+
+
+_ONLY_CLASSIC = {
+    "partition.assignment.strategy": "the broker assigns; group.remote.assignor chooses how",
+    "heartbeat.interval.ms": "the broker says it, by group.consumer.heartbeat.interval.ms",
+    "session.timeout.ms": "the broker has it, as group.consumer.session.timeout.ms",
+}
+"""Settings that a member of the consumer protocol does not decide, and who does."""
+
+
+def _check_group_protocol(texts: Mapping[str, str], apart: Mapping[str, Any]) -> None:
+    """Refuses settings that the group protocol gives no meaning, as Kafka's client does."""
+    if texts.get("group.protocol", "classic") != "consumer":
+        if "group.remote.assignor" in texts:
+            raise SettingError(
+                "group.remote.assignor belongs to group.protocol=consumer: with group.protocol=classic members assign, "
+                "by partition.assignment.strategy"
+            )
+        return
+    for name, instead in _ONLY_CLASSIC.items():
+        if name in texts or name in apart:
+            raise SettingError(f"{name} cannot be set when group.protocol=consumer: {instead}")
 
 
 def canonical_name(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kohort.client.config import CONSUMER, SECURITY_OBJECTS, ConsumerConfig, read_config
 from kohort.client.consume.calls import ConsumerCalls
-from kohort.client.consume.consumer_core import ConsumerCore
+from kohort.client.consume.consumer_core import DEFAULT_ASSIGNORS, ConsumerCore
 from kohort.client.consume.interceptors import Interceptors
 from kohort.client.consume.iteration import Iteration
 from kohort.client.core import arguments
@@ -24,6 +24,7 @@ from kohort.client.group.rebalance_listener import RebalanceCallback, RebalanceL
 from kohort.client.io.driving import deadline_after, run_steps
 from kohort.client.io.engine import Engine
 from kohort.client.io.measured import MeasuredClient
+from kohort.client.io.member_ids import new_member_id
 from kohort.client.io.tls import security_for
 from kohort.client.offsets.offset_requests import Offsets
 from kohort.client.records import Deserializer, K, Record, Records, V
@@ -33,6 +34,7 @@ from kohort.client.types import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     Partitions,
+    SubscriptionPattern,
     TopicPartition,
 )
 from kohort.wire.errors import KohortError
@@ -50,7 +52,6 @@ OBJECTS = (
     "partition.assignment.strategy",
     *SECURITY_OBJECTS,
 )
-DEFAULT_ASSIGNORS = ("range", "cooperative-sticky")
 
 Polled = dict[TopicPartition, Records[K, V]]
 OffsetMap = ByPartition[int | OffsetAndMetadata]
@@ -64,7 +65,14 @@ def build_core(
     if not isinstance(strategy, (str, list, tuple)):
         strategy = [strategy]
     try:
-        core = ConsumerCore(config, engine.jitter, load_assignors(strategy), engine.out, engine.metadata)
+        core = ConsumerCore(
+            config,
+            engine.jitter,
+            load_assignors(strategy),
+            engine.out,
+            engine.metadata,
+            member_id=new_member_id(),
+        )
         core.deserialize_with(objects.get("key.deserializer"), objects.get("value.deserializer"))
     except BaseException:
         engine.close()
@@ -137,13 +145,15 @@ class Consumer(MeasuredClient, Generic[K, V]):
 
     def subscribe(
         self,
-        topics: Iterable[str] | re.Pattern[str],
+        topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern,
         *,
         on_assigned: RebalanceCallback | None = None,
         on_revoked: RebalanceCallback | None = None,
         on_lost: RebalanceCallback | None = None,
     ) -> None:
         """Joins the group for these topics, or for all that match a compiled pattern, with the next `poll`.
+
+        With `group.protocol=consumer` a `SubscriptionPattern` has the broker match.
 
         The callbacks get a list of partitions and run in the thread that polls: `on_revoked` before partitions go to
         others (commit there), `on_lost` when they are gone already, `on_assigned` with what is new (seek there).

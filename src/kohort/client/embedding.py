@@ -45,7 +45,6 @@ from kohort.client.types import (
     TopicPartition,
 )
 from kohort.wire.errors import KohortError
-from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 __all__ = [
     "Cluster",
@@ -247,16 +246,18 @@ class GroupSession(ClusterSession):
         """Takes this member out of its group by name, as a static member has to be; no callback is called."""
         membership = self._core.membership
         assert membership is not None
-        me = membership.group_metadata()
-        if not me.member_id:
+        request = membership.removal(reason)
+        if request is None:
             return
-        request = LeaveGroupRequest(
-            self.group_id,
-            me.member_id,
-            members=[MemberIdentity(me.member_id, me.group_instance_id, reason)],
-        )
         asked = self._groups.ask(request, GroupOf(self.group_id), self._deadline(timeout))
         self._run(asked, wakeable=False)
+
+    def remove_instance(self, group_instance_id: str, reason: str, timeout: float) -> None:
+        """Takes another member out of the group: one of this group.instance.id that is known to be dead."""
+        steps = self._groups.remove_members(
+            self.group_id, (), (group_instance_id,), reason, self._deadline(timeout)
+        )
+        self._run(steps, wakeable=False)
 
     def membership(self) -> str:
         """How the membership stands, for people."""

@@ -102,6 +102,7 @@ class ConsumerKeywords(ClientKeywords, total=False):
     group_id: Text
     group_instance_id: Text
     group_protocol: Text
+    group_remote_assignor: Text
     session_timeout_ms: Int
     heartbeat_interval_ms: Int
     max_poll_interval_ms: Int

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import threading
-import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -17,6 +15,7 @@ from kohort.client.errors import ClosedClient, ConcurrentUse, CorruptRecord, Des
 from kohort.client.io.driving import deadline_after, run_steps
 from kohort.client.io.engine import Engine
 from kohort.client.io.measured import MeasuredClient
+from kohort.client.io.member_ids import new_member_id
 from kohort.client.io.tls import security_for
 from kohort.client.records import Deserializer, K, Record, V
 from kohort.client.share.acknowledgements import AcknowledgeType
@@ -33,11 +32,6 @@ if TYPE_CHECKING:
 SHARE_OBJECTS = ("key.deserializer", "value.deserializer", *SECURITY_OBJECTS)
 
 CommitResults = dict[TopicPartition, KohortError | None]
-
-
-def new_member_id() -> str:
-    """Makes the id of a member as Kafka's clients do: a random UUID in 22 characters that need no escaping."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def build_share_core(

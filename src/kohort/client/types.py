@@ -50,6 +50,12 @@ class GroupMetadata(NamedTuple):
     group_instance_id: str | None = None
 
 
+class SubscriptionPattern(NamedTuple):
+    """A pattern of topic names that the broker matches (RE2, whole names): with `group.protocol=consumer` only."""
+
+    pattern: str
+
+
 class RecordMetadata(NamedTuple):
     """Where a produced record was written; offset -1: the broker was not asked (`acks=0`)."""
 

@@ -6,7 +6,7 @@ answer; the core hands it back in `Reply` and never looks inside.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -76,6 +76,93 @@ class LeaveGroup:
     members: tuple[Leaver, ...]
 
 
+@frozen
+class ConsumerGroupHeartbeat:
+    """A heartbeat of KIP-848. The broker has checked its form; None (and -1) says that a field has not changed."""
+
+    request: Token
+    group_id: str | None
+    member_id: str
+    member_epoch: int
+    """0 joins, -1 leaves, -2 says that a static member is away for a while."""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: frozenset[str] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: Mapping[bytes, Sequence[int]] | None = None
+    client_id: str = ""
+    client_host: str = ""
+    fresh_uuid: str = ""
+    """Made by the broker; it is the member id if the member has none."""
+    may_describe: Callable[[str], bool] | None = None
+    """Whether the member may know of a topic that its regular expression matches; None if it may know of all."""
+
+
+@frozen
+class DescribeConsumerGroup:
+    request: Token
+    group_id: str | None
+
+
+@frozen
+class ShareGroupHeartbeat:
+    """A heartbeat of KIP-932. The broker has checked its form; None says that a field has not changed."""
+
+    request: Token
+    group_id: str | None
+    member_id: str
+    member_epoch: int
+    """0 joins, -1 leaves."""
+    rack_id: str | None = None
+    topic_names: frozenset[str] | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+@frozen
+class DescribeShareGroup:
+    request: Token
+    group_id: str | None
+
+
+@frozen
+class ListSharePartitions:
+    """Asks which partitions of a share group have state."""
+
+    request: Token
+    group_id: str | None
+
+
+@frozen
+class AlterSharePartitions:
+    """Begins to alter or to delete the state of partitions, by topic id, of a share group without members."""
+
+    request: Token
+    group_id: str | None
+    partitions: Mapping[bytes, frozenset[int]]
+    is_deletion: bool = False
+    """All partitions of the topics; those that are named do not matter."""
+
+
+@frozen
+class ShareStateInitialized:
+    """The share coordinator has made the state of these partitions, or has failed."""
+
+    group_id: str
+    partitions: Mapping[bytes, frozenset[int]]
+    error: ErrorCode
+
+
+@frozen
+class FinishShareDeletion:
+    """The share coordinator has deleted the state of these topics."""
+
+    group_id: str
+    topic_ids: frozenset[bytes]
+
+
 class OffsetToCommit(NamedTuple):
     topic: str
     partition: int
@@ -100,7 +187,7 @@ class OffsetCommit:
     retention_time_ms: int = -1
     """v2–4 only."""
     group_may_be_unknown: bool = True
-    """v9+: an unknown group is GROUP_ID_NOT_FOUND, before ILLEGAL_GENERATION."""
+    """v9+: an unknown group is GROUP_ID_NOT_FOUND, before ILLEGAL_GENERATION. Members of KIP-848 need it."""
 
 
 @frozen
@@ -135,6 +222,9 @@ class OffsetFetch:
     group_id: str | None
     topics: tuple[tuple[str, tuple[int, ...]], ...] | None
     require_stable: bool = False
+    member_id: str | None = None
+    """v9+: a member of a consumer group names itself and its epoch."""
+    member_epoch: int = -1
 
 
 @frozen
@@ -168,6 +258,14 @@ class DeleteGroup:
 @frozen
 class TopicsDeleted:
     topics: tuple[str, ...]
+
+
+@frozen
+class TopicsChanged:
+    """Topics were created, have grown or were deleted; the catalog already shows that."""
+
+    topics: tuple[str, ...]
+    created: bool = False
 
 
 @frozen
@@ -218,6 +316,8 @@ class TimerKind(Enum):
     SESSION = "session"
     JOIN = "join"
     SYNC = "sync"
+    REBALANCE = "rebalance"
+    """A member of a consumer group must have given up its partitions."""
     EXPIRE = "expire offsets"
 
 
@@ -272,12 +372,21 @@ GroupRequest = (
     | OffsetDelete
     | DescribeGroup
     | DeleteGroup
+    | ConsumerGroupHeartbeat
+    | DescribeConsumerGroup
+    | ShareGroupHeartbeat
+    | DescribeShareGroup
+    | ListSharePartitions
+    | AlterSharePartitions
 )
 ShardRequest = GroupRequest | ListGroups
 Event = (
     ShardRequest
     | TxnMarker
     | TopicsDeleted
+    | TopicsChanged
+    | ShareStateInitialized
+    | FinishShareDeletion
     | BeginLoad
     | LoadRecords
     | RestoreHistory

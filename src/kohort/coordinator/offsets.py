@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from kohort.coordinator.classic.group import Group
 from kohort.coordinator.classic.state import ANSWERS, EMPTY, PREPARING, STABLE, GroupState
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
+from kohort.coordinator.consumer import commits
+from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.effects import (
     Append,
     CommitResponse,
@@ -27,6 +29,8 @@ from kohort.wire.struct import ZERO_UUID
 if TYPE_CHECKING:
     from kohort.coordinator.shard import Shard
 
+AnyOffsetGroup = Group | ConsumerGroup
+"""A group that may have offsets."""
 NONE = ErrorCode.NONE
 _tuple = tuple.__new__  # a NamedTuple without its Python-level constructor: there are ten in a commit
 INT64_MAX = 2**63 - 1
@@ -47,7 +51,7 @@ def commit_in_time(
     """
     group = shard.groups.get(layout.group_id)
     if group is None:
-        return None
+        return _consumer_commit_in_time(shard, layout, generation_id, member_id)
     # If there is one, its metadata was accepted, and the group is in the log.
     merged = shard.durable.merged_commit(layout)
     state = group.state
@@ -65,18 +69,28 @@ def commit_in_time(
     return merged if member.session.moved(now_ms, member.session_timeout_ms) else None
 
 
+def _consumer_commit_in_time(
+    shard: Shard, layout: CommitLayout, member_epoch: int, member_id: str
+) -> MergedCommit | None:
+    """Does the same for a consumer group, whose members are not heard of by commits."""
+    group = shard.consumer_groups.get(layout.group_id)
+    member = group.members.get(member_id) if group is not None else None
+    if member is None or not 0 <= member_epoch == member.epoch:
+        return None
+    return shard.durable.merged_commit(layout)
+
+
 def commit_offsets(step: StepContext, request: OffsetCommit) -> None:
     group = _group_for_commit(step, request)
     if group is None:
         known_error = ErrorCode.GROUP_ID_NOT_FOUND if request.group_may_be_unknown else None
         step.refuse(request, known_error or ErrorCode.ILLEGAL_GENERATION)
         return
-    error = _check_commit(group, request, transactional=False)
+    error = _check_any_commit(step, group, request)
     if error:
         step.refuse(request, error)
         return
-    member = group.members.get(request.member_id)
-    if member is not None:
+    if isinstance(group, Group) and (member := group.members.get(request.member_id)) is not None:
         step.renew(group, member)
     retention_ms, offsets = request.retention_time_ms, request.offsets
     if (
@@ -91,7 +105,7 @@ def commit_offsets(step: StepContext, request: OffsetCommit) -> None:
 
 
 def begin_laid_out(
-    shard: Shard, group: Group, request: OffsetCommit, offsets: LaidOutOffsets, now_ms: int
+    shard: Shard, group: AnyOffsetGroup, request: OffsetCommit, offsets: LaidOutOffsets, now_ms: int
 ) -> tuple[int, LaidOutRecords]:
     """Begins the write of a commit in a layout, by the event and by the short way; returns its token and records."""
     layout = offsets.layout
@@ -103,22 +117,28 @@ def begin_laid_out(
 
 def commit_offsets_in_transaction(step: StepContext, request: TxnOffsetCommit) -> None:
     group = _group_for_commit(step, request)
-    error = (
-        ErrorCode.ILLEGAL_GENERATION if group is None else _check_commit(group, request, transactional=True)
-    )
+    error = ErrorCode.ILLEGAL_GENERATION if group is None else _check_any_commit(step, group, request)
     if error or group is None:
         step.refuse(request, error)
         return
     _write(step, group, request, -1, request.producer_id, request.producer_epoch, request.verification)
 
 
-def _group_for_commit(step: StepContext, request: OffsetCommit | TxnOffsetCommit) -> Group | None:
+def _group_for_commit(step: StepContext, request: OffsetCommit | TxnOffsetCommit) -> AnyOffsetGroup | None:
     """Returns the group; it makes one without members for a consumer that only stores its offsets."""
     assert request.group_id is not None
-    group = step.shard.groups.get(request.group_id)
+    group = step.shard.group_with_offsets(request.group_id)
     if group is None and request.generation_id < 0:
         group = step.shard.groups[request.group_id] = Group(request.group_id)
     return group
+
+
+def _check_any_commit(
+    step: StepContext, group: AnyOffsetGroup, request: OffsetCommit | TxnOffsetCommit
+) -> ErrorCode:
+    if isinstance(group, ConsumerGroup):
+        return commits.check_commit(group, request, step.shard.topics)
+    return _check_commit(group, request, transactional=isinstance(request, TxnOffsetCommit))
 
 
 def _check_commit(group: Group, request: OffsetCommit | TxnOffsetCommit, *, transactional: bool) -> ErrorCode:
@@ -139,7 +159,7 @@ def _check_commit(group: Group, request: OffsetCommit | TxnOffsetCommit, *, tran
 
 def _write(
     step: StepContext,
-    group: Group,
+    group: AnyOffsetGroup,
     request: OffsetCommit | TxnOffsetCommit,
     expires_ms: int,
     producer_id: int = -1,
@@ -183,7 +203,7 @@ def _check_item(step: StepContext, item: OffsetToCommit) -> ErrorCode:
 
 @dataclass(slots=True)
 class CommitWrite(Write):
-    group: Group
+    group: AnyOffsetGroup
     keys: tuple[TopicPartition, ...]
 
     def settled(self, step: StepContext, error: ErrorCode) -> None:
@@ -193,7 +213,7 @@ class CommitWrite(Write):
         self.group.pending_commits.remove(self.keys)
         if error:
             shard.forget_if_unused(self.group)
-        elif self.group.group_id not in shard.groups:
+        elif shard.group_with_offsets(self.group.group_id) is None:
             # The group was dissolved meanwhile, but its offsets are there.
             shard.groups[self.group.group_id] = Group(self.group.group_id)
 
@@ -230,6 +250,11 @@ class LaidOutCommitWrite(CommitWrite):
 def fetch_offsets(step: StepContext, request: OffsetFetch) -> None:
     assert request.group_id is not None
     durable = step.shard.durable
+    consumer_group = durable.consumer_groups.get(request.group_id)
+    error = commits.check_fetch(consumer_group, request) if consumer_group is not None else NONE
+    if error:
+        step.refuse(request, error)
+        return
     unstable = unstable_offsets(step, request.group_id) if request.require_stable else set()
     committed = durable.offsets_of(request.group_id)
     wanted: Iterable[tuple[str, Iterable[int]]]
@@ -269,11 +294,11 @@ def unstable_offsets(step: StepContext, group_id: str) -> set[TopicPartition]:
 
 
 def delete_offsets(step: StepContext, request: OffsetDelete) -> None:
-    group = step.shard.groups.get(request.group_id or "")
-    if group is None or group.state is GroupState.DEAD:
+    group = step.shard.group_with_offsets(request.group_id or "")
+    if group is None or (isinstance(group, Group) and group.state is GroupState.DEAD):
         step.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
         return
-    if group.state is not GroupState.EMPTY and not group.is_consumer_group:
+    if isinstance(group, Group) and group.state is not GroupState.EMPTY and not group.is_consumer_group:
         step.refuse(request, ErrorCode.NON_EMPTY_GROUP)
         return
     held = held_offsets(step, group)
@@ -294,7 +319,7 @@ def delete_offsets(step: StepContext, request: OffsetDelete) -> None:
     step.reply_when_written(request, OffsetDeleteResponse(NONE, tuple(answers)), before=before)
 
 
-def held_offsets(step: StepContext, group: Group) -> dict[TopicPartition, None]:
+def held_offsets(step: StepContext, group: AnyOffsetGroup) -> dict[TopicPartition, None]:
     """Returns every partition the group has an offset for: visible, on its way to the log, or in a transaction."""
     held: dict[TopicPartition, None] = dict.fromkeys(step.shard.durable.offsets_of(group.group_id))
     held.update(dict.fromkeys(group.pending_offsets))

@@ -12,8 +12,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutRecords
+from kohort.coordinator.consumer.records import RECORD_TYPES as CONSUMER_RECORDS
+from kohort.coordinator.consumer.records import change_of as consumer_change_of
+from kohort.coordinator.consumer.state import ConsumerState
 from kohort.coordinator.events import LogRecord
+from kohort.coordinator.modern.state import Change
 from kohort.coordinator.records import CommittedOffset, decode_offset
+from kohort.coordinator.share.records import RECORD_TYPES as SHARE_RECORDS
+from kohort.coordinator.share.records import change_of as share_change_of
+from kohort.coordinator.share.state import ShareState
 from kohort.wire.group_records import decode_group_metadata, decode_key
 from kohort.wire.messages.group_metadata_value import GroupMetadataValue
 from kohort.wire.messages.offset_commit_key import OffsetCommitKey
@@ -50,6 +57,8 @@ class Durable:
     """The groups and the committed offsets that the log says, and nothing more."""
 
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
+    consumer_groups: dict[str, ConsumerState] = field(default_factory=dict)
+    share_groups: dict[str, ShareState] = field(default_factory=dict)
     _offsets: dict[str, dict[TopicPartition, Positioned | MergedCommit]] = field(default_factory=dict)
     _merged: dict[str, list[MergedCommit]] = field(default_factory=dict)
     """Group -> its commits that are not taken apart."""
@@ -59,7 +68,13 @@ class Durable:
     """Key version -> how many records of this kind, which is not served here, were passed over."""
 
     def knows(self, group_id: str) -> bool:
-        return group_id in self.groups or group_id in self._offsets or bool(self.unstable(group_id))
+        return (
+            group_id in self.groups
+            or group_id in self.consumer_groups
+            or group_id in self.share_groups
+            or group_id in self._offsets
+            or bool(self.unstable(group_id))
+        )
 
     @property
     def offsets(self) -> Mapping[str, Mapping[TopicPartition, Positioned]]:
@@ -93,6 +108,12 @@ class Durable:
         key = decode_key(record.key)
         if isinstance(key, OffsetCommitKey):
             self._apply_offset(key, record)
+        elif isinstance(key, int) and key in CONSUMER_RECORDS:
+            group_id, change = consumer_change_of(record.key, record.value)
+            self.apply_to_consumer_group(group_id, (change,))
+        elif isinstance(key, int) and key in SHARE_RECORDS:
+            group_id, change = share_change_of(record.key, record.value)
+            self.apply_to_share_group(group_id, (change,))
         elif isinstance(key, int):
             self.skipped[key] = self.skipped.get(key, 0) + 1
         elif record.value is None:
@@ -100,9 +121,30 @@ class Durable:
         else:
             self.groups[key.group] = decode_group_metadata(record.value)
 
-    def apply_group(self, group_id: str, group: GroupMetadataValue) -> None:
+    def apply_group(self, group_id: str, group: GroupMetadataValue | None) -> None:
         """Does what `apply` does with the record of a group, for a caller that knows what the record says."""
-        self.groups[group_id] = group
+        if group is None:
+            self.groups.pop(group_id, None)
+        else:
+            self.groups[group_id] = group
+
+    def apply_to_share_group(self, group_id: str, changes: Iterable[Change]) -> None:
+        """Does what `apply` does with the records of a share group, for a caller that knows what they say."""
+        state = self.share_groups.get(group_id) or ShareState()
+        state.apply_all(changes)
+        if state.exists:
+            self.share_groups[group_id] = state
+        else:
+            self.share_groups.pop(group_id, None)
+
+    def apply_to_consumer_group(self, group_id: str, changes: Iterable[Change]) -> None:
+        """Does what `apply` does with the records of a consumer group, for a caller that knows what they say."""
+        state = self.consumer_groups.get(group_id) or ConsumerState()
+        state.apply_all(changes)
+        if state.exists:
+            self.consumer_groups[group_id] = state
+        else:
+            self.consumer_groups.pop(group_id, None)
 
     def apply_commit(
         self,

@@ -23,10 +23,15 @@ from enum import Enum
 from typing import Any, Final
 
 from kohort.coordinator import expiry, offsets
-from kohort.coordinator.classic import describe, heartbeat, join, rebalance, sync
+from kohort.coordinator.classic import describe, heartbeat, rebalance, sync
 from kohort.coordinator.classic.group import Group, from_record
 from kohort.coordinator.classic.state import GroupState, answer_for_append_error
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidOutRecords
+from kohort.coordinator.consumer import classic_members
+from kohort.coordinator.consumer import describe as consumer_describe
+from kohort.coordinator.consumer import heartbeat as consumer_heartbeat
+from kohort.coordinator.consumer import timers as consumer_timers
+from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.effects import (
     CommitResponse,
     Effect,
@@ -39,16 +44,22 @@ from kohort.coordinator.effects import (
     refusal,
 )
 from kohort.coordinator.events import (
+    AlterSharePartitions,
     BeginLoad,
+    ConsumerGroupHeartbeat,
     DeleteGroup,
+    DescribeConsumerGroup,
     DescribeGroup,
+    DescribeShareGroup,
     DurableWritten,
     EndLoad,
     Event,
+    FinishShareDeletion,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
     ListGroups,
+    ListSharePartitions,
     LoadRecords,
     OffsetCommit,
     OffsetDelete,
@@ -58,24 +69,37 @@ from kohort.coordinator.events import (
     RestoreHistory,
     SessionEnded,
     ShardRequest,
+    ShareGroupHeartbeat,
+    ShareStateInitialized,
     SyncGroup,
     TimerFired,
     TimerKind,
+    TopicsChanged,
     TopicsDeleted,
     TxnMarker,
     TxnOffsetCommit,
     WriteFailed,
 )
+from kohort.coordinator.group_config import DEFAULT_GROUP_CONFIG, GroupConfig, GroupConfigOf
 from kohort.coordinator.history import GroupHistory
+from kohort.coordinator.modern.topics import NoTopics
 from kohort.coordinator.offsets import LaidOutCommitWrite, begin_laid_out, commit_in_time
 from kohort.coordinator.records import fits
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
+from kohort.coordinator.share import admin as share_admin
+from kohort.coordinator.share import heartbeat as share_heartbeat
+from kohort.coordinator.share.group import ShareGroup
 from kohort.coordinator.step_context import StepContext, Write
+from kohort.coordinator.topic_catalog import TopicCatalog
 from kohort.wire.errors import BadRecord, ErrorCode, KafkaError
 
 WriteAtOnce = Callable[[int, LaidOutRecords, int], int]
 """write(partition, records, now_ms) returns the base offset of records that are durable then, or raises KafkaError."""
+
+
+def _default_config_of(group_id: str) -> GroupConfig:
+    return DEFAULT_GROUP_CONFIG
 
 
 class ShardStatus(Enum):
@@ -91,10 +115,10 @@ _REFUSALS: Final = {
     ShardStatus.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
 _REQUESTS: Final[dict[type, Callable[[StepContext, Any], None]]] = {
-    JoinGroup: join.join_group,
-    SyncGroup: sync.sync_group,
-    Heartbeat: heartbeat.heartbeat,
-    LeaveGroup: heartbeat.leave_group,
+    JoinGroup: classic_members.join_group,
+    SyncGroup: classic_members.sync_group,
+    Heartbeat: classic_members.heartbeat,
+    LeaveGroup: classic_members.leave_group,
     OffsetCommit: offsets.commit_offsets,
     TxnOffsetCommit: offsets.commit_offsets_in_transaction,
     OffsetFetch: offsets.fetch_offsets,
@@ -102,8 +126,32 @@ _REQUESTS: Final[dict[type, Callable[[StepContext, Any], None]]] = {
     DescribeGroup: describe.describe_group,
     ListGroups: describe.list_groups,
     DeleteGroup: expiry.delete_group,
+    ConsumerGroupHeartbeat: consumer_heartbeat.consumer_heartbeat,
+    DescribeConsumerGroup: consumer_describe.describe_consumer_group,
+    ShareGroupHeartbeat: share_heartbeat.share_heartbeat,
+    DescribeShareGroup: share_admin.describe_share_group,
+    ListSharePartitions: share_admin.list_share_partitions,
+    AlterSharePartitions: share_admin.alter_share_partitions,
 }
-_MAY_HAVE_NO_GROUP_ID: Final = (OffsetCommit, OffsetFetch, DescribeGroup, DeleteGroup)
+# What a share group answers to requests that are for groups of other types; those about all groups are not here.
+_NOT_FOR_SHARE_GROUPS: Final[dict[type, ErrorCode]] = {
+    JoinGroup: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    SyncGroup: ErrorCode.UNKNOWN_MEMBER_ID,
+    Heartbeat: ErrorCode.UNKNOWN_MEMBER_ID,
+    LeaveGroup: ErrorCode.UNKNOWN_MEMBER_ID,
+    OffsetCommit: ErrorCode.GROUP_ID_NOT_FOUND,
+    TxnOffsetCommit: ErrorCode.GROUP_ID_NOT_FOUND,
+    OffsetDelete: ErrorCode.GROUP_ID_NOT_FOUND,
+    ConsumerGroupHeartbeat: ErrorCode.GROUP_ID_NOT_FOUND,
+}
+_MAY_HAVE_NO_GROUP_ID: Final = (
+    OffsetCommit,
+    OffsetFetch,
+    DescribeGroup,
+    DescribeConsumerGroup,
+    DescribeShareGroup,
+    DeleteGroup,
+)
 
 
 def _has_good_group_id(request: ShardRequest) -> bool:
@@ -117,13 +165,25 @@ def _has_good_group_id(request: ShardRequest) -> bool:
 class Shard:
     """The groups of one partition; only `step` and the short ways change them."""
 
-    def __init__(self, partition: int, settings: Settings) -> None:
+    def __init__(
+        self,
+        partition: int,
+        settings: Settings,
+        topics: TopicCatalog | None = None,
+        config_of: GroupConfigOf | None = None,
+    ) -> None:
         self.partition = partition
         self.settings = settings
+        self.topics: TopicCatalog = topics or NoTopics()
+        self.config_of: GroupConfigOf = config_of or _default_config_of
         self.status = ShardStatus.NOT_LOADED
         self.epoch = -1
         self.durable = Durable()
         self.groups: dict[str, Group] = {}
+        """The classic groups, and those that only hold offsets."""
+        self.share_groups: dict[str, ShareGroup] = {}
+        self.consumer_groups: dict[str, ConsumerGroup] = {}
+        """The groups of KIP-848; an id is in one of the three."""
         self.histories: dict[str, GroupHistory] = {}
         self.writes: dict[int, tuple[Write, int]] = {}
         """Token -> a write that is on its way to the log, with the producer id; in order."""
@@ -145,10 +205,18 @@ class Shard:
     ) -> None:
         if not _has_good_group_id(request):
             step.refuse(request, ErrorCode.INVALID_GROUP_ID)
+        elif self.share_groups and (refused := self._of_share_group(request)) is not None:
+            step.refuse(request, refused)
         elif self.status is _ACTIVE:
             handle(step, request)
         else:
             self._refuse(step, request, _REFUSALS[self.status])
+
+    def _of_share_group(self, request: ShardRequest) -> ErrorCode | None:
+        """Returns how a share group refuses a request that is not for groups of its type; None if it does not."""
+        if isinstance(request, ListGroups) or request.group_id not in self.share_groups:
+            return None
+        return _NOT_FOR_SHARE_GROUPS.get(type(request))
 
     def _refuse(self, step: StepContext, request: ShardRequest, error: ErrorCode) -> None:
         """Refuses a request; older clients do not expect to hear of loading in answer to Heartbeat and SyncGroup."""
@@ -170,10 +238,10 @@ class Shard:
                 self._failed(step, token, error)
             case TimerFired():
                 self._timer(step, event)
-            case RebalanceAsked(group_id, reason) if group_id in self.groups:
-                rebalance.asked_for(step, self.groups[group_id], reason)
-            case SessionEnded(group_id, member_id) if group_id in self.groups:
-                rebalance.end_session(step, self.groups[group_id], member_id)
+            case RebalanceAsked() | SessionEnded():
+                self._asked(step, event)
+            case TopicsChanged() | ShareStateInitialized() | FinishShareDeletion():
+                self._outside_changed(step, event)
             case TopicsDeleted() if self.status is ShardStatus.ACTIVE:
                 expiry.topics_deleted(step, event)
             case TxnMarker() if self.status is ShardStatus.ACTIVE:
@@ -192,6 +260,30 @@ class Shard:
             case Resign(epoch) if epoch is None or epoch > self.epoch:
                 self._forget(step)
                 self.epoch = self.epoch if epoch is None else epoch
+
+    def _outside_changed(
+        self, step: StepContext, event: TopicsChanged | ShareStateInitialized | FinishShareDeletion
+    ) -> None:
+        if self.status is not ShardStatus.ACTIVE:
+            return
+        if isinstance(event, TopicsChanged):
+            consumer_timers.topics_changed(step, event)
+            share_admin.share_topics_changed(step, event)
+        else:
+            share_admin.state_changed(step, event)
+
+    def _asked(self, step: StepContext, event: RebalanceAsked | SessionEnded) -> None:
+        consumer_group = self.consumer_groups.get(event.group_id)
+        group = self.groups.get(event.group_id)
+        match event:
+            case SessionEnded(_, member_id) if consumer_group is not None:
+                consumer_timers.end_session(step, consumer_group, member_id)
+            case SessionEnded(_, member_id) if group is not None:
+                rebalance.end_session(step, group, member_id)
+            case RebalanceAsked(_, reason) if consumer_group is not None:
+                consumer_timers.asked_to_rebalance(step, consumer_group, reason)
+            case RebalanceAsked(_, reason) if group is not None:
+                rebalance.asked_for(step, group, reason)
 
     # ---- the short ways
 
@@ -247,7 +339,9 @@ class Shard:
         )
         if merged is None:
             return None
-        return begin_laid_out(self, self.groups[layout.group_id], request, offsets, now_ms)
+        group = self.group_with_offsets(layout.group_id)
+        assert group is not None
+        return begin_laid_out(self, group, request, offsets, now_ms)
 
     def settle_commit(self, token: int, base_offset: int) -> tuple[ShardRequest, Response] | None:
         """Makes a commit of `begin_commit` visible, and returns its request and the response.
@@ -297,6 +391,14 @@ class Shard:
             if event.deadline_ms == self.expire_deadline_ms:
                 expiry.expire(step)
             return
+        share_group = self.share_groups.get(event.group_id)
+        if share_group is not None:
+            share_admin.share_timer_fired(step, share_group, event)
+            return
+        consumer_group = self.consumer_groups.get(event.group_id)
+        if consumer_group is not None:
+            consumer_timers.timer_fired(step, consumer_group, event)
+            return
         group = self.groups.get(event.group_id)
         if group is None:
             return
@@ -322,9 +424,16 @@ class Shard:
 
     def _loaded(self, step: StepContext) -> None:
         self.status = ShardStatus.ACTIVE
-        self.groups = {g: from_record(g, record) for g, record in self.durable.groups.items()}
+        self.consumer_groups = consumer_timers.loaded(step)
+        self.share_groups = share_admin.share_groups_loaded(step)
+        self.groups = {
+            group_id: from_record(group_id, record)
+            for group_id, record in self.durable.groups.items()
+            if group_id not in self.consumer_groups
+        }
         self._add_simple_groups()
-        self.histories = {g: history for g, history in self.histories.items() if g in self.groups}
+        known = self.groups.keys() | self.consumer_groups.keys() | self.share_groups.keys()
+        self.histories = {g: history for g, history in self.histories.items() if g in known}
         for group in self.groups.values():
             for member in group.members.values():
                 step.renew(group, member)
@@ -338,24 +447,25 @@ class Shard:
 
     def _add_simple_groups(self) -> None:
         for group_id in self.durable.groups_with_offsets():
-            if group_id not in self.groups:
+            if group_id not in self.groups and group_id not in self.consumer_groups:
                 self.groups[group_id] = Group(group_id)
 
     def _forget(self, step: StepContext) -> None:
         """Tells everyone who waits to look for the new coordinator, and forgets all groups."""
         for group in self.groups.values():
-            self._answer_parked(step, group, ErrorCode.NOT_COORDINATOR)
+            self.answer_parked(step, group, ErrorCode.NOT_COORDINATOR)
             if group.state is not GroupState.DEAD:
                 group.move_to(GroupState.DEAD, step.now_ms)
         for write, _ in self.writes.values():
             for request, _response in write.answers:
                 step.reply(request.request, refusal(request, ErrorCode.NOT_COORDINATOR))
-        self.groups, self.writes, self.histories = {}, {}, {}
+        self.groups, self.consumer_groups, self.share_groups = {}, {}, {}
+        self.writes, self.histories = {}, {}
         self.durable = Durable()
         self.expire_deadline_ms = None
         self.status = ShardStatus.NOT_LOADED
 
-    def _answer_parked(self, step: StepContext, group: Group, error: ErrorCode) -> None:
+    def answer_parked(self, step: StepContext, group: Group, error: ErrorCode) -> None:
         for member in group.members.values():
             step.answer_join(group, member, JoinResponse(error, member.member_id))
             step.answer_sync(member, SyncResponse(error))
@@ -364,15 +474,23 @@ class Shard:
 
     def dissolve(self, step: StepContext, group: Group, error: ErrorCode) -> None:
         """Removes a group that could not be written, as if it had never existed."""
-        self._answer_parked(step, group, error)
+        self.answer_parked(step, group, error)
         group.members.clear()
         del self.groups[group.group_id]
         self.histories.pop(group.group_id, None)
 
-    def forget_if_unused(self, group: Group) -> None:
+    def group_with_offsets(self, group_id: str) -> Group | ConsumerGroup | None:
+        """Returns a group of a type that has offsets."""
+        return self.groups.get(group_id) or self.consumer_groups.get(group_id)
+
+    def groups_with_offsets(self) -> list[Group | ConsumerGroup]:
+        return [*self.groups.values(), *self.consumer_groups.values()]
+
+    def forget_if_unused(self, group: Group | ConsumerGroup) -> None:
         """Removes a simple group whose only commit failed or held nothing, as if it had never existed."""
         if (
-            group.state is GroupState.EMPTY
+            isinstance(group, Group)
+            and group.state is GroupState.EMPTY
             and not group.pending_commits
             and not group.pending_joins
             and not self.durable.knows(group.group_id)

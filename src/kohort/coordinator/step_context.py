@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from kohort.coordinator.classic.group import Group, Member, MemberSession
+from kohort.coordinator.classic.group import Group, Member
 from kohort.coordinator.effects import (
     Append,
     Effect,
@@ -21,6 +21,7 @@ from kohort.coordinator.effects import (
 )
 from kohort.coordinator.events import LogRecord, ShardRequest, TimerKind, Token
 from kohort.coordinator.history import GroupHistory
+from kohort.coordinator.member_session import MemberSession
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
 from kohort.wire.errors import ErrorCode
@@ -48,6 +49,13 @@ class Write:
         self.settled(step, error)
         for request, response in self.answers:
             step.reply(request.request, response if not error else refusal(request, error))
+
+
+class AnyGroup(Protocol):
+    """A group of any type."""
+
+    @property
+    def group_id(self) -> str: ...
 
 
 class StepContext:
@@ -97,12 +105,12 @@ class StepContext:
         """Starts the session of a member anew, because the member was heard of."""
         self.renew_session(group, member.member_id, member.session, timeout_ms or member.session_timeout_ms)
 
-    def renew_session(self, group: Group, member_id: str, session: MemberSession, timeout_ms: int) -> None:
+    def renew_session(self, group: AnyGroup, member_id: str, session: MemberSession, timeout_ms: int) -> None:
         if not session.moved(self.now_ms, timeout_ms):
             session.heard_ms, session.deadline_ms = self.now_ms, self.now_ms + timeout_ms
             self.set_session_timer(group, member_id, session)
 
-    def set_session_timer(self, group: Group, member_id: str, session: MemberSession) -> None:
+    def set_session_timer(self, group: AnyGroup, member_id: str, session: MemberSession) -> None:
         session.timer_ms = session.deadline_ms
         self.effects.append(SetTimer(TimerKind.SESSION, group.group_id, member_id, session.deadline_ms))
 
@@ -132,14 +140,14 @@ class StepContext:
 
     # ---- history
 
-    def history(self, group: Group) -> GroupHistory:
+    def history(self, group: AnyGroup) -> GroupHistory:
         found = self.shard.histories.get(group.group_id)
         if found is None:
             found = GroupHistory(self.settings.history_length)
             self.shard.histories[group.group_id] = found
         return found
 
-    def tell(self, group: Group) -> None:
+    def tell(self, group: AnyGroup) -> None:
         """Passes on the newest version of the group's current rebalance."""
         rebalance = self.history(group).latest
         if rebalance is not None:

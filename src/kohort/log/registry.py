@@ -262,6 +262,7 @@ class Registry:
         self.next_producer_id = 0  # the first one that is not reserved
         self.leader_epoch = 0
         self.scram_users: dict[tuple[str, int], ScramUserSet] = {}
+        self.scram_changes = 0  # how often a user was set or removed
         self.acls: dict[AclCreated, None] = {}
         self.quotas: dict[QuotaEntityKey, dict[str, float]] = {}
         self._file: File | None = None
@@ -340,8 +341,10 @@ class Registry:
         match entry:
             case ScramUserSet(user, mechanism):
                 self.scram_users[user, mechanism] = entry
+                self.scram_changes += 1
             case ScramUserRemoved(user, mechanism):
                 self.scram_users.pop((user, mechanism), None)
+                self.scram_changes += 1
             case AclCreated():
                 self.acls[entry] = None
             case AclDeleted():

@@ -183,6 +183,15 @@ class Store:
             users.setdefault(user, {})[mechanism] = entry.iterations
         return users
 
+    @property
+    def scram_changes(self) -> int:
+        """How often a user was set or removed: what was made of `scram_entries` holds while this is the same."""
+        return self._registry.scram_changes
+
+    def scram_entries(self) -> list[ScramUserSet]:
+        """Returns what checks the passwords of all users, by all mechanisms."""
+        return list(self._registry.scram_users.values())
+
     def acls(self) -> list[AclCreated]:
         return list(self._registry.acls)
 

@@ -7,9 +7,11 @@ import binascii
 import hashlib
 import hmac
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final, NamedTuple
 
 from kohort.security.mechanism import Challenge, LoginAccepted, LoginRefused, Outcome
 
@@ -18,8 +20,10 @@ _SALT_BYTES = 24
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _NONCE = r"[\x21-\x2b\x2d-\x7e]+"
 _EXTENSIONS = r"(?:,[A-Za-z]+=[\x01-\x2b\x2d-\x7f]+)*"
+# RFC 5802 reserves m= for extensions that a server must know, or refuse. Kafka lets it pass, unsigned, and so do we:
+# what a client means by it is not known to anybody, and its login is checked as any other.
 _CLIENT_FIRST = re.compile(
-    rf"n,(?:a=(?P<authzid>{_NAME}))?,"
+    rf"n,(?:a=(?P<authzid>{_NAME}))?,(?:m=[\x01-\x2b\x2d-\x7f]+,)?"
     rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_NONCE})(?P<extensions>{_EXTENSIONS}))"
 )
 _CLIENT_FINAL = re.compile(
@@ -93,15 +97,40 @@ def escaped(name: str) -> str:
 Lookup = Callable[[str], ScramCredential | None]
 
 
+class ScramShape(NamedTuple):
+    """What everybody can see of a credential before they have shown a password, and what depends on who made it."""
+
+    iterations: int
+    salt_bytes: int
+    is_text: bool
+    """Whether the salt is digits and small letters, as Java makes it, or any bytes, as others do."""
+
+    @staticmethod
+    def of(salt: bytes, iterations: int) -> ScramShape:
+        return ScramShape(iterations, len(salt), all(byte in _JAVA_DIGITS for byte in salt))
+
+
+_JAVA_DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
+_NO_USERS: Final = Counter({ScramShape(MIN_ITERATIONS, _SALT_BYTES, False): 1})
+
+
 class ScramExchange:
     """One login: the client's first message, then its proof. Both sides show that they know the password.
 
     An unknown user gets a salt too, made of its name and a secret of this broker, so that nobody learns which users
-    there are; the proof is refused.
+    there are; the proof is refused. `shapes` counts the shapes of those that exist: the made-up ones look like them.
     """
 
-    def __init__(self, mechanism: ScramMechanism, look_up: Lookup, nonce: str, secret: bytes) -> None:
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        look_up: Lookup,
+        nonce: str,
+        secret: bytes,
+        shapes: Callable[[], Counter[ScramShape]] = Counter,
+    ) -> None:
         self._mechanism, self._look_up, self._nonce, self._secret = mechanism, look_up, nonce, secret
+        self._shapes = shapes
         self._user: str | None = None
         self._is_known = False
         self._so_far = ""
@@ -135,9 +164,13 @@ class ScramExchange:
 
     def _made_up(self, user: str) -> ScramCredential:
         """Returns what an unknown user is checked against: always the same, and matched by no password."""
-        salt = hmac.digest(self._secret, user.encode(), "sha256")[:_SALT_BYTES]
+        salted = hashlib.shake_256(hmac.digest(self._secret, user.encode(), "sha256"))
+        shape = _chosen(self._shapes() or _NO_USERS, int.from_bytes(salted.digest(8), "big"))
+        salt = salted.digest(8 + shape.salt_bytes)[8:]
+        if shape.is_text:
+            salt = bytes(_JAVA_DIGITS[byte % len(_JAVA_DIGITS)] for byte in salt)
         key = hmac.digest(self._secret, salt, self._mechanism.digest)
-        return ScramCredential(salt, key, key, MIN_ITERATIONS)
+        return ScramCredential(salt, key, key, shape.iterations)
 
     def _final(self, text: str) -> LoginAccepted | LoginRefused:
         found = _CLIENT_FINAL.fullmatch(text)
@@ -158,6 +191,16 @@ class ScramExchange:
             return LoginRefused()
         server_signature = hmac.digest(credential.server_key, signed, digest)
         return LoginAccepted(f"User:{self._user}", b"v=" + base64.b64encode(server_signature))
+
+
+def _chosen(shapes: Counter[ScramShape], number: int) -> ScramShape:
+    """Returns one of the shapes, as often as it is there: the same for the same number while they do not change."""
+    left = number % shapes.total()
+    for shape, count in sorted(shapes.items()):
+        if left < count:
+            return shape
+        left -= count
+    raise AssertionError("there are as many as their total")
 
 
 def _unescaped(name: str) -> str:

@@ -15,6 +15,7 @@ from kohort.client.core.steps import Steps
 from kohort.client.group.assignors import RebalanceProtocol, load_assignors
 from kohort.client.group.callbacks import CallbackKind
 from kohort.client.group.member_state import MemberState
+from kohort.client.group.membership import Membership
 from kohort.client.offsets.offset_requests import Offsets
 from kohort.client.records import Records
 from kohort.client.types import TopicPartition
@@ -86,7 +87,7 @@ class SimConsumer:
         engine.add(self.core)
         self.calls = ConsumerCalls(self.core, lambda: clock.now_ms, Interceptors((self,)))
         self.user = User(self, random, profile.style, list(profile.topics), bad_callbacks, profile.is_slow)
-        assert self.core.membership is not None
+        assert isinstance(self.core.membership, Membership)
         self.membership = self.core.membership
         self.owned: dict[TopicPartition, Owned] = {}
         """What it owns, as the callbacks told."""

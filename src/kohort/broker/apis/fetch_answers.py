@@ -16,7 +16,7 @@ from typing import TypeAlias
 from kohort.broker.call import release
 from kohort.broker.fetch_sessions import Wanted
 from kohort.log.storage.files import Slice
-from kohort.wire.compiler.compile import Chunk, codec
+from kohort.wire.compiler.compile import Chunk, Codec, codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.frame import response_chunks
 from kohort.wire.messages.fetch import (
@@ -26,6 +26,7 @@ from kohort.wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from kohort.wire.struct import Message
 from kohort.wire.varint import uvarint_bytes
 
 NOTHING = b""
@@ -153,23 +154,27 @@ class Layout:
         self, correlation_id: int, session_id: int, answers: list[PartitionAnswer], read_committed: bool
     ) -> list[Chunk]:
         response = response_of(session_id, answers, read_committed)
-        codec_ = codec(_FETCH, self._version)
-        chunks = response_chunks(codec_, correlation_id, codec_.encode_response(response))
-        pinned: list[Chunk] = []
-        try:
-            for number, chunk in enumerate(chunks):
-                if isinstance(chunk, Slice) and chunk.file.may_be_pinned:
-                    chunk.file.pin()
-                    pinned.append(chunk)
-                elif isinstance(chunk, Slice):
-                    chunks[number] = b"".join(_copy(chunk))
-        except OSError:
-            release(pinned)
-            raise
-        return chunks
+        return pinned_frame(codec(_FETCH, self._version), correlation_id, response)
 
 
 layout = cache(Layout)
+
+
+def pinned_frame(codec_: Codec, correlation_id: int, response: Message) -> list[Chunk]:
+    """Returns an answer whose records are slices of files: bytes, and slices whose files are pinned."""
+    chunks = response_chunks(codec_, correlation_id, codec_.encode_response(response))
+    pinned: list[Chunk] = []
+    try:
+        for number, chunk in enumerate(chunks):
+            if isinstance(chunk, Slice) and len(chunk) > COPIED_BYTES and chunk.file.may_be_pinned:
+                chunk.file.pin()
+                pinned.append(chunk)
+            elif isinstance(chunk, Slice):
+                chunks[number] = b"".join(_copy(chunk))
+    except OSError:
+        release(pinned)
+        raise
+    return chunks
 
 
 def response_of(session_id: int, answers: list[PartitionAnswer], read_committed: bool) -> FetchResponse:

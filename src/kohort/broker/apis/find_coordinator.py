@@ -1,31 +1,26 @@
-"""Handles FindCoordinator: this node coordinates every group and every transactional id.
+"""Handles FindCoordinator: this node coordinates every group, transactional id and share partition.
 
-The first request creates `__consumer_offsets` or `__transaction_state`.
+The first request creates `__consumer_offsets`, `__transaction_state` or `__share_group_state`.
 """
 
 from __future__ import annotations
 
+import re
+
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
-from kohort.broker.missing import SHARE_GROUPS
 from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import find_coordinator as find
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-_LOST_AFTER, _IN_A_ROW_MS = (
-    4,
-    60_000,
-)  # lookups of one group on one connection; a client that joins needs one or two
+_FIRST_WITH_SHARE = 6
+_SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}(?:==)?:\d+", re.DOTALL)  # group, topic id, partition
 
 
 async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorResponse:
     request: find.FindCoordinatorRequest = call.request
     keys = request.coordinator_keys if call.version >= 4 else [request.key]
-    if request.key_type == SHARE:
-        broker.tell_missing(call, SHARE_GROUPS, "FindCoordinator")
-    elif request.key_type == GROUP and len(keys) == 1:
-        _count_lookups(broker, call, keys[0])
     address = broker.address_for(call)
     found = []
     for key in keys:
@@ -47,20 +42,6 @@ async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorRe
     )
 
 
-def _count_lookups(broker: Broker, call: Call, group_id: str) -> None:
-    """Warns of a client that finds the coordinator again and again and never joins: librdkafka does not say why."""
-    connection, now_ms = call.connection, broker.clock.steady_ms()
-    lookups = getattr(connection, "lookups", None)  # a caller within this process has none
-    if lookups is None or _refusal(broker, call, GROUP, group_id)[0]:
-        return  # who is refused asks again for another reason
-    count, since_ms = lookups.get(group_id, (0, now_ms))
-    if now_ms - since_ms > _IN_A_ROW_MS:
-        count, since_ms = 0, now_ms
-    connection.lookups = {group_id: (count + 1, since_ms)}
-    if count + 1 == _LOST_AFTER and not broker.groups.has_members(group_id):
-        broker.missing.tell_lost(group_id, str(connection.told), call.client_id, connection.peer, now_ms)
-
-
 def _refusal(broker: Broker, call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | None]:
     """Returns why the caller may not know the coordinator; NONE if it may."""
     if key_type == GROUP and not broker.may(call, AclOperation.DESCRIBE, AclResource.GROUP, key):
@@ -71,13 +52,19 @@ def _refusal(broker: Broker, call: Call, key_type: int, key: str) -> tuple[Error
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional Id authorization failed."
     if key_type == SHARE and not broker.may_in_cluster(call, AclOperation.CLUSTER_ACTION):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
+    if key_type == SHARE and (call.version < _FIRST_WITH_SHARE or not _SHARE_KEY.fullmatch(key)):
+        return ErrorCode.INVALID_REQUEST, f"{key[:100]!r} is no key of a share partition"
     return ErrorCode.NONE, None
 
 
 async def _coordinator_error(broker: Broker, key_type: int) -> tuple[ErrorCode, str | None]:
-    if key_type not in (GROUP, TRANSACTION):
-        return ErrorCode.INVALID_REQUEST, f"there is no coordinator of kind {key_type} here"
-    coordinator = broker.groups if key_type == GROUP else broker.transactions
-    if not await coordinator.ensure_topic():
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
-    return ErrorCode.NONE, None
+    match key_type:
+        case 0:
+            is_there = await broker.groups.ensure_topic()
+        case 1:
+            is_there = await broker.transactions.ensure_topic()
+        case 2:
+            is_there = await broker.share_states.ensure_topic()
+        case _:
+            return ErrorCode.INVALID_REQUEST, f"there is no coordinator of kind {key_type} here"
+    return (ErrorCode.NONE if is_there else ErrorCode.COORDINATOR_NOT_AVAILABLE), None

@@ -13,7 +13,7 @@ from typing import Any
 from kohort.broker.api_row import Row
 from kohort.broker.broker import Broker
 from kohort.broker.listeners import Listener
-from kohort.broker.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kohort.broker.names import OFFSETS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from kohort.broker.net.admission import Admission, Begin
 from kohort.broker.net.connection import MOST_SPARES, SPARE_BYTES, Connection
 from kohort.log.storage.files import files_that_fit
@@ -59,6 +59,8 @@ class Server:
             self.broker.groups.begin_load()
         if TRANSACTIONS_TOPIC in self.broker.store.topics:
             self.broker.transactions.begin_load()
+        if SHARE_TOPIC in self.broker.store.topics:
+            self.broker.share_states.begin_load()
         # A partition that did not change since the last round costs nothing; retention has its own interval.
         pause_ms = min(config.log_retention_check_interval_ms, config.log_cleaner_backoff_ms)
         self._every(max(pause_ms, 100), self.housekeeping)
@@ -184,11 +186,7 @@ class Server:
         for connection in list(self.admission.connections):
             connection.stop_reading()
         deadline = self.loop.time() + patience_s
-        if self.broker.has_transactions:
-            await self.broker.transactions.resign(deadline)
-        if self.broker.has_groups:
-            # Members that wait in a rebalance would wait for members that are not read any more.
-            await self.broker.groups.resign(deadline)
+        await self._resign(deadline)
         await asyncio.sleep(0)  # what is answered now is sent, even with no patience at all
         while self.loop.time() < deadline and not all(c.is_idle for c in self.admission.connections):
             await asyncio.sleep(0.005)
@@ -197,14 +195,31 @@ class Server:
         await asyncio.sleep(0)  # lets connection_lost run before the files are closed
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LONGEST_GOODBYE_S)
-        if self.broker.has_transactions:
-            await self.broker.transactions.close()
+        await self._close_coordinators()
         if self.broker.guard is not None:
             self.broker.guard.workers.close()
-        if self.broker.has_groups:
-            await self.broker.groups.close()
         if not keep_store:
             self.broker.store.close()
+
+    async def _resign(self, deadline: float) -> None:
+        """Lets the coordinators finish what they are writing; they refuse all requests then."""
+        if self.broker.has_transactions:
+            await self.broker.transactions.resign(deadline)
+        if self.broker.has_groups:
+            # Members that wait in a rebalance would wait for members that are not read any more.
+            await self.broker.groups.resign(deadline)
+        if self.broker.has_share_states:
+            await self.broker.share_states.resign(deadline)
+
+    async def _close_coordinators(self) -> None:
+        if self.broker.has_transactions:
+            await self.broker.transactions.close()
+        if self.broker.has_shares:
+            self.broker.shares.close()
+        if self.broker.has_share_states:
+            await self.broker.share_states.close()
+        if self.broker.has_groups:
+            await self.broker.groups.close()
 
 
 def _connections_that_fit() -> int:

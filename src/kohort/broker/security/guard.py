@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from logging import DEBUG
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,7 @@ from kohort.log.store import Store
 from kohort.security.acls import Acl, AclOperation, AclResource, PatternType, Permission, all_operations
 from kohort.security.authorizer import Authorizer
 from kohort.security.sasl import SaslOffer
-from kohort.security.scram import ScramCredential, ScramExchange, ScramMechanism
+from kohort.security.scram import ScramCredential, ScramExchange, ScramMechanism, ScramShape
 from kohort.settings import INT_MAX, SettingError
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ class BrokerGuard:
         self._store, self._of_listeners = store, of_listeners
         self._static = {**config.static_values, **config.listener_values}
         self._secret = secrets.token_bytes(32)
+        self._shapes: dict[int, Counter[ScramShape]] = {}
+        self._shapes_at = -1  # which changes of the users they are of
         self._offers = {
             name: sasl_offer(name, settings, self._scram, self._secret, [])
             for name, settings in of_listeners.items()
@@ -77,7 +81,18 @@ class BrokerGuard:
             row = self._store.scram_user(user, mechanism)
             return None if row is None else credential_of(row)
 
-        return ScramExchange(mechanism, look_up, secrets.token_urlsafe(_NONCE_BYTES), self._secret)
+        nonce = secrets.token_urlsafe(_NONCE_BYTES)
+        return ScramExchange(mechanism, look_up, nonce, self._secret, partial(self._scram_shapes, mechanism))
+
+    def _scram_shapes(self, mechanism: ScramMechanism) -> Counter[ScramShape]:
+        """Counts what the users of a mechanism look like to somebody who does not know their passwords."""
+        changes = self._store.scram_changes
+        if self._shapes_at != changes:
+            self._shapes_at, self._shapes = changes, {}
+            for entry in self._store.scram_entries():
+                shape = ScramShape.of(bytes.fromhex(entry.salt), entry.iterations)
+                self._shapes.setdefault(entry.mechanism, Counter())[shape] += 1
+        return self._shapes.get(mechanism, Counter())
 
     # --- certificates -----------------------------------------------------------------------------
 

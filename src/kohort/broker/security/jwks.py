@@ -108,9 +108,17 @@ class JwksUrl:
                 raise ValueError("it is longer than 1 MB")
             self._keys = parse_jwks(text)
         except (OSError, ValueError, HTTPException) as error:
-            log.error("cannot fetch the keys of tokens from %s: %s", self.where, _words(error))
+            log.error(
+                "cannot fetch the keys of tokens from %s: %s", _without_login(self.where), _words(error)
+            )
         finally:
             self._is_fetching = False
+
+
+def _without_login(url: str) -> str:
+    """Returns a URL without the name and the password that it may have."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _words(error: Exception) -> str:

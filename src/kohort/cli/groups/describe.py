@@ -13,6 +13,7 @@ from kohort.cli.frame.cluster import ClusterOptions, cluster_options
 from kohort.cli.frame.output import json_option, print_json, print_table, short_ids
 from kohort.cli.groups.selection import check_selection, groups_argument, no_group, selected_groups
 from kohort.client.admin import Admin
+from kohort.client.admin_types import MemberDescription
 from kohort.client.types import OffsetAndMetadata, TopicPartition
 from kohort.insight.past import unread_since
 from kohort.insight.samples import ClusterSample, GroupSample, PartitionSample, sample_cluster
@@ -125,11 +126,14 @@ def _show(
 def _show_states(groups: list[GroupSample], verbose: bool) -> None:
     titles = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]
     rows = [
-        [g.group_id, _place(g), g.protocol, g.state, len(g.members), g.group_type, g.protocol_type, g.lag]
+        [g.group_id, _place(g), g.protocol, g.state, len(g.members), g.group_type, g.protocol_type, g.lag,
+         g.epoch, g.assignment_epoch]
         for g in groups
-    ]
+    ]  # fmt: skip
     if verbose:
         titles += ["TYPE", "PROTOCOL-TYPE", "LAG"]
+        if any(g.epoch is not None for g in groups):
+            titles += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
     print_table(titles, [row[: len(titles)] for row in rows])
 
 
@@ -137,9 +141,12 @@ def _show_members(groups: list[GroupSample], verbose: bool) -> None:
     titles = ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
     if verbose:
         titles.append("CURRENT-ASSIGNMENT")
+        if any(g.epoch is not None for g in groups):
+            titles += ["CURRENT-EPOCH", "TARGET-ASSIGNMENT", "TARGET-EPOCH", "UPGRADED"]
     rows = [
         [g.group_id, m.member_id, m.group_instance_id, m.host, m.client_id, len(m.assignment),
-         assignment_text(m.assignment)][: len(titles)]
+         assignment_text(m.assignment), m.epoch, None if m.target is None else assignment_text(m.target),
+         g.assignment_epoch, _upgraded(g, m)][: len(titles)]
         for g in groups
         for m in g.members
     ]  # fmt: skip
@@ -148,6 +155,11 @@ def _show_members(groups: list[GroupSample], verbose: bool) -> None:
     for group in groups:
         if not group.members:
             print(_no_members(group))
+
+
+def _upgraded(group: GroupSample, member: MemberDescription) -> bool | None:
+    """Whether a member of a consumer group has left the classic protocol behind; the question is its alone."""
+    return member.protocol != "classic" if group.group_type == "consumer" else None
 
 
 def assignment_text(partitions: tuple[TopicPartition, ...]) -> str:
@@ -170,7 +182,12 @@ def _show_offsets(
         print()
         titles = ["GROUP", "TOPIC", "PARTITION"]
         titles += ["LEADER-EPOCH"] if options.verbose else []
-        titles += ["CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "LAG-SECONDS"]
+        titles += [
+            "START-OFFSET" if group.group_type == "share" else "CURRENT-OFFSET",
+            "LOG-END-OFFSET",
+            "LAG",
+            "LAG-SECONDS",
+        ]
         titles += ["CONSUMED/S", "PRODUCED/S", "CAUGHT-UP-IN"] if options.rates else []
         titles += ["CONSUMER-ID", "HOST", "CLIENT-ID"]
         titles += ["LOG-START-OFFSET", "METADATA"] if options.verbose else []
@@ -272,6 +289,8 @@ def _as_json(group: GroupSample, trend: GroupTrend | None, options: DescribeOpti
         "protocol_type": group.protocol_type,
         "protocol": group.protocol,
         "coordinator": None if at is None else {"id": at.node_id, "host": at.host, "port": at.port},
+        "epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
         "lag": group.lag,
         "lag_seconds": None if trend is None else trend.lag_seconds,
         "members": [
@@ -280,7 +299,10 @@ def _as_json(group: GroupSample, trend: GroupTrend | None, options: DescribeOpti
                 "group_instance_id": m.group_instance_id,
                 "client_id": m.client_id,
                 "host": m.host,
-                "assignment": [{"topic": p.topic, "partition": p.partition} for p in m.assignment],
+                "protocol": m.protocol,
+                "epoch": m.epoch,
+                "assignment": _partitions_as_json(m.assignment),
+                "target": None if m.target is None else _partitions_as_json(m.target),
             }
             for m in group.members
         ],
@@ -293,6 +315,10 @@ def _as_json(group: GroupSample, trend: GroupTrend | None, options: DescribeOpti
             "caught_up_in_s": None if trend is None else trend.caught_up_in_s,
         }
     return shown
+
+
+def _partitions_as_json(partitions: tuple[TopicPartition, ...]) -> list[dict[str, Any]]:
+    return [{"topic": p.topic, "partition": p.partition} for p in partitions]
 
 
 def _partition_as_json(

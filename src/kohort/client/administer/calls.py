@@ -20,11 +20,13 @@ from kohort.client.admin_types import (
     LogDirDescription,
     NewTopic,
     ScramCredentialInfo,
+    SharePartitionOffset,
     TopicDescription,
 )
 from kohort.client.administer import security
 from kohort.client.administer.groups import GroupCalls
 from kohort.client.administer.security import ScramChange, SecurityCalls
+from kohort.client.administer.share_groups import ShareGroupCalls
 from kohort.client.administer.topics import BROKER, GROUP, TOPIC, TopicCalls
 from kohort.client.core import arguments
 from kohort.client.core.metadata import Metadata
@@ -64,6 +66,7 @@ class AdminCalls:
     ) -> None:
         self._topics = TopicCalls(requests, metadata, clock, obstacle)
         self._groups = GroupCalls(requests, metadata, clock, obstacle)
+        self._share_groups = ShareGroupCalls(requests, metadata, clock, obstacle)
         self._security = SecurityCalls(requests, metadata, clock, obstacle)
 
     # --- topics ---------------------------------------------------------------------------------------
@@ -197,6 +200,23 @@ class AdminCalls:
     ) -> Steps[None]:
         wanted = arguments.partitions(partitions)
         return self._groups.delete_group_offsets(group_id, wanted, deadline_ms)
+
+    def share_group_offsets(
+        self, group_id: str, partitions: tuple[Partitions, ...], deadline_ms: int
+    ) -> Steps[dict[TopicPartition, SharePartitionOffset]]:
+        wanted = arguments.partitions(partitions) if partitions else None
+        return self._share_groups.share_group_offsets(group_id, wanted, deadline_ms)
+
+    def alter_share_group_offsets(
+        self, group_id: str, offsets: ByPartition[int], deadline_ms: int
+    ) -> Steps[None]:
+        wanted = {partition: at.offset for partition, at in arguments.offsets(offsets).items()}
+        return self._share_groups.alter_share_group_offsets(group_id, wanted, deadline_ms)
+
+    def delete_share_group_offsets(
+        self, group_id: str, topics: tuple[str, ...], deadline_ms: int
+    ) -> Steps[None]:
+        return self._share_groups.delete_share_group_offsets(group_id, _names(topics), deadline_ms)
 
     # --- the cluster ----------------------------------------------------------------------------------
 

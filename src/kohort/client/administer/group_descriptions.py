@@ -13,6 +13,8 @@ from kohort.wire.messages.describe_groups import DescribedGroup, DescribedGroupM
 from kohort.wire.messages.list_groups import ListedGroup
 
 DEAD = "Dead"
+CLASSIC_MEMBER = 0
+"""The type of a member, in ConsumerGroupDescribe, that speaks the classic protocol in a consumer group."""
 
 
 def listing(row: ListedGroup) -> GroupListing:
@@ -52,20 +54,31 @@ def newer_group(row: Any, group_type: str, coordinator: Node | None) -> GroupDes
         group_type,
         row.assignor_name,
         coordinator,
-        tuple(_newer_member(member) for member in row.members),
+        tuple(_newer_member(member, group_type) for member in row.members),
         group_type,
+        row.group_epoch,
+        row.assignment_epoch,
     )
 
 
-def _newer_member(member: Any) -> MemberDescription:
+def _newer_member(member: Any, group_type: str) -> MemberDescription:
+    target = getattr(member, "target_assignment", None)
+    is_classic = getattr(member, "member_type", None) == CLASSIC_MEMBER
     return MemberDescription(
         member.member_id,
         getattr(member, "instance_id", None),  # a share group has no static members
         member.client_id,
         member.client_host,
-        tuple(
-            TopicPartition(topic.topic_name, index)
-            for topic in member.assignment.topic_partitions
-            for index in topic.partitions
-        ),
+        _partitions(member.assignment),
+        member.member_epoch,
+        None if target is None else _partitions(target),
+        "classic" if is_classic else group_type,
+    )
+
+
+def _partitions(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(topic.topic_name, index)
+        for topic in assignment.topic_partitions
+        for index in topic.partitions
     )

@@ -35,6 +35,7 @@ from kohort.client.types import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     Partitions,
+    SubscriptionPattern,
     TopicPartition,
 )
 
@@ -76,8 +77,13 @@ class ConsumerCalls:
     # --- what to read ---------------------------------------------------------------------------------
 
     def subscribe(
-        self, topics: Iterable[str] | str | re.Pattern[str], listener: RebalanceListener
+        self,
+        topics: Iterable[str] | str | re.Pattern[str] | SubscriptionPattern,
+        listener: RebalanceListener,
     ) -> Steps[None]:
+        if isinstance(topics, SubscriptionPattern):
+            arguments.text(topics.pattern, "a pattern to subscribe to", longest=None)
+            return self._subscribe_broker_pattern(topics, listener)
         if isinstance(topics, re.Pattern):
             arguments.text(topics.pattern, "a pattern to subscribe to", longest=None)
             return self._subscribe_pattern(topics, listener)
@@ -109,6 +115,24 @@ class ConsumerCalls:
         core.want_metadata(now_ms)
         core.metadata.request_update("a pattern was subscribed to")
         log.info("subscribed to all topics that match %s", pattern.pattern)
+        yield from ()
+
+    def _subscribe_broker_pattern(
+        self, pattern: SubscriptionPattern, listener: RebalanceListener
+    ) -> Steps[None]:
+        self._need_group("subscribe")
+        core = self.core
+        if core.config.group_protocol != "consumer":
+            raise IllegalState(
+                "a SubscriptionPattern is matched by the broker, for members of group.protocol=consumer only: set "
+                "that, or give re.compile(...), which is matched here"
+            )
+        if not pattern.pattern:
+            raise WrongArgument("a SubscriptionPattern must not be empty")
+        core.subscription.subscribe_broker_pattern(pattern)
+        self.listener = listener
+        core.want_metadata(self.clock())
+        log.info("subscribed to all topics that match %s at the broker", pattern.pattern)
         yield from ()
 
     def _need_group(self, what: str) -> None:

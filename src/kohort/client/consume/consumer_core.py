@@ -21,8 +21,8 @@ from kohort.client.core.metrics import MetricSource
 from kohort.client.errors import DeserializationFailed, error_for
 from kohort.client.group.assignors import Assignor, load_assignors
 from kohort.client.group.coordinator import GroupCoordinator
+from kohort.client.group.group_membership import GroupMembership, make_membership
 from kohort.client.group.group_metrics import GROUP
-from kohort.client.group.membership import Membership
 from kohort.client.offsets.commit_metrics import COMMITS
 from kohort.client.offsets.commits import Commits
 from kohort.client.offsets.commits import log as commits_log
@@ -32,6 +32,8 @@ from kohort.client.records import Deserializer, Records, make_records
 from kohort.client.types import TopicPartition
 from kohort.settings import SettingError
 from kohort.wire.errors import ErrorCode, KafkaError
+
+DEFAULT_ASSIGNORS = ("range", "cooperative-sticky")
 
 _REFUSED = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "not allowed to see {0}: this user needs READ on it",
@@ -50,22 +52,27 @@ class ConsumerCore:
         assignors: list[Assignor] | None = None,
         out: Outbox | None = None,
         metadata: Metadata | None = None,
+        member_id: str = "",
     ) -> None:
-        """Makes the parts. An engine brings its own outbox and metadata, and drives the metadata itself."""
+        """Makes the parts. An engine brings its own outbox and metadata, and drives the metadata itself.
+
+        `member_id` is the member's own id for life, which the consumer protocol wants (a UUID).
+        """
         self.config = config
         self.out: Outbox = [] if out is None else out
         self.subscription = SubscriptionState(config.reset())
         self.metadata = Metadata(self.out, config, jitter) if metadata is None else metadata
         self.coordinator = GroupCoordinator(self.out, config, self.metadata, jitter)
-        self.membership: Membership | None = None
+        self.membership: GroupMembership | None = None
         if config.group_id is not None:
-            self.membership = Membership(
+            self.membership = make_membership(
                 self.out,
                 config,
                 self.coordinator,
                 self.subscription,
                 self.metadata,
-                assignors if assignors is not None else load_assignors(["range", "cooperative-sticky"]),
+                lambda: assignors if assignors is not None else load_assignors(DEFAULT_ASSIGNORS),
+                member_id,
                 lambda now_ms: self.commits.before_join(now_ms),
                 jitter,
             )
@@ -207,6 +214,8 @@ class ConsumerCore:
                 self.metadata.want(
                     subscription.topics | subscription.group_topics, allow_auto_create=allow, now_ms=now_ms
                 )
+            case Mode.BROKER_PATTERN:
+                self.metadata.want(frozenset(), now_ms=now_ms)  # the membership adds what is assigned, by id
             case Mode.ASSIGNED:
                 topics = frozenset(partition.topic for partition in subscription.partitions)
                 self.metadata.want(topics, allow_auto_create=allow, now_ms=now_ms)

@@ -48,16 +48,15 @@ class PartitionFetchMetrics:
 
     @property
     def lag(self) -> float:
-        state = self.state
-        end = state.last_stable_offset if self._read_committed else state.high_watermark
-        return nan if state.position is None or end < 0 else max(0, end - state.position.offset)
+        # Taken once: another thread may read this while the position is reset.
+        position = self.state.position
+        end = self.state.last_stable_offset if self._read_committed else self.state.high_watermark
+        return nan if position is None or end < 0 else max(0, end - position.offset)
 
     @property
     def lead(self) -> float:
-        state = self.state
-        if state.position is None or state.log_start_offset < 0:
-            return nan
-        return max(0, state.position.offset - state.log_start_offset)
+        position, start = self.state.position, self.state.log_start_offset
+        return nan if position is None or start < 0 else max(0, position.offset - start)
 
 
 class FetchMetrics:

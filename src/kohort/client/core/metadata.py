@@ -48,6 +48,10 @@ ASK_AGAIN = (
 MISSING_AFTER_MS, MISSING_EVERY_MS = 2_000, 60_000
 
 
+BY_ID_SINCE = 12
+"""The version of Metadata that can be asked for topics by their ids."""
+
+
 @dataclass(slots=True, eq=False)
 class _LookUp:
     topics: Topics
@@ -80,6 +84,7 @@ class Metadata:
         self._topics_missing = LastingCondition(MISSING_AFTER_MS, MISSING_EVERY_MS)
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._wanted: Topics = frozenset()
+        self._wanted_ids: frozenset[bytes] = frozenset()
         self._allow_auto_create = False
         self._learned: dict[int, Node] = {}
         self._names: dict[bytes, str] = {}
@@ -115,24 +120,43 @@ class Metadata:
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._names.get(topic_id)
 
-    def want(self, topics: Topics, *, allow_auto_create: bool = False, now_ms: int) -> None:
-        """Keeps these topics up to date from now on, and drops all others. None means all topics."""
+    def want(
+        self,
+        topics: Topics,
+        *,
+        ids: frozenset[bytes] = frozenset(),
+        allow_auto_create: bool = False,
+        now_ms: int,
+    ) -> None:
+        """Keeps these topics up to date from now on, and drops all others. None means all topics.
+
+        `ids` are those of further topics, whose names are not known yet.
+        """
         self._allow_auto_create = allow_auto_create
-        if topics == self._wanted:
+        if topics == self._wanted and ids == self._wanted_ids:
             return
         before, self._wanted = self._wanted, topics
+        new_ids, self._wanted_ids = ids - self._wanted_ids, ids
         if topics is None:
-            self._ask_soon("all topics are wanted", now_ms)
+            if before is not None:
+                self._ask_soon("all topics are wanted", now_ms)
             return
         known = self.cluster.topics
-        if any(topic not in topics for topic in (*known, *self.cluster.errors)):
+        if any(not self._is_wanted(name, info.topic_id) for name, info in known.items()) or any(
+            topic not in topics for topic in self.cluster.errors
+        ):
             self._replace(
-                topics={name: info for name, info in known.items() if name in topics},
+                topics={name: info for name, info in known.items() if self._is_wanted(name, info.topic_id)},
                 errors={name: code for name, code in self.cluster.errors.items() if name in topics},
             )
         missing = sorted(topic for topic in topics if topic not in self.cluster.topics)
         if missing and (before is None or any(topic not in before for topic in missing)):
             self._ask_soon(f"wants {', '.join(missing[:5])}", now_ms)
+        elif new_ids - {info.topic_id for info in self.cluster.topics.values()}:
+            self._ask_soon("topics are wanted by their ids", now_ms)
+
+    def _is_wanted(self, name: str, topic_id: bytes) -> bool:
+        return self._wanted is None or name in self._wanted or topic_id in self._wanted_ids
 
     def request_update(self, reason: str) -> None:
         """Asks again as soon as the backoff allows, because somebody saw that the snapshot is out of date."""
@@ -199,15 +223,15 @@ class Metadata:
         self._rebootstrap_if_silent(now_ms)
         self._attempt += 1
         self._asked, self._due = self._attempt, False
-        wanted, create = self._wanted, self._allow_auto_create
+        wanted, ids, create = self._wanted, self._wanted_ids, self._allow_auto_create
         self._out.append(
             Send(
                 ANY_NODE,
                 MetadataRequest.API_KEY,
-                lambda version: _request(version, wanted, create),
+                lambda version: _request(version, wanted, create, ids),
                 "metadata.update",
                 self._config.request_timeout_ms,
-                on_answer=partial(self._updated, self._attempt, wanted),
+                on_answer=partial(self._updated, self._attempt, wanted, ids),
             )
         )
 
@@ -219,7 +243,9 @@ class Metadata:
             dues.append(self._not_before_ms if self._due else max(expires_ms, self._not_before_ms))
         return min(dues, default=None)
 
-    def _updated(self, attempt: int, wanted: Topics, answer: Answer, now_ms: int) -> None:
+    def _updated(
+        self, attempt: int, wanted: Topics, ids: frozenset[bytes], answer: Answer, now_ms: int
+    ) -> None:
         if attempt != self._asked:
             return
         self._asked = None
@@ -244,7 +270,7 @@ class Metadata:
             tell = self._silence.is_worth_a_warning(now_ms)
             self._failed("the answer names no brokers", now_ms, tell=tell)
             return
-        self._take(response, wanted, now_ms)
+        self._take(response, wanted, ids, now_ms)
 
     # --- look-ups --------------------------------------------------------------------------------
 
@@ -320,14 +346,18 @@ class Metadata:
         if self.cluster.nodes and silent_ms >= self._config.metadata_recovery_rebootstrap_trigger_ms:
             self.rebootstrap(f"no broker has answered for {silent_ms} ms")
 
-    def _take(self, response: MetadataResponse, wanted: Topics, now_ms: int) -> None:
+    def _take(self, response: MetadataResponse, wanted: Topics, ids: frozenset[bytes], now_ms: int) -> None:
         nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         topics: dict[str, TopicInfo] = {}
         errors: dict[str, ErrorCode] = {}
         missing = ""
         for topic in response.topics:
             name = topic.name
-            if name is None or (self._wanted is not None and name not in self._wanted):
+            if name is None:
+                if topic.topic_id in self._wanted_ids:
+                    missing = "a topic has an id that the broker does not know (yet)"
+                continue
+            if not self._is_wanted(name, topic.topic_id):
                 continue
             if topic.error_code:
                 errors[name] = code = _error_code(topic.error_code)
@@ -337,7 +367,11 @@ class Metadata:
             if any(p.leader_id == NO_NODE for p in info.partitions.values()):
                 missing = f"{name}: a partition has no leader"
         if self._wanted is not None:
-            topics |= {t: info for t, info in self.cluster.topics.items() if _not_asked(t, wanted)}
+            topics |= {
+                t: info
+                for t, info in self.cluster.topics.items()
+                if _not_asked(t, wanted) and info.topic_id not in ids
+            }
         self._replace(response.cluster_id, response.controller_id, nodes, topics, errors)
         self._learned = {i: node for i, node in self._learned.items() if i not in nodes}
         self._refreshed_ms, self._silent_since_ms = now_ms, None
@@ -404,9 +438,13 @@ def _partition_info(p: MetadataResponsePartition) -> PartitionInfo:
     )
 
 
-def _request(version: int, wanted: Topics, allow_auto_create: bool) -> MetadataRequest:
+def _request(
+    version: int, wanted: Topics, allow_auto_create: bool, ids: frozenset[bytes] = frozenset()
+) -> MetadataRequest:
     """The request for these topics. Version 0 cannot ask for no topic: there an empty list means all topics."""
     topics = None if wanted is None else [MetadataRequestTopic(name=name) for name in sorted(wanted)]
+    if topics is not None and version >= BY_ID_SINCE:
+        topics += [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in sorted(ids)]
     if topics is None and version == 0:
         topics = []
     return MetadataRequest(topics, allow_auto_topic_creation=allow_auto_create)

@@ -24,7 +24,6 @@ _CONTEXT = "set ssl.context to an ssl.SSLContext with what you need"
 # name -> whether it may come one day, and what to do instead
 REFUSED: dict[str, tuple[str, str]] = {
     # The group and the consumer.
-    "group.remote.assignor": (_LATER, "it belongs to group.protocol=consumer; only classic groups are supported"),
     "internal.leave.group.on.close": (_NEVER, "a member with a group.instance.id does not leave on close"),
     "internal.throw.on.fetch.stable.offset.unsupported": (_NEVER, "it is internal to Kafka Streams"),
     # The producer.
@@ -79,7 +78,10 @@ NO_EFFECT: dict[str, str] = {
 }  # fmt: skip
 _NO_EFFECT_PREFIX = "metrics.context."
 
-_OF_GROUP = "it is a setting of the group, not of its members: set {0} with Admin.alter_group_configs"
+_OF_GROUP = (
+    "it is a setting of the group, not of its members: use `kohort groups settings GROUP --set {0}=…` or "
+    "Admin.alter_group_configs"
+)
 _NO_OFFSETS = (
     "a share group commits no offsets, its members acknowledge records; see share.acknowledgement.mode"
 )

@@ -43,6 +43,12 @@ class GroupMetrics:
         self.rebalances.record(now_ms - began_ms, now_ms)
         self.rebalanced_ms, self._began_ms = now_ms, None
 
+    def rebalanced(self, now_ms: int) -> None:
+        """An assignment is taken over, with no request that ends it: the consumer protocol."""
+        began_ms = now_ms if self._began_ms is None else self._began_ms
+        self.rebalances.record(now_ms - began_ms, now_ms)
+        self.rebalanced_ms, self._began_ms = now_ms, None
+
     def failed(self, now_ms: int) -> None:
         self.failed_rebalances.record(1, now_ms)
 

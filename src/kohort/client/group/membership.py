@@ -67,8 +67,9 @@ from kohort.wire.consumer_protocol import PROTOCOL_TYPE, BadConsumerProtocol
 from kohort.wire.errors import ErrorCode, KohortError
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kohort.wire.struct import Message
 
 _log = logging.getLogger("kohort.client.membership")
 
@@ -100,10 +101,10 @@ class Membership:
         self._before_join = before_join
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._heartbeats = Heartbeats(
-            config.heartbeat_interval_ms,
-            config.session_timeout_ms,
-            config.max_poll_interval_ms,
-            self._backoff,
+            interval_ms=config.heartbeat_interval_ms,
+            session_timeout_ms=config.session_timeout_ms,
+            max_poll_interval_ms=config.max_poll_interval_ms,
+            backoff=self._backoff,
         )
         self.metrics = GroupMetrics(config.metric_window())
         self._callbacks = Callbacks()
@@ -175,6 +176,11 @@ class Membership:
         )
 
     @property
+    def may_commit_itself(self) -> bool:
+        """Whether the commit that is due by the interval may be made; before a rejoin another one is."""
+        return self.is_stable
+
+    @property
     def rebalance_in_progress(self) -> bool:
         """Whether this is between a join and its assignment. Commits wait for that to end."""
         status = self.status
@@ -207,6 +213,14 @@ class Membership:
         return GroupMetadata(
             config.group_id or "", status.generation_id, status.member_id, config.group_instance_id
         )
+
+    def continues(self, earlier: GroupMetadata) -> bool:
+        """Whether that identity is still the present one."""
+        return earlier == self.group_metadata()
+
+    def fetches_as(self) -> GroupMetadata | None:
+        """The identity that OffsetFetch carries: none, classic groups tell everybody."""
+        return None
 
     @property
     def has_error(self) -> bool:
@@ -281,6 +295,14 @@ class Membership:
             reason + hint,
         )
         self._end_generation(reason, lost, keep_member_id, hint)
+
+    def removal(self, reason: str) -> Message | None:
+        """The request that takes this member out of its group for good, also a static one; None outside of it."""
+        me = self.group_metadata()
+        if not me.member_id:
+            return None
+        member = MemberIdentity(me.member_id, me.group_instance_id, reason)
+        return LeaveGroupRequest(me.group_id, me.member_id, members=[member])
 
     def called_back(self, error: BaseException | None, now_ms: int) -> None:
         """The user's function for `callback` has run (or there is none)."""

@@ -17,6 +17,7 @@ _MEMBERSHIP = (
     ErrorCode.FENCED_INSTANCE_ID,
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.STALE_MEMBER_EPOCH,
     ErrorCode.REBALANCE_IN_PROGRESS,
 )
 
@@ -129,7 +130,7 @@ def commit_failed(
         why = f"because {left_because}"
         if "max.poll.interval.ms" in left_because:
             cure = "call poll more often: lower max.poll.records, work faster, or raise max.poll.interval.ms"
-    elif code is ErrorCode.ILLEGAL_GENERATION:
+    elif code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH):
         why = "because it has finished another rebalance since"
     else:
         why = "and this consumer is no member of it any more: its session ended, or it was removed"

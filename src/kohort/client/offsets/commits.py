@@ -63,19 +63,21 @@ WhenSettled = Callable[[Operation[Offsets], int], None]
 
 
 class CommittingMember(Protocol):
-    """What is used of `Membership`."""
+    """What is used of a membership."""
 
     @property
     def may_commit(self) -> bool: ...
     @property
     def rebalance_in_progress(self) -> bool: ...
     @property
-    def is_stable(self) -> bool: ...
+    def may_commit_itself(self) -> bool: ...
     @property
     def is_fenced(self) -> bool: ...
     @property
     def left_because(self) -> str | None: ...
     def group_metadata(self) -> GroupMetadata: ...
+    def continues(self, earlier: GroupMetadata) -> bool: ...
+    def fetches_as(self) -> GroupMetadata | None: ...
     def request_rejoin(self, reason: str) -> None: ...
     def reset_generation(self, reason: str, lost: bool = True, *, keep_member_id: bool = False) -> None: ...
 
@@ -94,7 +96,7 @@ class QueuedCommit:
     gives_up_on_unknown_topics: bool = False
     in_flight: bool = False
     sent_as: GroupMetadata | None = None
-    """The identity it was sent with. It is not sent again with another one: in a later generation its partitions may
+    """The identity it was sent with. It is not sent again after another join: in a later generation its partitions may
     belong to another member, who has read further."""
     sent_ms: int = 0
     failures: int = 0
@@ -130,7 +132,15 @@ class Commits:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self.metrics = CommitMetrics(config.metric_window(), subscription)
         self._queue: deque[QueuedCommit] = deque()
-        self._committed = CommittedOffsets(out, config, coordinator, metadata, jitter, self.lane_of_look_ups)
+        self._committed = CommittedOffsets(
+            out,
+            config,
+            coordinator,
+            metadata,
+            jitter,
+            self.lane_of_look_ups,
+            membership.fetches_as if membership is not None else lambda: None,
+        )
         self._callbacks: deque[Callable[[], None]] = deque()
         self._processed: Offsets = {}
         self._auto: Operation[Offsets] | None = None
@@ -217,9 +227,11 @@ class Commits:
         It is called again until it returns True: there is nothing to commit, the commit is done or has failed, or
         `max.poll.interval.ms` has passed.
         """
-        joins_as = self._membership.group_metadata() if self._membership is not None else None
-        if self._before_join is None or joins_as != self._joins_as:
-            self._before_join, self._joins_as = None, joins_as
+        assert self._membership is not None
+        if self._joins_as is None or not self._membership.continues(self._joins_as):
+            self._before_join = None
+        if self._before_join is None:
+            self._joins_as = self._membership.group_metadata()
             offsets = self._processed_and_assigned()
             if not self._commits_itself or not offsets:
                 return True
@@ -263,7 +275,7 @@ class Commits:
     @property
     def _may_commit_itself(self) -> bool:
         if self._subscription.is_group:
-            return self._membership is not None and self._membership.is_stable
+            return self._membership is not None and self._membership.may_commit_itself
         return self._subscription.mode is Mode.ASSIGNED
 
     def _processed_and_assigned(self) -> Offsets:
@@ -425,9 +437,15 @@ class Commits:
         if not self._membership.may_commit:
             return not_a_member(commit.offsets, self._config.group_id, self._membership.left_because)
         member = self._membership.group_metadata()
-        if commit.sent_as not in (None, member):
+        if commit.sent_as not in (None, member) and not self._still_owns(commit, commit.sent_as):
             return not_a_member(commit.offsets, self._config.group_id, "this consumer has joined again since")
         return member
+
+    def _still_owns(self, commit: QueuedCommit, sent_as: GroupMetadata) -> bool:
+        """Whether nobody else can have had the partitions of a commit since it was sent under this identity."""
+        assert self._membership is not None
+        owned = self._subscription.partitions.keys()
+        return self._membership.continues(sent_as) and commit.offsets.keys() <= owned
 
     def _settle(self, now_ms: int) -> None:
         """Reports commits that are done, in the order of the queue, whatever order they were done in."""
@@ -491,6 +509,12 @@ class Commits:
         if verdict.retriable and not (commit.gives_up_on_unknown_topics and verdict.unknown_topics):
             self._again(commit, verdict.error, now_ms)
             return
+        if code is ErrorCode.STALE_MEMBER_EPOCH and commit.as_member and self._still_owns(commit, member):
+            # The answer to a heartbeat brings the epoch to commit with.
+            assert self._membership is not None
+            self._membership.reset_generation(f"a commit with epoch {member.generation_id} was refused")
+            self._again(commit, verdict.error, now_ms)
+            return
         log.info("the coordinator refused a commit of %s: %s", member, verdict.error)
         commit.operation.fail(self._moved_on(commit, member, verdict))
 
@@ -504,7 +528,7 @@ class Commits:
             return verdict.error
         if not commit.as_member or self._membership is None:
             return not_alone(code, commit.offsets, self._config.group_id)
-        is_current = self._membership.group_metadata() == member
+        is_current = self._membership.continues(member)
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             if is_current:
                 self._membership.request_rejoin("a commit was refused: the group is rebalancing")

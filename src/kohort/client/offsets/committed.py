@@ -26,7 +26,7 @@ from kohort.client.offsets.offset_requests import (
     names_by_id,
     offset_fetch,
 )
-from kohort.client.types import OffsetAndMetadata, TopicPartition
+from kohort.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from kohort.wire.errors import ErrorCode, KafkaError
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest
 
@@ -36,6 +36,7 @@ Committed = dict[TopicPartition, OffsetAndMetadata | None]
 
 COORDINATOR_GONE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 TOPIC_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+MOVED_ON = (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 RETRIED = (
     *COORDINATOR_GONE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -100,7 +101,10 @@ class CommittedOffsets:
         metadata: ClusterSource,
         jitter: Jitter,
         lane: Callable[[], Lane],
+        asks_as: Callable[[], GroupMetadata | None] = lambda: None,
     ) -> None:
+        """`asks_as` gives the identity that a look-up carries, if the group wants one."""
+        self._asks_as = asks_as
         self._out, self._config, self._coordinator, self._metadata = out, config, coordinator, metadata
         self._lane = lane
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
@@ -140,21 +144,29 @@ class CommittedOffsets:
             return
         assert self._config.group_id is not None
         ids = ids_of(self._metadata.cluster, look_up.partitions)
+        member = self._asks_as()
         look_up.in_flight = True
         self._out.append(
             Send(
                 node_id,
                 OffsetFetchRequest.API_KEY,
-                offset_fetch(self._config.group_id, look_up.partitions, ids),
+                offset_fetch(self._config.group_id, look_up.partitions, ids, member),
                 "commits.committed",
                 self._config.request_timeout_ms,
                 lane=self._lane(),
                 max_version=None if ids is not None else BY_NAME,
-                on_answer=partial(self._answered, look_up, names_by_id(ids)),
+                on_answer=partial(self._answered, look_up, names_by_id(ids), member),
             )
         )
 
-    def _answered(self, look_up: _LookUp, topics: dict[bytes, str], answer: Answer, now_ms: int) -> None:
+    def _answered(
+        self,
+        look_up: _LookUp,
+        topics: dict[bytes, str],
+        member: GroupMetadata | None,
+        answer: Answer,
+        now_ms: int,
+    ) -> None:
         look_up.in_flight = False
         if answer.failure is not None:
             error = error_for_failure(
@@ -175,6 +187,11 @@ class CommittedOffsets:
         if code is ErrorCode.NONE and not codes:
             self._coordinator.worked()
             look_up.operation.finish({p: found[p][1] for p in look_up.partitions})
+        elif member is not None and code in MOVED_ON:
+            # The epoch moves on with a heartbeat's answer; whoever is no member any more may still ask as nobody.
+            self._again(
+                look_up, f"the coordinator answered {code.name} to epoch {member.generation_id}", now_ms
+            )
         else:
             self._refused(answer, look_up, code, codes, now_ms)
 

@@ -39,6 +39,9 @@ Offsets = dict[TopicPartition, OffsetAndMetadata]
 BY_NAME = 9
 """The last version of OffsetCommit and OffsetFetch that names topics; from 10 on they have ids."""
 
+MEMBERS_SINCE = 9
+"""The version of OffsetFetch that says who asks."""
+
 SHOWN = 10
 
 
@@ -132,9 +135,15 @@ def commit_errors(
 
 
 def offset_fetch(
-    group_id: str, partitions: Iterable[TopicPartition], ids: Mapping[str, bytes] | None
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    ids: Mapping[str, bytes] | None,
+    member: GroupMetadata | None = None,
 ) -> Make:
-    """Asks for stable offsets: while a transaction is open, the broker refuses to give the offset before it."""
+    """Asks for stable offsets: while a transaction is open, the broker refuses to give the offset before it.
+
+    `member` is who asks, if that matters to the group: the consumer protocol tells nobody who is not up to date.
+    """
     topics = {topic: [p.partition for p in of] for topic, of in by_topic(partitions).items()}
 
     def make(version: int) -> Message:
@@ -144,8 +153,11 @@ def offset_fetch(
                 topics=[OffsetFetchRequestTopic(topic, indexes) for topic, indexes in topics.items()],
                 require_stable=version >= 7,
             )
+        asks = member if version >= MEMBERS_SINCE else None
         group = OffsetFetchRequestGroup(
             group_id=group_id,
+            member_id=None if asks is None else asks.member_id,
+            member_epoch=-1 if asks is None else asks.generation_id,
             topics=[
                 OffsetFetchRequestTopics(
                     name=topic,

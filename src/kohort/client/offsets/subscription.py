@@ -15,7 +15,7 @@ from enum import Enum
 from kohort.client.core.cluster import NO_NODE
 from kohort.client.core.offset_reset import LATEST, AutoOffsetResetStrategy
 from kohort.client.errors import IllegalState
-from kohort.client.types import OffsetAndMetadata, TopicPartition
+from kohort.client.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 
 class Mode(Enum):
@@ -24,6 +24,7 @@ class Mode(Enum):
     NONE = "none"
     TOPICS = "topics"
     PATTERN = "pattern"
+    BROKER_PATTERN = "a SubscriptionPattern"
     ASSIGNED = "assigned"
 
 
@@ -186,6 +187,8 @@ class SubscriptionState:
     topics: frozenset[str] = frozenset()
     """What this consumer wants: as given, or what the pattern matched last."""
     pattern: re.Pattern[str] | None = None
+    broker_pattern: SubscriptionPattern | None = None
+    """Only the broker knows what it matches: `topics` are those that are assigned."""
     group_topics: frozenset[str] = frozenset()
     """The topics of all members, as the leader knows them: it watches their partition counts."""
     partitions: dict[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -205,6 +208,10 @@ class SubscriptionState:
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
         self._become(Mode.PATTERN)
         self.pattern = pattern
+
+    def subscribe_broker_pattern(self, pattern: SubscriptionPattern) -> None:
+        self._become(Mode.BROKER_PATTERN)
+        self.broker_pattern = pattern
 
     def match(self, topics: Iterable[str]) -> bool:
         """Matches the pattern against the topics there are; returns whether the result has changed.
@@ -230,14 +237,14 @@ class SubscriptionState:
         return self._replace(wanted)
 
     def unsubscribe(self) -> None:
-        self.mode, self.pattern = Mode.NONE, None
+        self.mode, self.pattern, self.broker_pattern = Mode.NONE, None, None
         self.topics = self.group_topics = frozenset()
         self.partitions = {}
 
     @property
     def is_group(self) -> bool:
         """Whether the group assigns the partitions."""
-        return self.mode in (Mode.TOPICS, Mode.PATTERN)
+        return self.mode in (Mode.TOPICS, Mode.PATTERN, Mode.BROKER_PATTERN)
 
     def _become(self, mode: Mode) -> None:
         if self.mode not in (Mode.NONE, mode):
@@ -257,6 +264,8 @@ class SubscriptionState:
         assert self.is_group
         before = set(self.partitions)
         changed = self._replace(partitions)
+        if self.mode is Mode.BROKER_PATTERN:
+            self.topics = frozenset(partition.topic for partition in self.partitions)
         for partition, state in self.partitions.items():
             if partition not in before:
                 state.assigning = True

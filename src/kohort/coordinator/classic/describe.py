@@ -7,10 +7,11 @@ from kohort.coordinator.classic.state import GroupState
 from kohort.coordinator.effects import DescribedMember, DescribeResponse, ListedGroup, ListResponse
 from kohort.coordinator.events import DescribeGroup, ListGroups
 from kohort.coordinator.step_context import StepContext
+from kohort.wire.consumer_protocol import PROTOCOL_TYPE
 from kohort.wire.errors import ErrorCode
 
 NONE = ErrorCode.NONE
-CLASSIC = "classic"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 
 
 def shown_state(group: Group) -> GroupState:
@@ -57,4 +58,14 @@ def list_groups(step: StepContext, request: ListGroups) -> None:
             state = shown_state(group).value
             if (not states or state.lower() in states) and step.shard.durable.knows(group.group_id):
                 found.append(ListedGroup(group.group_id, group.protocol_type or "", state))
+    if not types or CONSUMER in types:
+        for group_id, consumer_group in step.shard.durable.consumer_groups.items():
+            state = consumer_group.state_name()
+            if (not states or state.lower() in states) and group_id not in step.shard.groups:
+                found.append(ListedGroup(group_id, PROTOCOL_TYPE, state, CONSUMER))
+    if not types or SHARE in types:
+        for group_id, share_group in step.shard.durable.share_groups.items():
+            state = share_group.state_name()
+            if not states or state.lower() in states:
+                found.append(ListedGroup(group_id, SHARE, state, SHARE))
     step.reply(request.request, ListResponse(NONE, tuple(found)))

@@ -8,30 +8,13 @@ from kohort.coordinator.classic.state import EMPTY, TRANSITIONS, GroupState
 from kohort.coordinator.classic.subscription import subscribed_topics
 from kohort.coordinator.effects import JoinedMember
 from kohort.coordinator.events import Token
+from kohort.coordinator.member_session import MemberSession
 from kohort.coordinator.replay import TopicPartition
 from kohort.wire.consumer_protocol import PROTOCOL_TYPE
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 
 Protocols = tuple[tuple[str, bytes], ...]
-
-
-@dataclass(slots=True)
-class MemberSession:
-    """When a member is given up; a heartbeat moves only `deadline_ms`, and the timer that fires looks at it."""
-
-    deadline_ms: int = 0
-    timer_ms: int | None = None
-    """The deadline of the timer that is set; None if there is none."""
-    heard_ms: int = 0
-
-    def moved(self, now_ms: int, timeout_ms: int) -> bool:
-        """Moves the deadline, because the member was heard of; False, and nothing changes, if that needs a timer."""
-        deadline_ms = now_ms + timeout_ms
-        if self.timer_ms is None or deadline_ms < self.timer_ms:
-            return False
-        self.heard_ms, self.deadline_ms = now_ms, deadline_ms
-        return True
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kohort.coordinator.classic.group import Group, Member, MemberSession, Protocols
+from kohort.coordinator.classic.group import Group, Member, Protocols
 from kohort.coordinator.classic.rebalance import (
     Cause,
     begin,
@@ -15,6 +15,7 @@ from kohort.coordinator.classic.rebalance import (
 from kohort.coordinator.classic.state import DEAD, PREPARING, GroupState
 from kohort.coordinator.effects import JoinResponse, SyncResponse
 from kohort.coordinator.events import JoinGroup
+from kohort.coordinator.member_session import MemberSession
 from kohort.coordinator.records import fits, group_record
 from kohort.coordinator.step_context import StepContext, Write
 from kohort.wire.errors import ErrorCode
@@ -23,26 +24,42 @@ from kohort.wire.messages.group_metadata_value import GroupMetadataValue
 
 def join_group(step: StepContext, request: JoinGroup) -> None:
     assert request.group_id is not None
+    error = malformed(step, request)
+    if error:
+        step.refuse(request, error)
+        return
+    group = step.shard.groups.get(request.group_id)
+    if group is not None:
+        _join(step, group, request)
+    elif request.member_id:
+        step.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
+    else:
+        group = Group(request.group_id, state_timestamp_ms=step.now_ms)
+        step.shard.groups[request.group_id] = group
+        join_new(step, group, request)
+
+
+def malformed(step: StepContext, request: JoinGroup) -> ErrorCode:
+    """Returns what is wrong with a request, whatever the group is."""
     settings = step.settings
     if not (
         settings.group_min_session_timeout_ms
         <= request.session_timeout_ms
         <= settings.group_max_session_timeout_ms
     ):
-        step.refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT)
-        return
-    if not _fits_a_record(request):
-        step.refuse(request, ErrorCode.INVALID_REQUEST)
-        return
-    group = step.shard.groups.get(request.group_id)
-    is_new_group = group is None
-    if group is None:
-        if request.member_id:
-            step.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
-            return
-        group = Group(request.group_id, state_timestamp_ms=step.now_ms)
-        step.shard.groups[request.group_id] = group
-        before = step.shard.next_token
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    return ErrorCode.NONE if _fits_a_record(request) else ErrorCode.INVALID_REQUEST
+
+
+def join_new(step: StepContext, group: Group, request: JoinGroup) -> None:
+    """Joins a group that is not yet in the log; it is written even if the join has no other record."""
+    before = step.shard.next_token
+    _join(step, group, request)
+    if step.shard.next_token == before:
+        step.append(NewGroupWrite.of(group))
+
+
+def _join(step: StepContext, group: Group, request: JoinGroup) -> None:
     if not _has_room(step, group, request.member_id):
         _turn_away(step, group, request)
     elif group.state is DEAD:
@@ -53,8 +70,6 @@ def join_group(step: StepContext, request: JoinGroup) -> None:
         _join_without_id(step, group, request)
     else:
         _join_with_id(step, group, request)
-    if is_new_group and step.shard.next_token == before:
-        step.append(NewGroupWrite.of(group))
 
 
 def _fits_a_record(request: JoinGroup) -> bool:

@@ -1,0 +1,1 @@
+"""Share groups on this node: asyncio around the cores of `kohort.share`."""
