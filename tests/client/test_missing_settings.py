@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kohort import Consumer, KohortError, Producer, SettingError, ShareConsumer
+from kohort import KohortError, Producer, SettingError, ShareConsumer
 from kohort.client import consumer, share_consumer
 from kohort.client.config import ADMIN, CONSUMER, PRODUCER, SECURITY_OBJECTS, SHARE_CONSUMER, read_config
 from kohort.client.core import missing_settings
