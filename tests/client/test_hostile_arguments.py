@@ -38,7 +38,7 @@ FRONTS = [
         "AsyncShareConsumer",
         "Admin",
         "AsyncAdmin",
-    )  # fmt: skip
+    )
     if hasattr(kohort, name)
 ]
 
