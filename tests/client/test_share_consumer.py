@@ -24,7 +24,7 @@ from kohort import (
     Wakeup,
     WrongArgument,
 )
-from kohort.broker import apis
+from kohort.broker.apis import table as apis
 from tests.client.conftest import GIVEN
 from tests.clients.process import eventually
 
@@ -33,13 +33,13 @@ NewShareConsumer = Callable[..., ShareConsumer]
 
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 PATIENCE_S = 30.0
-SHARE_FETCH = 78
+SHARE_HEARTBEAT = 76
 
 
 @pytest.fixture
 def share_group(admin: Admin, group: str) -> str:
     """A share group that begins at the beginning."""
-    if not GIVEN and SHARE_FETCH not in apis.TABLE:
+    if not GIVEN and SHARE_HEARTBEAT not in apis.TABLE:
         pytest.skip("the broker has no share groups yet")
     admin.alter_group_configs({group: {"share.auto.offset.reset": "earliest"}})
     return group

@@ -71,7 +71,7 @@ TABLE: dict[int, Row] = {
         Row(1, "Fetch", 4, 18, fetch.fetch),
         Row(2, "ListOffsets", 1, 11, offsets.list_offsets),
         # librdkafka writes "all topics" as four zero bytes where flexible versions have one (its list_topics).
-        Row(3, "Metadata", 0, 13, metadata.metadata, slack=3),
+        Row(3, "Metadata", 0, 13, metadata.metadata),
         Row(8, "OffsetCommit", 2, 10, FirstUse(8, "group_offsets.offset_commit"), own_codec=_commit_codec),
         Row(9, "OffsetFetch", 1, 10, FirstUse(9, "group_offsets.offset_fetch")),
         Row(10, "FindCoordinator", 0, 6, find_coordinator.find_coordinator),
@@ -121,7 +121,6 @@ TABLE: dict[int, Row] = {
             0,
             0,
             FirstUseAsync(51, "scram_users.alter_user_scram_credentials"),
-            slack=1,  # librdkafka sends a byte too many
         ),
         Row(60, "DescribeCluster", 0, 2, cluster.describe_cluster),
         Row(61, "DescribeProducers", 0, 0, producers.describe_producers),
@@ -131,6 +130,8 @@ TABLE: dict[int, Row] = {
         Row(69, "ConsumerGroupDescribe", 0, 1, FirstUse(69, "consumer_groups.consumer_group_describe")),
         Row(74, "ListConfigResources", 0, 1, configs.list_config_resources),
         Row(75, "DescribeTopicPartitions", 0, 0, metadata.describe_topic_partitions),
+        Row(76, "ShareGroupHeartbeat", 1, 1, FirstUse(76, "share_groups.share_group_heartbeat")),
+        Row(77, "ShareGroupDescribe", 1, 1, FirstUse(77, "share_groups.share_group_describe")),
         Row(78, "ShareFetch", 1, 2, FirstUse(78, "share_fetch.share_fetch")),
         Row(79, "ShareAcknowledge", 1, 2, FirstUse(79, "share_acknowledge.share_acknowledge")),
         Row(83, "InitializeShareGroupState", 0, 0, FirstUse(83, "share_state.initialize_share_group_state")),
@@ -143,6 +144,23 @@ TABLE: dict[int, Row] = {
             0,
             1,
             FirstUse(87, "share_state.read_share_group_state_summary"),
+        ),
+        Row(
+            90,
+            "DescribeShareGroupOffsets",
+            0,
+            1,
+            FirstUse(90, "share_group_offsets.describe_share_group_offsets"),
+        ),
+        Row(
+            91, "AlterShareGroupOffsets", 0, 0, FirstUse(91, "share_group_offsets.alter_share_group_offsets")
+        ),
+        Row(
+            92,
+            "DeleteShareGroupOffsets",
+            0,
+            0,
+            FirstUse(92, "share_group_offsets.delete_share_group_offsets"),
         ),
     )
 }

@@ -14,6 +14,7 @@ from kohort.coordinator.events import (
     DescribeShareGroup,
     FinishShareDeletion,
     ListSharePartitions,
+    ShareStateInitialized,
     TimerFired,
     TimerKind,
     TopicsChanged,
@@ -26,7 +27,7 @@ from kohort.coordinator.share.draft import (
     resume_sessions,
 )
 from kohort.coordinator.share.group import ShareGroup
-from kohort.coordinator.share.heartbeat import remove_share_member
+from kohort.coordinator.share.heartbeat import remove_share_member, state_initialized
 from kohort.coordinator.share.records import records_of
 from kohort.coordinator.share.state import NamedTopicPartitions, StatePartitionsChange
 from kohort.coordinator.step_context import StepContext
@@ -111,6 +112,14 @@ def alter_share_partitions(step: StepContext, request: AlterSharePartitions) -> 
         draft.add(StatePartitionsChange(known.begun(topics)))
     draft.write()
     group.answer(step, request, SharePartitionsResponse(NONE, group.group_epoch, found))
+
+
+def state_changed(step: StepContext, event: ShareStateInitialized | FinishShareDeletion) -> None:
+    """Hears what has become of the state of partitions."""
+    if isinstance(event, ShareStateInitialized):
+        state_initialized(step, event)
+    else:
+        finish_share_deletion(step, event)
 
 
 def finish_share_deletion(step: StepContext, event: FinishShareDeletion) -> None:

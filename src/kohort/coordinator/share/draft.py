@@ -102,7 +102,9 @@ class ShareWrite(ModernWrite):
         if error or step.shard.share_groups.get(group.group_id) is not group:
             return
         if self.wanted:
-            step.effects.append(ShareStateWanted(group.group_id, group.group_epoch, partitions_of(self.wanted)))
+            step.effects.append(
+                ShareStateWanted(group.group_id, group.group_epoch, partitions_of(self.wanted))
+            )
         if not group.in_flight:
             tell_progress(step, group)
 

@@ -42,6 +42,6 @@ class ShareGroup(ModernGroup, ShareState):
             for topic_id, partitions in target.items():
                 assigned.setdefault(topic_id, set()).update(partitions)
         return any(
-            topic.name in self.subscribers and assigned.get(topic_id) != topic.partitions
+            topic.name in self.subscribers and assigned.get(topic_id, set()) != set(topic.partitions)
             for topic_id, topic in self.state_partitions.initialized.items()
         )

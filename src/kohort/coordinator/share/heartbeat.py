@@ -1,7 +1,8 @@
 """ShareGroupHeartbeat: a member joins, stays, changes what it subscribes to, or leaves.
 
-A member never has to give up anything: it jumps to the target, which other members may share. Only partitions that have
-state in the share coordinator are assigned; a heartbeat that finds others asks for their state, and a later one assigns.
+A member never has to give up anything: it jumps to the target, which other members may share. Only partitions that
+have state in the share coordinator are assigned; a heartbeat that finds others asks for their state, and a later one
+assigns them.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ def _refused(
         return None  # with the previous epoch the answer with the newest one was lost
     message = (
         f"The share group member has a {'greater' if epoch > member.epoch else 'smaller'} member epoch ({epoch}) than "
-        f"the one known by the group coordinator ({member.epoch}). The member must abandon all its partitions and rejoin."
+        f"the one known by the group coordinator ({member.epoch}). The member must abandon all its partitions and "
+        "rejoin."
     )
     return _refusal(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
@@ -149,7 +151,11 @@ def _spec_of(step: StepContext, group: ShareGroup) -> GroupSpec:
         )
         for member_id, member in group.members.items()
     }
-    found = ((topic_id, topics.topic_by_id(topic_id)) for member in members.values() for topic_id in member.topic_ids)
+    found = (
+        (topic_id, topics.topic_by_id(topic_id))
+        for member in members.values()
+        for topic_id in member.topic_ids
+    )
     partitions = {topic_id: topic.partitions for topic_id, topic in found if topic is not None}
     assignable = partitions_of(group.state_partitions.initialized)
     return GroupSpec(members, partitions, group.is_homogeneous(), assignable)

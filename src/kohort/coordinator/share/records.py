@@ -23,7 +23,9 @@ from kohort.coordinator.share.state import (
 )
 from kohort.wire.compiler.compile import data_codec
 from kohort.wire.errors import BadFrame, BadRecord
-from kohort.wire.messages.share_group_current_member_assignment_key import ShareGroupCurrentMemberAssignmentKey
+from kohort.wire.messages.share_group_current_member_assignment_key import (
+    ShareGroupCurrentMemberAssignmentKey,
+)
 from kohort.wire.messages.share_group_member_metadata_key import ShareGroupMemberMetadataKey
 from kohort.wire.messages.share_group_metadata_key import ShareGroupMetadataKey
 from kohort.wire.messages.share_group_metadata_value import ShareGroupMetadataValue
