@@ -428,6 +428,18 @@ ROWS: dict[int, list[Asked]] = {
         )
         for name, kind, code, resource in _RESOURCES
     ],
+    45: [
+        Asked(
+            lambda *_: m(
+                45,
+                "AlterPartitionReassignmentsRequest",
+                1000,
+                topics=[m(45, "ReassignableTopic", "t", [m(45, "ReassignablePartition", 0, [1])])],
+            ),
+            {C31},
+            [CLUSTER_ALTER],
+        )
+    ],
     46: [Asked(lambda *_: m(46, "ListPartitionReassignmentsRequest", 1000, None), {C31}, [CLUSTER_DESCRIBE])],
     47: [
         Asked(

@@ -24,7 +24,6 @@ _APIS = {
     39: ("RenewDelegationToken", _TOKENS),
     40: ("ExpireDelegationToken", _TOKENS),
     41: ("DescribeDelegationToken", _TOKENS),
-    45: ("AlterPartitionReassignments", _CLUSTERS),
     55: ("DescribeQuorum", _CLUSTERS),
     57: ("UpdateFeatures", _CLUSTERS),
     64: ("UnregisterBroker", _CLUSTERS),

@@ -1,14 +1,22 @@
-"""Handles DescribeCluster, DescribeLogDirs, ElectLeaders and ListPartitionReassignments for a single node."""
+"""Handles DescribeCluster, DescribeLogDirs, ElectLeaders, and reassignments of partitions, for a single node."""
 
 from __future__ import annotations
 
 import shutil
 
+from kohort.broker.apis.topics import check_replicas
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
 from kohort.log.topic import Topic
 from kohort.security.acls import CLUSTER_NAME, AclOperation, AclResource
-from kohort.wire.errors import ErrorCode
+from kohort.wire.errors import ErrorCode, KafkaError
+from kohort.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
 from kohort.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -154,3 +162,42 @@ def list_partition_reassignments(broker: Broker, call: Call) -> ListPartitionRea
     if not broker.may_in_cluster(call, AclOperation.DESCRIBE):
         return ListPartitionReassignmentsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return ListPartitionReassignmentsResponse(error_message=None)
+
+
+def alter_partition_reassignments(broker: Broker, call: Call) -> AlterPartitionReassignmentsResponse:
+    """Answers as a cluster of one node: a partition is already where it may be, and no move can be cancelled."""
+    request: AlterPartitionReassignmentsRequest = call.request
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
+    )
+    refused = None
+    if not broker.may_in_cluster(call, AclOperation.ALTER):
+        refused = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+        response.error_code, response.error_message = refused.code, refused.message
+    for topic in request.topics:
+        results = [_reassigned(broker, topic.name, partition, refused) for partition in topic.partitions]
+        response.responses.append(ReassignableTopicResponse(topic.name, results))
+    return response
+
+
+def _reassigned(
+    broker: Broker, topic: str, asked: ReassignablePartition, refused: KafkaError | None
+) -> ReassignablePartitionResponse:
+    result = ReassignablePartitionResponse(asked.partition_index, error_message=None)
+    try:
+        if refused is not None:
+            raise refused
+        if topic not in broker.store.topics:
+            text = f"Unable to find a topic named {topic}."
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        if isinstance(broker.partition(topic, asked.partition_index), ErrorCode):
+            text = f"Unable to find partition {topic}:{asked.partition_index}."
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        if asked.replicas is None:
+            raise KafkaError(
+                ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
+            )
+        check_replicas(broker, asked.replicas)
+    except KafkaError as error:
+        result.error_code, result.error_message = error.code, error.message
+    return result

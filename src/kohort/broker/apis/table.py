@@ -104,6 +104,7 @@ TABLE: dict[int, Row] = {
         Row(42, "DeleteGroups", 0, 2, FirstUse(42, "group_admin.delete_groups")),
         Row(43, "ElectLeaders", 0, 2, cluster.elect_leaders, note="one node: no election is needed"),
         Row(44, "IncrementalAlterConfigs", 0, 1, configs.incremental_alter_configs),
+        Row(45, "AlterPartitionReassignments", 0, 1, cluster.alter_partition_reassignments, note="none move"),
         Row(46, "ListPartitionReassignments", 0, 0, cluster.list_partition_reassignments, note="none move"),
         Row(47, "OffsetDelete", 0, 0, FirstUse(47, "group_offsets.offset_delete")),
         Row(48, "DescribeClientQuotas", 0, 1, FirstUse(48, "client_quotas.describe_client_quotas")),
