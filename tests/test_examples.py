@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kohort.broker.apis import table as apis
 from kohort.testing import Kafka
 from tests.clients.process import eventually
 from tests.serde.registry_server import running_registry
@@ -124,6 +125,20 @@ def test_to_parquet(kafka: Kafka, run: Run, tmp_path: Path):
     values = [value for path in files for value in parquet.read_table(path)["value"].to_pylist()]
     assert values == [b"a", b"b", b"c"]
     assert kafka.committed("parquet", "orders") == {0: 3}
+
+
+@pytest.mark.skipif(76 not in apis.TABLE, reason="the broker has no share groups yet")
+def test_share_queue(kafka: Kafka, run: Run):
+    kafka.produce("tasks", ["2", "flaky", "no number", "3"])
+    said = run("share_queue", "--records", 5)
+    assert said[:4] == [
+        "2 squared is 4",
+        "task 1, attempt 1: the mail server does not answer",
+        "task 2 is no task: invalid literal for int() with base 10: b'no number'",
+        "3 squared is 9",
+    ]
+    assert said[4] == "task 1, attempt 2: the mail server does not answer"
+    assert run("share_queue", "--records", 1) == ["task 1, attempt 3: the mail server does not answer"]
 
 
 def test_typed_records(run: Run):

@@ -108,7 +108,7 @@ def test_every_setting_of_kafka_is_done_or_warned_about_or_refused() -> None:
         "config.providers=env",
         "remote.log.storage.system.enable=true",
         "group.share.enable=true",
-        "group.coordinator.rebalance.protocols=classic,consumer",
+        "group.coordinator.rebalance.protocols=classic,consumer,streams",
         "offsets.topic.replication.factor=3",
         "min.insync.replicas=2",
         "default.replication.factor=3",

@@ -12,13 +12,9 @@ from kohort.broker.apis.table import TABLE
 from kohort.broker.missing import _APIS, Missing
 from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
-from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest
-from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.messages.metadata import MetadataRequest
-from kohort.wire.messages.offset_commit import OffsetCommitRequest
-from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 HOUR_MS = 3_600_000
 
@@ -61,7 +57,7 @@ def test_who_looks_for_the_coordinator_of_a_share_group(broker, told):
 
 @pytest.mark.parametrize(
     ("key", "words"),
-    [(68, "KIP-848"), (78, "share groups"), (38, "delegation tokens")],
+    [(88, "KIP-1071"), (78, "share groups"), (38, "delegation tokens")],
 )
 def test_requests_of_apis_that_are_not_there(broker, told, key, words):
     for _ in range(3):
@@ -71,61 +67,6 @@ def test_requests_of_apis_that_are_not_there(broker, told, key, words):
     (line,) = told()
     assert "client 'newer'" in line
     assert words in line
-
-
-@pytest.fixture
-def lost(caplog):
-    """The warnings about clients that find the coordinator and never join."""
-    caplog.set_level(logging.WARNING, "kohort.broker")
-    return lambda: [r.getMessage() for r in caplog.records if "never joins" in r.getMessage()]
-
-
-def test_a_client_that_only_looks_for_its_coordinator_may_want_the_new_protocol(broker, lost):
-    """Looks for the coordinator as librdkafka does with group.protocol=consumer, once a second, without a message."""
-    for _ in range(2):
-        with BlockingConnection(broker.bootstrap_servers, client_id="newer") as client:
-            for _ in range(6):
-                client.call(FindCoordinatorRequest(coordinator_keys=["g"]), version=4)
-    (line,) = lost()
-    assert "client 'newer'" in line
-    assert "'g'" in line
-    assert "KIP-848" in line
-    assert broker.bootstrap_servers in line
-
-
-def test_who_joins_or_looks_for_many_groups_is_not_lost(broker, lost):
-    protocols = [JoinGroupRequestProtocol("range", b"x")]
-    join = JoinGroupRequest("g", 60_000, 60_000, protocol_type="consumer", protocols=protocols)
-    with BlockingConnection(broker.bootstrap_servers) as client:
-        client.call(FindCoordinatorRequest("g"), version=2)
-        client.call(join, version=3)
-        for _ in range(6):
-            client.call(FindCoordinatorRequest("g"), version=2)
-        for number in range(20):
-            client.call(FindCoordinatorRequest(f"h{number}"), version=2)
-    for _ in range(6):  # members of one group that start together
-        with BlockingConnection(broker.bootstrap_servers) as client:
-            client.call(FindCoordinatorRequest("i"), version=2)
-    assert lost() == []
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        (OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)]), 8),
-        (DescribeGroupsRequest(["g"]), 5),
-        (OffsetCommitRequest("g", topics=[]), 8),
-    ],
-    ids=["reads offsets", "describes", "writes offsets"],
-)
-def test_who_uses_a_group_without_joining_it_is_not_lost(broker, lost, use):
-    """Looks the coordinator up before each request, as Kafka's admin client and therefore MirrorMaker does."""
-    request, version = use
-    with BlockingConnection(broker.bootstrap_servers) as client:
-        for _ in range(6):
-            client.call(FindCoordinatorRequest(coordinator_keys=["g"]), version=4)
-            client.call(request, version=version)
-    assert lost() == []
 
 
 def test_who_asks_for_what_is_there_is_not_told_anything(broker, told):

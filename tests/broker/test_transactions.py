@@ -341,9 +341,9 @@ def test_the_feature_is_finalized(client):
     for version in (3, 4):
         answer = client.call(ApiVersionsRequest("a", "1"), version=version)
         told = [(f.name, f.min_version_level, f.max_version_level) for f in answer.finalized_features]
-        assert told == [("transaction.version", 2, 2)]
+        assert ("transaction.version", 2, 2) in told
         assert answer.finalized_features_epoch >= 0
-        assert [f.name for f in answer.supported_features] == ["transaction.version"] * (version == 4)
+        assert ("transaction.version" in [f.name for f in answer.supported_features]) == (version == 4)
 
 
 def test_the_topic_of_the_transactional_ids(client, topic):

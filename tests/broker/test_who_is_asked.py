@@ -56,6 +56,21 @@ def world() -> Iterator[World]:
             assert peer.produce(admin, "t", peer.batch_of(b"1", b"2")).error_code == 0
             admin.call(m(10, "FindCoordinatorRequest", "g", 0, ["g"]), 3)
             assert not codes_in(admin.call(commit(found, 9), 9))
+            joins = m(
+                68,
+                "ConsumerGroupHeartbeatRequest",
+                "c-described",
+                "m",
+                0,
+                None,
+                None,
+                60_000,
+                ["t"],
+                None,
+                None,
+                [],
+            )
+            assert not codes_in(admin.call(joins, 1))
             yield found
 
 
@@ -74,6 +89,23 @@ def produce(world: World, version: int, transactional_id: str | None = None) -> 
     part = m(0, "PartitionProduceData", 0, batch)
     data = m(0, "TopicProduceData", "t", world.topic_id, [part])
     return m(0, "ProduceRequest", transactional_id, -1, 1000, [data])
+
+
+def consumer_beat(names: list[str]) -> Callable[[World, int], Any]:
+    return lambda world, version: m(
+        68,
+        "ConsumerGroupHeartbeatRequest",
+        world.fresh("c-"),
+        "member",
+        0,
+        None,
+        None,
+        60_000,
+        names,
+        None,
+        None,
+        [],
+    )
 
 
 def fetch(world: World, version: int, replica: int = -1) -> Any:
@@ -497,6 +529,17 @@ ROWS: dict[int, list[Asked]] = {
             [],
             [("DESCRIBE TRANSACTIONAL_ID x",)],
             tells=lambda answer: [state.transactional_id for state in answer.transaction_states],
+        )
+    ],
+    68: [
+        Asked(consumer_beat(names=["t"]), {G30}, [("READ GROUP c-*", "DESCRIBE TOPIC t")]),
+        Asked(consumer_beat(names=[]), {G30}, [("READ GROUP c-*",)]),
+    ],
+    69: [
+        Asked(
+            lambda *_: m(69, "ConsumerGroupDescribeRequest", ["c-described"]),
+            {G30},
+            [("DESCRIBE GROUP c-described", "DESCRIBE TOPIC t")],
         )
     ],
     74: [Asked(lambda *_: m(74, "ListConfigResourcesRequest"), {C31}, [("DESCRIBE_CONFIGS CLUSTER",)])],

@@ -16,7 +16,14 @@ from kohort.broker.missing import Missing
 from kohort.broker.permissions import Permissions
 from kohort.coordinator.group_config import GroupConfig
 from kohort.log.partition import Partition
-from kohort.log.registry import ClientQuotaSet, GroupConfigSet, RegistryEntry, TopicDeleted
+from kohort.log.registry import (
+    ClientQuotaSet,
+    GroupConfigSet,
+    PartitionsAdded,
+    RegistryEntry,
+    TopicCreated,
+    TopicDeleted,
+)
 from kohort.log.store import Store
 from kohort.log.topic import Topic
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -166,6 +173,8 @@ class Broker(Permissions):
             return error
         topics = self.store.topics_by_id
         deleted = tuple(topics[entry.topic_id].name for entry in entries if isinstance(entry, TopicDeleted))
+        grown = tuple(topics[entry.topic_id].name for entry in entries if isinstance(entry, PartitionsAdded))
+        created = tuple(entry.name for entry in entries if isinstance(entry, TopicCreated))
         deleted_ids = frozenset(entry.topic_id for entry in entries if isinstance(entry, TopicDeleted))
         for entry in entries:
             self.store.apply(entry)
@@ -175,8 +184,11 @@ class Broker(Permissions):
                 self._apply_quota(entry)
             elif isinstance(entry, GroupConfigSet):
                 self._group_configs.changed(entry.group_id)
-        if deleted and self.has_groups:
-            self.groups.topics_deleted(deleted)
+        if self.has_groups:
+            if deleted:
+                self.groups.topics_deleted(deleted)
+            if created or grown or deleted:
+                self.groups.topics_changed(created + grown + deleted, created=bool(created))
         if deleted_ids and self.has_shares:
             self.shares.topics_deleted(deleted_ids)
         if deleted_ids and self.has_share_states:

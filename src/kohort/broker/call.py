@@ -30,8 +30,6 @@ class CallerConnection(Protocol):
     """What it was allowed since an ACL last changed: (operation, type, name)."""
     told: Address | None
     """Where this node is, for clients of the listener that this one came by."""
-    lookups: dict[str, tuple[int, int]]
-    """The last group whose coordinator was looked for: how often, and since when."""
     loop: asyncio.AbstractEventLoop
     answers_at_end: bool
     """Whether a client that sends no more still gets the answers to what it sent."""
@@ -44,13 +42,6 @@ class CallerConnection(Protocol):
     def failed(self, call: Call, errors: Sequence[int]) -> None: ...
     def close(self) -> None: ...
     def close_because(self, reason: str) -> None: ...
-
-
-def reached_coordinator(call: Call) -> None:
-    """Forgets how often the caller looked for a coordinator: it uses the one that it found, though it never joins."""
-    connection = call.connection
-    if getattr(connection, "lookups", None):  # a caller within this process has none
-        connection.lookups = {}
 
 
 class Encoded:

@@ -46,6 +46,17 @@ def _fixed(name: str, kind: Kind, default: Value, check: Any, doc: str) -> Any:
     return setting(name, kind, default, check, doc, read_only=True)
 
 
+_MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
+
+
+def _check_assignors(names: tuple[str, ...]) -> str | None:
+    return list_of("uniform", "range")(names) if names else "it must name at least one assignor"
+
+
+def _check_policy(value: str) -> str | None:
+    return one_of(*_MIGRATION_POLICIES)(value.lower())
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
     """The settings of a node, parsed. `BrokerConfig.parse(values)` makes one."""
@@ -242,6 +253,22 @@ class BrokerConfig:
         "A producer that wrote nothing for this long is forgotten.",
     )  # fmt: skip
     # groups
+    group_consumer_assignors: tuple[str, ...] = _fixed(
+        "group.consumer.assignors", Kind.LIST, ("uniform", "range"), _check_assignors,
+        "The assignors that members of consumer groups (KIP-848) may name; the first is the default.",
+    )  # fmt: skip
+    group_consumer_max_size: int = _fixed(
+        "group.consumer.max.size", Kind.INT, INT_MAX, at_least(1), "Members of one consumer group."
+    )
+    group_consumer_migration_policy: str = _fixed(
+        "group.consumer.migration.policy", Kind.STRING, "bidirectional", _check_policy,
+        "Whether groups with members become consumer groups, and classic ones again: "
+        "disabled, upgrade, downgrade, bidirectional.",
+    )  # fmt: skip
+    group_consumer_regex_refresh_interval_ms: int = _fixed(
+        "group.consumer.regex.refresh.interval.ms", Kind.INT, 600_000, at_least(10_000),
+        "How often the regular expressions of consumer groups are matched against the topics.",
+    )  # fmt: skip
     group_initial_rebalance_delay_ms: int = _fixed(
         "group.initial.rebalance.delay.ms", Kind.INT, 3000, at_least(0),
         "How long the first rebalance of an empty group waits for more members.",

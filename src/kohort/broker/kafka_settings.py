@@ -17,9 +17,8 @@ INERT = (
     "broker.session.timeout.ms",
     "control.plane.listener.name", "controlled.shutdown.", "controller.", "delegation.token.",
     "delete.records.purgatory.", "early.start.listeners", "eligible.leader.replicas.", "fetch.purgatory.",
-    "follower.fetch.", "follower.replication.", "group.consumer.assignor", "group.consumer.max.size",
-    "group.consumer.migration.policy", "group.consumer.regex.", "group.coordinator.", "group.share.assignor",
-    "group.share.persister.", "group.streams.",
+    "follower.fetch.", "follower.replication.", "group.consumer.assignor.offload.enable", "group.coordinator.",
+    "group.share.assignor", "group.share.persister.", "group.streams.",
     "initial.broker.registration.", "inter.broker.", "internal.metadata.", "kafka.metrics.",
     "leader.imbalance.", "leader.replication.", "log.cleaner.io.buffer.size",
     "log.cleaner.io.max.bytes.per.second", "log.cleaner.threads", "log.dir.failure.timeout.ms", "log.flush.",
@@ -40,10 +39,10 @@ INERT = (
 
 _WHY_INERT = (
     (("log.flush.",), "durability says when data is on disk"),
-    (("group.consumer.", "group.coordinator."), "there are no groups of the new protocol (KIP-848) yet"),
+    (("group.consumer.assignor.offload.enable",), "the target of a group is computed where it is needed"),
     (("group.share.assignor",), "the assignor of share groups is `simple`"),
     (("group.share.persister.",), "a Java class cannot be run here"),
-    (("share.",), "there are no share groups yet"),
+    (("share.",), "one node keeps the state of its share groups itself"),
     (("group.streams.",), "there are no streams groups yet"),
     (("process.roles", "controller.", "metadata."), "one node needs no quorum of controllers"),
     (("zookeeper.",), "one node needs no ZooKeeper"),
@@ -91,12 +90,18 @@ _REFUSED = (
     ),
     _Refusal(("remote.log.storage.system.enable",), "there is no tiered storage. Take it out", ("false",)),
     _Refusal(("cordoned.log.dirs",), "there is one data directory. Take it out"),
-    _Refusal(("group.share.enable",), "there are no share groups yet. Take it out", ("false",)),
+    _Refusal(("group.share.enable",), "share groups are always there. Take it out", ("true",)),
     _Refusal(
         ("group.coordinator.rebalance.protocols",),
-        "only the classic protocol is there yet, no KIP-848, share or streams groups. "
-        "Set it to classic, or take it out",
-        ("classic",),
+        "there are no streams groups. Set it to classic,consumer,share, or take it out",
+        (
+            "classic",
+            "consumer",
+            "classic,consumer",
+            "consumer,classic",
+            "classic,share",
+            "classic,consumer,share",
+        ),
     ),
     _Refusal(
         (

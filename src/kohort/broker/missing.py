@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 log = logging.getLogger("kohort.broker")
 
-SHARE_GROUPS = "share groups (KIP-932)"
-_CONSUMER_GROUPS = "groups of the new protocol (KIP-848, group.protocol=consumer)"
 _STREAMS_GROUPS = "streams groups (KIP-1071)"
 _TOKENS = "delegation tokens"
 _CLUSTERS = "clusters of several nodes"
@@ -27,19 +25,12 @@ _APIS = {
     55: ("DescribeQuorum", _CLUSTERS),
     57: ("UpdateFeatures", _CLUSTERS),
     64: ("UnregisterBroker", _CLUSTERS),
-    68: ("ConsumerGroupHeartbeat", _CONSUMER_GROUPS),
-    69: ("ConsumerGroupDescribe", _CONSUMER_GROUPS),
     71: ("GetTelemetrySubscriptions", _TELEMETRY),
     72: ("PushTelemetry", _TELEMETRY),
-    76: ("ShareGroupHeartbeat", SHARE_GROUPS),
-    77: ("ShareGroupDescribe", SHARE_GROUPS),
     80: ("AddRaftVoter", _CLUSTERS),
     81: ("RemoveRaftVoter", _CLUSTERS),
     88: ("StreamsGroupHeartbeat", _STREAMS_GROUPS),
     89: ("StreamsGroupDescribe", _STREAMS_GROUPS),
-    90: ("DescribeShareGroupOffsets", SHARE_GROUPS),
-    91: ("AlterShareGroupOffsets", SHARE_GROUPS),
-    92: ("DeleteShareGroupOffsets", SHARE_GROUPS),
 }
 """API key -> its name, and the feature it belongs to. APIs that only nodes use among themselves are left out."""
 
@@ -72,19 +63,6 @@ class Missing:
                 peer,
                 feature,
                 what,
-            )
-
-    def tell_lost(self, group_id: str, told: str, client_id: str | None, peer: str, now_ms: int) -> None:
-        """Logs that a client looks for the coordinator of a group again and again, and never joins."""
-        if self._is_news(client_id, _CONSUMER_GROUPS, now_ms):
-            log.warning(
-                "%s at %s looks for the coordinator of group %r again and again and never joins: either its "
-                "group.protocol is consumer (KIP-848), which Kohort does not have yet: set it to classic; "
-                "or it cannot reach %s, which it is told",
-                _named(client_id),
-                peer,
-                group_id[:_LONGEST_ID],
-                told,
             )
 
     def _is_news(self, client_id: str | None, feature: str, now_ms: int) -> bool:

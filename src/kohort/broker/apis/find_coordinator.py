@@ -16,17 +16,11 @@ from kohort.wire.messages import find_coordinator as find
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 _FIRST_WITH_SHARE = 6
 _SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}(?:==)?:\d+", re.DOTALL)  # group, topic id, partition
-_LOST_AFTER, _IN_A_ROW_MS = (
-    4,
-    60_000,
-)  # lookups of one group on one connection; a client that joins needs one or two
 
 
 async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorResponse:
     request: find.FindCoordinatorRequest = call.request
     keys = request.coordinator_keys if call.version >= 4 else [request.key]
-    if request.key_type == GROUP and len(keys) == 1:
-        _count_lookups(broker, call, keys[0])
     address = broker.address_for(call)
     found = []
     for key in keys:
@@ -46,20 +40,6 @@ async def find_coordinator(broker: Broker, call: Call) -> find.FindCoordinatorRe
     return find.FindCoordinatorResponse(
         0, only.error_code, only.error_message, only.node_id, only.host, only.port
     )
-
-
-def _count_lookups(broker: Broker, call: Call, group_id: str) -> None:
-    """Warns of a client that finds the coordinator again and again and never joins: librdkafka does not say why."""
-    connection, now_ms = call.connection, broker.clock.steady_ms()
-    lookups = getattr(connection, "lookups", None)  # a caller within this process has none
-    if lookups is None or _refusal(broker, call, GROUP, group_id)[0]:
-        return  # who is refused asks again for another reason
-    count, since_ms = lookups.get(group_id, (0, now_ms))
-    if now_ms - since_ms > _IN_A_ROW_MS:
-        count, since_ms = 0, now_ms
-    connection.lookups = {group_id: (count + 1, since_ms)}
-    if count + 1 == _LOST_AFTER and not broker.groups.has_members(group_id):
-        broker.missing.tell_lost(group_id, str(connection.told), call.client_id, connection.peer, now_ms)
 
 
 def _refusal(broker: Broker, call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | None]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kohort.broker.apis.cluster import NOT_ASKED
 from kohort.broker.broker import Broker
-from kohort.broker.call import Call, reached_coordinator
+from kohort.broker.call import Call
 from kohort.coordinator.effects import DeleteResponse, DescribeResponse, ListResponse
 from kohort.coordinator.events import DeleteGroup, DescribeGroup, ListGroups
 from kohort.security.acls import AclOperation, AclResource
@@ -18,7 +18,7 @@ from kohort.wire.messages import list_groups as listing
 from kohort.wire.struct import Message
 
 
-class _Gather:
+class Gather:
     """Waits for several replies and then answers the call with all of them, in order."""
 
     __slots__ = ("call", "finish", "missing", "replies")
@@ -42,7 +42,6 @@ class _Gather:
 
 def describe_groups(broker: Broker, call: Call) -> None:
     request: describe.DescribeGroupsRequest = call.request
-    reached_coordinator(call)
 
     def operations_on(group_id: str) -> int:
         if not request.include_authorized_operations:
@@ -54,7 +53,7 @@ def describe_groups(broker: Broker, call: Call) -> None:
             groups=[_described(reply, operations_on(reply.group_id)) for reply in replies]
         )
 
-    gather = _Gather(call, len(request.groups), finish)
+    gather = Gather(call, len(request.groups), finish)
     for index, group_id in enumerate(request.groups):
         if not broker.may(call, AclOperation.DESCRIBE, AclResource.GROUP, group_id):
             gather.slot(index)(DescribeResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id))
@@ -94,7 +93,7 @@ def list_groups(broker: Broker, call: Call) -> None:
             groups = [group for group in groups if may_describe(group.group_id)]
         return listing.ListGroupsResponse(0, error, groups)
 
-    gather = _Gather(call, len(shards), finish)
+    gather = Gather(call, len(shards), finish)
     for index in shards:
         event = ListGroups(gather.slot(index), tuple(request.states_filter), tuple(request.types_filter))
         broker.groups.ask_shard(index, event)
@@ -110,9 +109,14 @@ def delete_groups(broker: Broker, call: Call) -> None:
             0, [delete.DeletableGroupResult(name, reply.error) for name, reply in results]
         )
 
-    gather = _Gather(call, len(names), finish)
+    gather = Gather(call, len(names), finish)
     for index, group_id in enumerate(names):
         if not broker.may(call, AclOperation.DELETE, AclResource.GROUP, group_id):
             gather.slot(index)(DeleteResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id))
             continue
-        broker.groups.submit(DeleteGroup(gather.slot(index), group_id))
+        if broker.groups.share_group(group_id) is not None:
+            from kohort.broker.apis.share_group_offsets import delete_share_group
+
+            delete_share_group(broker, group_id, gather.slot(index))
+        else:
+            broker.groups.submit(DeleteGroup(gather.slot(index), group_id))

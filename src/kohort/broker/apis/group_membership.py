@@ -51,7 +51,7 @@ def fresh_uuid() -> str:
     return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
 
 
-def _may_read(broker: Broker, call: Call, group_id: str) -> bool:
+def may_read_group(broker: Broker, call: Call, group_id: str) -> bool:
     return (
         broker.guard is None
         or (_READ, _GROUP, group_id) in call.connection.granted  # heartbeats ask it again and again
@@ -61,7 +61,7 @@ def _may_read(broker: Broker, call: Call, group_id: str) -> bool:
 
 def join_group(broker: Broker, call: Call) -> join.JoinGroupResponse | None:
     request: join.JoinGroupRequest = call.request
-    if not _may_read(broker, call, request.group_id):
+    if not may_read_group(broker, call, request.group_id):
         return join.JoinGroupResponse(
             0,
             ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -113,7 +113,7 @@ def sync_group(broker: Broker, call: Call) -> sync.SyncGroupResponse | None:
     request: sync.SyncGroupRequest = call.request
     if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return sync.SyncGroupResponse(0, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if not _may_read(broker, call, request.group_id):
+    if not may_read_group(broker, call, request.group_id):
         return sync.SyncGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     call.park()
     broker.groups.submit(
@@ -139,7 +139,7 @@ def _synced(response: SyncResponse) -> sync.SyncGroupResponse:
 
 def heartbeat(broker: Broker, call: Call) -> beat.HeartbeatResponse | None:
     request: beat.HeartbeatRequest = call.request
-    if not _may_read(broker, call, request.group_id):
+    if not may_read_group(broker, call, request.group_id):
         return beat.HeartbeatResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     groups = broker.groups
     if request.group_instance_id is None:
@@ -172,7 +172,7 @@ def _encoded(version: int, error: ErrorCode) -> bytes:
 
 def leave_group(broker: Broker, call: Call) -> leave.LeaveGroupResponse | None:
     request: leave.LeaveGroupRequest = call.request
-    if not _may_read(broker, call, request.group_id):
+    if not may_read_group(broker, call, request.group_id):
         return leave.LeaveGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if call.version >= 3:
         leavers = tuple(Leaver(m.member_id, m.group_instance_id, m.reason) for m in request.members)

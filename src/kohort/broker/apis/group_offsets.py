@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.broker.apis.group_membership import CallReply
 from kohort.broker.broker import Broker
-from kohort.broker.call import Call, reached_coordinator
+from kohort.broker.call import Call
 from kohort.broker.groups.commit_frames import LaidOutRequest
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets
 from kohort.coordinator.effects import CommitResponse, FetchedOffset, FetchResponse, OffsetDeleteResponse
@@ -36,7 +36,6 @@ _tuple = tuple.__new__  # a NamedTuple without its Python-level constructor
 
 def offset_commit(broker: Broker, call: Call) -> commit.OffsetCommitResponse | None:
     request: commit.OffsetCommitRequest | LaidOutRequest = call.request
-    reached_coordinator(call)
     if isinstance(request, LaidOutRequest):
         prepared = request.layout.prepared
         if prepared is None or not prepared.holds(broker.store.topics):
@@ -223,7 +222,6 @@ def _committed(request: commit.OffsetCommitRequest, response: CommitResponse) ->
 
 
 def offset_fetch(broker: Broker, call: Call) -> fetch.OffsetFetchResponse | None:
-    reached_coordinator(call)
     if call.version >= 8:
         _Fetches(broker, call).start()
         return None
@@ -336,7 +334,12 @@ class _Fetches:
         def on_reply(response: FetchResponse) -> None:
             self._done(index, _only_described(self.broker, self.call, response, denied), unknown)
 
-        self.broker.groups.submit(OffsetFetch(on_reply, group.group_id, topics, require_stable))
+        member_id, member_epoch = (
+            (group.member_id, group.member_epoch) if self.call.version >= 9 else (None, -1)
+        )
+        self.broker.groups.submit(
+            OffsetFetch(on_reply, group.group_id, topics, require_stable, member_id, member_epoch)
+        )
 
     def _done(
         self, index: int, response: FetchResponse, unknown: list[fetch.OffsetFetchRequestTopics]

@@ -127,8 +127,12 @@ TABLE: dict[int, Row] = {
         Row(61, "DescribeProducers", 0, 0, producers.describe_producers),
         Row(65, "DescribeTransactions", 0, 0, FirstUse(65, "transactions.describe_transactions")),
         Row(66, "ListTransactions", 0, 2, FirstUse(66, "transactions.list_transactions")),
+        Row(68, "ConsumerGroupHeartbeat", 0, 1, FirstUse(68, "consumer_groups.consumer_group_heartbeat")),
+        Row(69, "ConsumerGroupDescribe", 0, 1, FirstUse(69, "consumer_groups.consumer_group_describe")),
         Row(74, "ListConfigResources", 0, 1, configs.list_config_resources),
         Row(75, "DescribeTopicPartitions", 0, 0, metadata.describe_topic_partitions),
+        Row(76, "ShareGroupHeartbeat", 1, 1, FirstUse(76, "share_groups.share_group_heartbeat")),
+        Row(77, "ShareGroupDescribe", 1, 1, FirstUse(77, "share_groups.share_group_describe")),
         Row(78, "ShareFetch", 1, 2, FirstUse(78, "share_fetch.share_fetch")),
         Row(79, "ShareAcknowledge", 1, 2, FirstUse(79, "share_acknowledge.share_acknowledge")),
         Row(83, "InitializeShareGroupState", 0, 0, FirstUse(83, "share_state.initialize_share_group_state")),
@@ -141,6 +145,23 @@ TABLE: dict[int, Row] = {
             0,
             1,
             FirstUse(87, "share_state.read_share_group_state_summary"),
+        ),
+        Row(
+            90,
+            "DescribeShareGroupOffsets",
+            0,
+            1,
+            FirstUse(90, "share_group_offsets.describe_share_group_offsets"),
+        ),
+        Row(
+            91, "AlterShareGroupOffsets", 0, 0, FirstUse(91, "share_group_offsets.alter_share_group_offsets")
+        ),
+        Row(
+            92,
+            "DeleteShareGroupOffsets",
+            0,
+            0,
+            FirstUse(92, "share_group_offsets.delete_share_group_offsets"),
         ),
     )
 }

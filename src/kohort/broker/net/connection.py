@@ -113,9 +113,6 @@ class Connection(asyncio.BufferedProtocol):
         self.address = ""
         self._principal = ANONYMOUS
         self.granted: AbstractSet[object] = NOTHING_GRANTED
-        self.lookups: dict[
-            str, tuple[int, int]
-        ] = {}  # the last group whose coordinator was looked for: how often, since when
         self.last_active = self.begun_s = 0.0
 
     # --- what the event loop calls -----------------------------------------------------------------

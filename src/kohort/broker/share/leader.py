@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.share.fetched import FetchedBatches, read_batches
-from kohort.coordinator.group_config import DEFAULT_GROUP_CONFIG, GroupConfig
+from kohort.coordinator.group_config import GroupConfig
 from kohort.log.partition import Partition
 from kohort.share.partition import (
     Acknowledgement,
@@ -237,12 +237,11 @@ class ShareLeader:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.now_ms = broker.clock.steady_ms  # locks are measured by a clock that cannot be set back
-        self.sessions = ShareSessions(getattr(broker.config, "group_share_max_share_sessions", 2000))
+        self.sessions = ShareSessions(broker.config.group_share_max_share_sessions)
         self._partitions: dict[SharePartitionKey, LedSharePartition] = {}
 
     def config_of(self, group_id: str) -> GroupConfig:
-        config_of: Callable[[str], GroupConfig] | None = getattr(self.broker, "group_config", None)
-        return DEFAULT_GROUP_CONFIG if config_of is None else config_of(group_id)
+        return self.broker.group_config(group_id)
 
     def get(self, key: SharePartitionKey) -> LedSharePartition | None:
         return self._partitions.get(key)
