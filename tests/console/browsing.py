@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from benchmarks import outside
@@ -18,6 +18,7 @@ PATIENCE_MS = 30_000  # only for what hangs: a machine may be slow
 expect.set_options(timeout=PATIENCE_MS)
 
 Opener = Callable[..., "Page"]
+Scheme = Literal["light", "dark"]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def opened(browser: Browser, console: str) -> Iterator[Opener]:
     """Opens a page of the console; at the end of the test nothing must have gone wrong in its scripts."""
     contexts, faults = [], []
 
-    def open_page(place: str, *, width: int = 1280, scheme: str = "light", address: str = console) -> Page:
+    def open_page(place: str, *, width: int = 1280, scheme: Scheme = "light", address: str = console) -> Page:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
         page = context.new_page()
