@@ -135,6 +135,16 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "coordinator.step_context",
         "coordinator.topic_catalog",
     },
+    "coordinator/share": {
+        "coordinator/assignors",
+        "coordinator/classic",
+        "coordinator/modern",
+        "coordinator.effects",
+        "coordinator.events",
+        "coordinator.frozen",
+        "coordinator.replay",
+        "coordinator.step_context",
+    },
     "broker/security": {"broker.broker", "broker.call", "broker.clock", "broker.config", "broker.listeners"},
     "broker/net": {
         "broker/security",

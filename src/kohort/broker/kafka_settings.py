@@ -42,7 +42,7 @@ _WHY_INERT = (
     (("group.consumer.assignor.offload.enable",), "the target of a group is computed where it is needed"),
     (("group.share.assignor",), "the assignor of share groups is `simple`"),
     (("group.share.persister.",), "a Java class cannot be run here"),
-    (("share.",), "there are no share groups yet"),
+    (("share.",), "one node keeps the state of its share groups itself"),
     (("group.streams.",), "there are no streams groups yet"),
     (("process.roles", "controller.", "metadata."), "one node needs no quorum of controllers"),
     (("zookeeper.",), "one node needs no ZooKeeper"),
@@ -90,11 +90,18 @@ _REFUSED = (
     ),
     _Refusal(("remote.log.storage.system.enable",), "there is no tiered storage. Take it out", ("false",)),
     _Refusal(("cordoned.log.dirs",), "there is one data directory. Take it out"),
-    _Refusal(("group.share.enable",), "there are no share groups yet. Take it out", ("false",)),
+    _Refusal(("group.share.enable",), "share groups are always there. Take it out", ("true",)),
     _Refusal(
         ("group.coordinator.rebalance.protocols",),
-        "there are no streams groups. Set it to classic,consumer, or take it out",
-        ("classic", "consumer", "classic,consumer", "consumer,classic"),
+        "there are no streams groups. Set it to classic,consumer,share, or take it out",
+        (
+            "classic",
+            "consumer",
+            "classic,consumer",
+            "consumer,classic",
+            "classic,share",
+            "classic,consumer,share",
+        ),
     ),
     _Refusal(
         (

@@ -11,33 +11,23 @@ from dataclasses import dataclass, field
 
 log = logging.getLogger("kohort.broker")
 
-SHARE_GROUPS = "share groups (KIP-932)"
 _STREAMS_GROUPS = "streams groups (KIP-1071)"
 _TOKENS = "delegation tokens"
 _CLUSTERS = "clusters of several nodes"
 _TELEMETRY = "client metrics (KIP-714)"
 
 _APIS = {
-    34: ("AlterReplicaLogDirs", "several data directories"),
     38: ("CreateDelegationToken", _TOKENS),
     39: ("RenewDelegationToken", _TOKENS),
     40: ("ExpireDelegationToken", _TOKENS),
     41: ("DescribeDelegationToken", _TOKENS),
-    45: ("AlterPartitionReassignments", _CLUSTERS),
-    55: ("DescribeQuorum", _CLUSTERS),
-    57: ("UpdateFeatures", _CLUSTERS),
     64: ("UnregisterBroker", _CLUSTERS),
     71: ("GetTelemetrySubscriptions", _TELEMETRY),
     72: ("PushTelemetry", _TELEMETRY),
-    76: ("ShareGroupHeartbeat", SHARE_GROUPS),
-    77: ("ShareGroupDescribe", SHARE_GROUPS),
     80: ("AddRaftVoter", _CLUSTERS),
     81: ("RemoveRaftVoter", _CLUSTERS),
     88: ("StreamsGroupHeartbeat", _STREAMS_GROUPS),
     89: ("StreamsGroupDescribe", _STREAMS_GROUPS),
-    90: ("DescribeShareGroupOffsets", SHARE_GROUPS),
-    91: ("AlterShareGroupOffsets", SHARE_GROUPS),
-    92: ("DeleteShareGroupOffsets", SHARE_GROUPS),
 }
 """API key -> its name, and the feature it belongs to. APIs that only nodes use among themselves are left out."""
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import NamedTuple
 
 from kohort.coordinator.events import (
+    AlterSharePartitions,
     ConsumerGroupHeartbeat,
     DeleteGroup,
     DescribeConsumerGroup,
     DescribeGroup,
+    DescribeShareGroup,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
     ListGroups,
+    ListSharePartitions,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
     ShardRequest,
+    ShareGroupHeartbeat,
     SyncGroup,
     TimerKind,
     Token,
@@ -26,6 +31,7 @@ from kohort.coordinator.events import (
 from kohort.coordinator.frozen import frozen
 from kohort.coordinator.history import Rebalance
 from kohort.wire.errors import ErrorCode
+from kohort.wire.struct import ZERO_UUID
 
 NONE = ErrorCode.NONE
 
@@ -86,6 +92,8 @@ class FetchedOffset(NamedTuple):
     leader_epoch: int = -1
     metadata: str = ""
     error: ErrorCode = NONE
+    topic_id: bytes = ZERO_UUID
+    """The topic that the offset was committed for; zeros if that is not on record."""
 
 
 @frozen
@@ -179,6 +187,51 @@ class DeleteResponse:
     group_id: str = ""
 
 
+@frozen
+class ShareHeartbeatResponse:
+    """The answer to a heartbeat of KIP-932; an assignment of None says that the member keeps what it has."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: tuple[tuple[bytes, tuple[int, ...]], ...] | None = None
+
+
+class DescribedShareMember(NamedTuple):
+    """A member of a share group; partitions by the id and the name of their topic."""
+
+    member_id: str
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    topic_names: tuple[str, ...]
+    assignment: tuple[tuple[bytes, str, tuple[int, ...]], ...]
+
+
+@frozen
+class DescribeShareResponse:
+    error: ErrorCode
+    group_id: str = ""
+    message: str | None = None
+    state: str = ""
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    members: tuple[DescribedShareMember, ...] = ()
+
+
+@frozen
+class SharePartitionsResponse:
+    """Partitions by topic id, and the epoch of the group, which is that of the state."""
+
+    error: ErrorCode
+    group_epoch: int = 0
+    partitions: Mapping[bytes, frozenset[int]] = field(default_factory=dict)
+    has_members: bool = False
+
+
 Response = (
     JoinResponse
     | SyncResponse
@@ -192,6 +245,9 @@ Response = (
     | DeleteResponse
     | ConsumerHeartbeatResponse
     | DescribeConsumerResponse
+    | ShareHeartbeatResponse
+    | DescribeShareResponse
+    | SharePartitionsResponse
 )
 
 
@@ -221,9 +277,24 @@ def refusal(request: ShardRequest, error: ErrorCode) -> Response:
 
 
 def _other_refusal(
-    request: DeleteGroup | ConsumerGroupHeartbeat | DescribeConsumerGroup, error: ErrorCode
+    request: (
+        DeleteGroup
+        | ConsumerGroupHeartbeat
+        | DescribeConsumerGroup
+        | ShareGroupHeartbeat
+        | DescribeShareGroup
+        | ListSharePartitions
+        | AlterSharePartitions
+    ),
+    error: ErrorCode,
 ) -> Response:
     match request:
+        case ShareGroupHeartbeat():
+            return ShareHeartbeatResponse(error)
+        case DescribeShareGroup(group_id=group_id):
+            return DescribeShareResponse(error, group_id or "")
+        case ListSharePartitions() | AlterSharePartitions():
+            return SharePartitionsResponse(error)
         case DeleteGroup(group_id=group_id):
             return DeleteResponse(error, group_id or "")
         case DescribeConsumerGroup(group_id=group_id):
@@ -275,6 +346,15 @@ class HistoryChanged:
 
 
 @frozen
+class ShareStateWanted:
+    """The share coordinator is to make state of these partitions; ShareStateInitialized must follow."""
+
+    group_id: str
+    state_epoch: int
+    partitions: Mapping[bytes, frozenset[int]]
+
+
+@frozen
 class LoadFailed:
     """The log holds a record that this version cannot read; the shard serves nothing until it is loaded anew."""
 
@@ -282,4 +362,4 @@ class LoadFailed:
     message: str
 
 
-Effect = Append | Reply | SetTimer | HistoryChanged | LoadFailed
+Effect = Append | Reply | SetTimer | HistoryChanged | ShareStateWanted | LoadFailed

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kohort.coordinator.frozen import frozen
 from kohort.coordinator.history import Rebalance
 from kohort.wire.errors import ErrorCode
+from kohort.wire.struct import ZERO_UUID
 
 Token = Hashable
 
@@ -105,6 +106,63 @@ class DescribeConsumerGroup:
     group_id: str | None
 
 
+@frozen
+class ShareGroupHeartbeat:
+    """A heartbeat of KIP-932. The broker has checked its form; None says that a field has not changed."""
+
+    request: Token
+    group_id: str | None
+    member_id: str
+    member_epoch: int
+    """0 joins, -1 leaves."""
+    rack_id: str | None = None
+    topic_names: frozenset[str] | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+@frozen
+class DescribeShareGroup:
+    request: Token
+    group_id: str | None
+
+
+@frozen
+class ListSharePartitions:
+    """Asks which partitions of a share group have state."""
+
+    request: Token
+    group_id: str | None
+
+
+@frozen
+class AlterSharePartitions:
+    """Begins to alter or to delete the state of partitions, by topic id, of a share group without members."""
+
+    request: Token
+    group_id: str | None
+    partitions: Mapping[bytes, frozenset[int]]
+    is_deletion: bool = False
+    """All partitions of the topics; those that are named do not matter."""
+
+
+@frozen
+class ShareStateInitialized:
+    """The share coordinator has made the state of these partitions, or has failed."""
+
+    group_id: str
+    partitions: Mapping[bytes, frozenset[int]]
+    error: ErrorCode
+
+
+@frozen
+class FinishShareDeletion:
+    """The share coordinator has deleted the state of these topics."""
+
+    group_id: str
+    topic_ids: frozenset[bytes]
+
+
 class OffsetToCommit(NamedTuple):
     topic: str
     partition: int
@@ -113,6 +171,8 @@ class OffsetToCommit(NamedTuple):
     metadata: str | None = ""
     refused: ErrorCode = ErrorCode.NONE
     """What the broker has found wrong with it (such as an unknown topic); it is answered and not written."""
+    topic_id: bytes = ZERO_UUID
+    """The id that the topic has now; it is kept with the offset."""
 
 
 @frozen
@@ -314,6 +374,10 @@ GroupRequest = (
     | DeleteGroup
     | ConsumerGroupHeartbeat
     | DescribeConsumerGroup
+    | ShareGroupHeartbeat
+    | DescribeShareGroup
+    | ListSharePartitions
+    | AlterSharePartitions
 )
 ShardRequest = GroupRequest | ListGroups
 Event = (
@@ -321,6 +385,8 @@ Event = (
     | TxnMarker
     | TopicsDeleted
     | TopicsChanged
+    | ShareStateInitialized
+    | FinishShareDeletion
     | BeginLoad
     | LoadRecords
     | RestoreHistory

@@ -14,6 +14,7 @@ from kohort.coordinator.events import DeleteGroup, ShardRequest, TimerKind, Topi
 from kohort.coordinator.offsets import AnyOffsetGroup, held_offsets, unstable_offsets
 from kohort.coordinator.records import CommittedOffset, group_tombstone, offset_tombstone
 from kohort.coordinator.replay import Durable
+from kohort.coordinator.share.admin import delete_share_group
 from kohort.coordinator.step_context import StepContext, Write
 from kohort.wire.errors import ErrorCode
 
@@ -125,6 +126,10 @@ def topics_deleted(step: StepContext, event: TopicsDeleted) -> None:
 
 
 def delete_group(step: StepContext, request: DeleteGroup) -> None:
+    share_group = step.shard.share_groups.get(request.group_id or "")
+    if share_group is not None:
+        delete_share_group(step, share_group, request)
+        return
     consumer_group = step.shard.consumer_groups.get(request.group_id or "")
     if consumer_group is not None:
         _delete_consumer_group(step, consumer_group, request)

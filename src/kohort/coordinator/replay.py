@@ -18,6 +18,9 @@ from kohort.coordinator.consumer.state import ConsumerState
 from kohort.coordinator.events import LogRecord
 from kohort.coordinator.modern.state import Change
 from kohort.coordinator.records import CommittedOffset, decode_offset
+from kohort.coordinator.share.records import RECORD_TYPES as SHARE_RECORDS
+from kohort.coordinator.share.records import change_of as share_change_of
+from kohort.coordinator.share.state import ShareState
 from kohort.wire.group_records import decode_group_metadata, decode_key
 from kohort.wire.messages.group_metadata_value import GroupMetadataValue
 from kohort.wire.messages.offset_commit_key import OffsetCommitKey
@@ -55,6 +58,7 @@ class Durable:
 
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
     consumer_groups: dict[str, ConsumerState] = field(default_factory=dict)
+    share_groups: dict[str, ShareState] = field(default_factory=dict)
     _offsets: dict[str, dict[TopicPartition, Positioned | MergedCommit]] = field(default_factory=dict)
     _merged: dict[str, list[MergedCommit]] = field(default_factory=dict)
     """Group -> its commits that are not taken apart."""
@@ -67,6 +71,7 @@ class Durable:
         return (
             group_id in self.groups
             or group_id in self.consumer_groups
+            or group_id in self.share_groups
             or group_id in self._offsets
             or bool(self.unstable(group_id))
         )
@@ -106,6 +111,9 @@ class Durable:
         elif isinstance(key, int) and key in CONSUMER_RECORDS:
             group_id, change = consumer_change_of(record.key, record.value)
             self.apply_to_consumer_group(group_id, (change,))
+        elif isinstance(key, int) and key in SHARE_RECORDS:
+            group_id, change = share_change_of(record.key, record.value)
+            self.apply_to_share_group(group_id, (change,))
         elif isinstance(key, int):
             self.skipped[key] = self.skipped.get(key, 0) + 1
         elif record.value is None:
@@ -119,6 +127,15 @@ class Durable:
             self.groups.pop(group_id, None)
         else:
             self.groups[group_id] = group
+
+    def apply_to_share_group(self, group_id: str, changes: Iterable[Change]) -> None:
+        """Does what `apply` does with the records of a share group, for a caller that knows what they say."""
+        state = self.share_groups.get(group_id) or ShareState()
+        state.apply_all(changes)
+        if state.exists:
+            self.share_groups[group_id] = state
+        else:
+            self.share_groups.pop(group_id, None)
 
     def apply_to_consumer_group(self, group_id: str, changes: Iterable[Change]) -> None:
         """Does what `apply` does with the records of a consumer group, for a caller that knows what they say."""

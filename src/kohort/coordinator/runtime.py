@@ -22,6 +22,7 @@ from kohort.coordinator.effects import (
     Reply,
     Response,
     SetTimer,
+    ShareStateWanted,
 )
 from kohort.coordinator.events import (
     DurableWritten,
@@ -67,6 +68,7 @@ class Runtime:
         *,
         on_history: Callable[[HistoryChanged], None] | None = None,
         on_load_failed: Callable[[int, LoadFailed], None] | None = None,
+        on_share_state: Callable[[int, ShareStateWanted], None] | None = None,
         topics: TopicCatalog | None = None,
         config_of: GroupConfigOf | None = None,
     ) -> None:
@@ -78,6 +80,7 @@ class Runtime:
         self._on_reply = on_reply
         self._on_history = on_history
         self._on_load_failed = on_load_failed
+        self._on_share_state = on_share_state
         self._timers: list[tuple[int, int, int, SetTimer]] = []
         self._timers_set = 0
         self._waiting: deque[tuple[int, Event, int]] = deque()
@@ -96,6 +99,23 @@ class Runtime:
             return None
         shard = self.shards[partition_for(group_id, len(self.shards))]
         return shard.heartbeat_in_time(group_id, member_id, generation_id, now_ms)
+
+    def consumer_heartbeat_in_time(
+        self,
+        group_id: str,
+        member_id: str,
+        member_epoch: int,
+        instance_id: str | None,
+        client: tuple[str, str],
+        now_ms: int,
+    ) -> int | None:
+        """Answers a heartbeat of KIP-848 by the short way of its shard; None if it must be submitted."""
+        if self._running:
+            return None
+        shard = self.shards[partition_for(group_id, len(self.shards))]
+        return shard.consumer_heartbeat_in_time(
+            group_id, member_id, member_epoch, instance_id, client, now_ms
+        )
 
     def commit_at_once(
         self,
@@ -186,6 +206,8 @@ class Runtime:
                 self._append(partition, effect)
             elif isinstance(effect, HistoryChanged) and self._on_history is not None:
                 self._on_history(effect)
+            elif isinstance(effect, ShareStateWanted) and self._on_share_state is not None:
+                self._on_share_state(partition, effect)
             elif isinstance(effect, LoadFailed) and self._on_load_failed is not None:
                 self._on_load_failed(partition, effect)
 

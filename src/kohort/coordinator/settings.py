@@ -22,6 +22,7 @@ class Settings:
     offset_metadata_max_bytes: int = 4_096
     offsets_topic_num_partitions: int = 50
     group_consumer_max_size: int = INT32_MAX
+    group_share_max_size: int = 200
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_regex_refresh_interval_ms: int = 600_000

@@ -4,7 +4,7 @@
 requests of a running group are heartbeats that move a deadline, and commits that differ from the one before in their
 offsets alone. These may take a short way, which needs no event and no effects:
 
-- `heartbeat_in_time` answers a heartbeat.
+- `heartbeat_in_time` and `consumer_heartbeat_in_time` answer a heartbeat.
 - `commit_at_once` answers a commit if the log makes a write durable at once.
 - `begin_commit` and `settle_commit` enclose the write of a commit if the log needs time for it.
 
@@ -44,18 +44,22 @@ from kohort.coordinator.effects import (
     refusal,
 )
 from kohort.coordinator.events import (
+    AlterSharePartitions,
     BeginLoad,
     ConsumerGroupHeartbeat,
     DeleteGroup,
     DescribeConsumerGroup,
     DescribeGroup,
+    DescribeShareGroup,
     DurableWritten,
     EndLoad,
     Event,
+    FinishShareDeletion,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
     ListGroups,
+    ListSharePartitions,
     LoadRecords,
     OffsetCommit,
     OffsetDelete,
@@ -65,6 +69,8 @@ from kohort.coordinator.events import (
     RestoreHistory,
     SessionEnded,
     ShardRequest,
+    ShareGroupHeartbeat,
+    ShareStateInitialized,
     SyncGroup,
     TimerFired,
     TimerKind,
@@ -81,6 +87,9 @@ from kohort.coordinator.offsets import LaidOutCommitWrite, begin_laid_out, commi
 from kohort.coordinator.records import fits
 from kohort.coordinator.replay import Durable
 from kohort.coordinator.settings import Settings
+from kohort.coordinator.share import admin as share_admin
+from kohort.coordinator.share import heartbeat as share_heartbeat
+from kohort.coordinator.share.group import ShareGroup
 from kohort.coordinator.step_context import StepContext, Write
 from kohort.coordinator.topic_catalog import TopicCatalog
 from kohort.wire.errors import BadRecord, ErrorCode, KafkaError
@@ -119,8 +128,30 @@ _REQUESTS: Final[dict[type, Callable[[StepContext, Any], None]]] = {
     DeleteGroup: expiry.delete_group,
     ConsumerGroupHeartbeat: consumer_heartbeat.consumer_heartbeat,
     DescribeConsumerGroup: consumer_describe.describe_consumer_group,
+    ShareGroupHeartbeat: share_heartbeat.share_heartbeat,
+    DescribeShareGroup: share_admin.describe_share_group,
+    ListSharePartitions: share_admin.list_share_partitions,
+    AlterSharePartitions: share_admin.alter_share_partitions,
 }
-_MAY_HAVE_NO_GROUP_ID: Final = (OffsetCommit, OffsetFetch, DescribeGroup, DescribeConsumerGroup, DeleteGroup)
+# What a share group answers to requests that are for groups of other types; those about all groups are not here.
+_NOT_FOR_SHARE_GROUPS: Final[dict[type, ErrorCode]] = {
+    JoinGroup: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    SyncGroup: ErrorCode.UNKNOWN_MEMBER_ID,
+    Heartbeat: ErrorCode.UNKNOWN_MEMBER_ID,
+    LeaveGroup: ErrorCode.UNKNOWN_MEMBER_ID,
+    OffsetCommit: ErrorCode.GROUP_ID_NOT_FOUND,
+    TxnOffsetCommit: ErrorCode.GROUP_ID_NOT_FOUND,
+    OffsetDelete: ErrorCode.GROUP_ID_NOT_FOUND,
+    ConsumerGroupHeartbeat: ErrorCode.GROUP_ID_NOT_FOUND,
+}
+_MAY_HAVE_NO_GROUP_ID: Final = (
+    OffsetCommit,
+    OffsetFetch,
+    DescribeGroup,
+    DescribeConsumerGroup,
+    DescribeShareGroup,
+    DeleteGroup,
+)
 
 
 def _has_good_group_id(request: ShardRequest) -> bool:
@@ -150,8 +181,9 @@ class Shard:
         self.durable = Durable()
         self.groups: dict[str, Group] = {}
         """The classic groups, and those that only hold offsets."""
+        self.share_groups: dict[str, ShareGroup] = {}
         self.consumer_groups: dict[str, ConsumerGroup] = {}
-        """The groups of KIP-848; an id is in one of the two."""
+        """The groups of KIP-848; an id is in one of the three."""
         self.histories: dict[str, GroupHistory] = {}
         self.writes: dict[int, tuple[Write, int]] = {}
         """Token -> a write that is on its way to the log, with the producer id; in order."""
@@ -173,10 +205,18 @@ class Shard:
     ) -> None:
         if not _has_good_group_id(request):
             step.refuse(request, ErrorCode.INVALID_GROUP_ID)
+        elif self.share_groups and (refused := self._of_share_group(request)) is not None:
+            step.refuse(request, refused)
         elif self.status is _ACTIVE:
             handle(step, request)
         else:
             self._refuse(step, request, _REFUSALS[self.status])
+
+    def _of_share_group(self, request: ShardRequest) -> ErrorCode | None:
+        """Returns how a share group refuses a request that is not for groups of its type; None if it does not."""
+        if isinstance(request, ListGroups) or request.group_id not in self.share_groups:
+            return None
+        return _NOT_FOR_SHARE_GROUPS.get(type(request))
 
     def _refuse(self, step: StepContext, request: ShardRequest, error: ErrorCode) -> None:
         """Refuses a request; older clients do not expect to hear of loading in answer to Heartbeat and SyncGroup."""
@@ -200,8 +240,8 @@ class Shard:
                 self._timer(step, event)
             case RebalanceAsked() | SessionEnded():
                 self._asked(step, event)
-            case TopicsChanged() if self.status is ShardStatus.ACTIVE:
-                consumer_timers.topics_changed(step, event)
+            case TopicsChanged() | ShareStateInitialized() | FinishShareDeletion():
+                self._outside_changed(step, event)
             case TopicsDeleted() if self.status is ShardStatus.ACTIVE:
                 expiry.topics_deleted(step, event)
             case TxnMarker() if self.status is ShardStatus.ACTIVE:
@@ -220,6 +260,17 @@ class Shard:
             case Resign(epoch) if epoch is None or epoch > self.epoch:
                 self._forget(step)
                 self.epoch = self.epoch if epoch is None else epoch
+
+    def _outside_changed(
+        self, step: StepContext, event: TopicsChanged | ShareStateInitialized | FinishShareDeletion
+    ) -> None:
+        if self.status is not ShardStatus.ACTIVE:
+            return
+        if isinstance(event, TopicsChanged):
+            consumer_timers.topics_changed(step, event)
+            share_admin.share_topics_changed(step, event)
+        else:
+            share_admin.state_changed(step, event)
 
     def _asked(self, step: StepContext, event: RebalanceAsked | SessionEnded) -> None:
         consumer_group = self.consumer_groups.get(event.group_id)
@@ -244,6 +295,34 @@ class Shard:
         if group is None or self.status is not _ACTIVE:
             return None
         return heartbeat.in_time(group, member_id, generation_id, now_ms)
+
+    def consumer_heartbeat_in_time(
+        self,
+        group_id: str,
+        member_id: str,
+        member_epoch: int,
+        instance_id: str | None,
+        client: tuple[str, str],
+        now_ms: int,
+    ) -> int | None:
+        """Answers a heartbeat of KIP-848 without other fields if it only moves a deadline.
+
+        Returns the heartbeat interval for the answer, which has the member's id and epoch and no assignment; None if
+        the heartbeat needs a `step`. `client` is the id and the host of the client.
+        """
+        group = self.consumer_groups.get(group_id)
+        if group is None or self.status is not _ACTIVE:
+            return None
+        config = self.config_of(group_id)
+        timeout_ms, refresh_ms = (
+            config.consumer_session_timeout_ms,
+            self.settings.group_consumer_regex_refresh_interval_ms,
+        )
+        if not consumer_heartbeat.in_time(
+            group, member_id, member_epoch, instance_id, client, timeout_ms, refresh_ms, now_ms
+        ):
+            return None
+        return config.consumer_heartbeat_interval_ms
 
     def commit_at_once(
         self,
@@ -340,6 +419,10 @@ class Shard:
             if event.deadline_ms == self.expire_deadline_ms:
                 expiry.expire(step)
             return
+        share_group = self.share_groups.get(event.group_id)
+        if share_group is not None:
+            share_admin.share_timer_fired(step, share_group, event)
+            return
         consumer_group = self.consumer_groups.get(event.group_id)
         if consumer_group is not None:
             consumer_timers.timer_fired(step, consumer_group, event)
@@ -370,13 +453,14 @@ class Shard:
     def _loaded(self, step: StepContext) -> None:
         self.status = ShardStatus.ACTIVE
         self.consumer_groups = consumer_timers.loaded(step)
+        self.share_groups = share_admin.share_groups_loaded(step)
         self.groups = {
             group_id: from_record(group_id, record)
             for group_id, record in self.durable.groups.items()
             if group_id not in self.consumer_groups
         }
         self._add_simple_groups()
-        known = self.groups.keys() | self.consumer_groups.keys()
+        known = self.groups.keys() | self.consumer_groups.keys() | self.share_groups.keys()
         self.histories = {g: history for g, history in self.histories.items() if g in known}
         for group in self.groups.values():
             for member in group.members.values():
@@ -403,7 +487,8 @@ class Shard:
         for write, _ in self.writes.values():
             for request, _response in write.answers:
                 step.reply(request.request, refusal(request, ErrorCode.NOT_COORDINATOR))
-        self.groups, self.consumer_groups, self.writes, self.histories = {}, {}, {}, {}
+        self.groups, self.consumer_groups, self.share_groups = {}, {}, {}
+        self.writes, self.histories = {}, {}
         self.durable = Durable()
         self.expire_deadline_ms = None
         self.status = ShardStatus.NOT_LOADED

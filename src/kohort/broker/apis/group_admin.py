@@ -114,4 +114,9 @@ def delete_groups(broker: Broker, call: Call) -> None:
         if not broker.may(call, AclOperation.DELETE, AclResource.GROUP, group_id):
             gather.slot(index)(DeleteResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id))
             continue
-        broker.groups.submit(DeleteGroup(gather.slot(index), group_id))
+        if broker.groups.share_group(group_id) is not None:
+            from kohort.broker.apis.share_group_offsets import delete_share_group
+
+            delete_share_group(broker, group_id, gather.slot(index))
+        else:
+            broker.groups.submit(DeleteGroup(gather.slot(index), group_id))

@@ -19,8 +19,8 @@ from kohort.wire.messages.api_versions import (
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 # Feature -> its level, which nobody can change here. Clients choose their ways by these.
-FINALIZED = {"group.version": 1, "transaction.version": 2}
-_FEATURES_EPOCH = 2  # it must rise whenever FINALIZED changes, or clients that stay connected do not look
+FINALIZED = {"group.version": 1, "share.version": 1, "transaction.version": 2}
+_FEATURES_EPOCH = 3  # it must rise whenever FINALIZED changes, or clients that stay connected do not look
 
 
 def api_versions(broker: Broker, call: Call) -> ApiVersionsResponse:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,18 @@ from kohort.broker.groups.catalog import StoreCatalog
 from kohort.broker.groups.history import HistoryLog
 from kohort.broker.names import OFFSETS_TOPIC
 from kohort.coordinator.commit_layout import CommitLayout, LaidOutRecords
-from kohort.coordinator.effects import Append, CommitResponse, HistoryChanged, LoadFailed, Response
+from kohort.coordinator.effects import (
+    Append,
+    CommitResponse,
+    HistoryChanged,
+    LoadFailed,
+    Response,
+    ShareStateWanted,
+)
 from kohort.coordinator.events import (
     BeginLoad,
     EndLoad,
+    FinishShareDeletion,
     GroupRequest,
     ListGroups,
     LoadRecords,
@@ -29,6 +37,7 @@ from kohort.coordinator.events import (
     OffsetCommit,
     Resign,
     RestoreHistory,
+    ShareStateInitialized,
     TopicsChanged,
     TopicsDeleted,
     TxnMarker,
@@ -37,6 +46,7 @@ from kohort.coordinator.history import HISTORY_TOPIC
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
 from kohort.coordinator.shard import ShardStatus
+from kohort.coordinator.share.group import ShareGroup
 from kohort.log.datadir import new_uuid
 from kohort.log.partition import Partition
 from kohort.log.registry import TopicCreated
@@ -88,6 +98,7 @@ class Groups:
             _on_reply,
             on_history=self._history.on_history if self._meter is None else self._on_history,
             on_load_failed=self._on_load_failed,
+            on_share_state=self._on_share_state,
             topics=StoreCatalog(self._broker.store),
             config_of=self._broker.group_config,
         )
@@ -96,6 +107,37 @@ class Groups:
         assert self._meter is not None
         self._meter.on_history(changed)
         self._history.on_history(changed)
+
+    def _on_share_state(self, partition: int, wanted: ShareStateWanted) -> None:
+        """Has the state of partitions made, and tells the group what has become of that."""
+
+        def done(errors: Mapping[tuple[bytes, int], ErrorCode]) -> None:
+            self.tell_initialized(wanted.group_id, errors)
+
+        offsets = {(topic_id, index): -1 for topic_id, ps in wanted.partitions.items() for index in ps}
+        self._broker.share_states.initialize_all(wanted.group_id, wanted.state_epoch, offsets, done)
+
+    def tell_initialized(self, group_id: str, errors: Mapping[tuple[bytes, int], ErrorCode]) -> None:
+        """Tells a share group of which partitions the state was made."""
+        for has_failed in (False, True):
+            found: dict[bytes, set[int]] = {}
+            for (topic_id, index), error in errors.items():
+                if bool(error) is has_failed:
+                    found.setdefault(topic_id, set()).add(index)
+            if found:
+                error = ErrorCode.COORDINATOR_NOT_AVAILABLE if has_failed else ErrorCode.NONE
+                partitions = {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
+                self.tell_share_state(ShareStateInitialized(group_id, partitions, error))
+
+    def tell_share_state(self, event: ShareStateInitialized | FinishShareDeletion) -> None:
+        """Tells a group what has become of the state of its partitions."""
+        partition = partition_for(event.group_id, len(self._runtime.shards))
+        self._runtime.handle(partition, event, self.now_ms())
+        self._arm()
+
+    def share_group(self, group_id: str) -> ShareGroup | None:
+        shards = self._runtime.shards
+        return shards[partition_for(group_id, len(shards))].share_groups.get(group_id)
 
     def _on_load_failed(self, partition: int, failed: LoadFailed) -> None:
         self._cannot_load(partition, failed.message)
@@ -119,6 +161,19 @@ class Groups:
     def heartbeat(self, group_id: str, member_id: str, generation_id: int) -> ErrorCode | None:
         """The answer to a heartbeat of a dynamic member, if it can be given at once; else it is to be submitted."""
         return self._runtime.heartbeat_in_time(group_id, member_id, generation_id, self.now_ms())
+
+    def consumer_heartbeat(
+        self,
+        group_id: str,
+        member_id: str,
+        member_epoch: int,
+        instance_id: str | None,
+        client: tuple[str, str],
+    ) -> int | None:
+        """The interval for the answer to a heartbeat of KIP-848 without other fields; None if it is to be submitted."""
+        return self._runtime.consumer_heartbeat_in_time(
+            group_id, member_id, member_epoch, instance_id, client, self.now_ms()
+        )
 
     def commit(
         self,
@@ -175,7 +230,7 @@ class Groups:
         """Tells the groups that topics were created, have grown or were deleted; the store already shows it."""
         now_ms, event = self.now_ms(), TopicsChanged(names, created)
         for partition, shard in enumerate(self._runtime.shards):
-            if shard.consumer_groups:
+            if shard.consumer_groups or shard.share_groups:
                 self._runtime.handle(partition, event, now_ms)
 
     def _arm(self) -> None:
@@ -377,6 +432,7 @@ def settings_of(config: BrokerConfig, partitions: int | None = None) -> Settings
         group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         group_max_size=config.group_max_size,
         group_consumer_max_size=config.group_consumer_max_size,
+        group_share_max_size=config.group_share_max_size,
         group_consumer_assignors=config.group_consumer_assignors,
         group_consumer_migration_policy=config.group_consumer_migration_policy,
         group_consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,

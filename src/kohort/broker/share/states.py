@@ -10,8 +10,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from kohort.broker.groups.history import batches_of
 from kohort.broker.names import SHARE_TOPIC
@@ -21,8 +21,11 @@ from kohort.log.registry import TopicCreated
 from kohort.share.state import SharePartitionKey
 from kohort.share.state_events import (
     AppendShareState,
+    DeleteState,
+    InitializeState,
     PruneShareState,
     PruningDue,
+    ReadStateSummary,
     ShareStateDurable,
     ShareStateEffect,
     ShareStateEvent,
@@ -54,6 +57,9 @@ log = logging.getLogger("kohort.share")
 _SLICE_S = 0.005  # how long loading may keep the event loop from others
 
 OnStateAnswer = Callable[[StateAnswer], None]
+Place = tuple[bytes, int]
+"""A partition by its topic's id."""
+OnErrors = Callable[[dict[Place, ErrorCode]], None]
 
 
 class ShareStates:
@@ -69,6 +75,7 @@ class ShareStates:
         self._creation = asyncio.Lock()
         self._has_resigned = False
         self._timers: list[asyncio.TimerHandle] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def _make_shards(self, count: int) -> list[ShareStateShard]:
         settings = settings_of(self._broker.config)
@@ -154,6 +161,78 @@ class ShareStates:
     def _cannot_load(self, partition: int, why: object) -> None:
         text = "%s-%d cannot be loaded, its share partitions are not served: %s"
         log.error(text, SHARE_TOPIC, partition, why)
+
+    # --- many at once -----------------------------------------------------------------------------
+
+    def initialize_all(
+        self, group_id: str, state_epoch: int, offsets: Mapping[Place, int], done: OnErrors
+    ) -> None:
+        """Makes the state of partitions, each from its start offset on (-1: by the reset); makes the topic first."""
+        self._run(self._initialize_all(group_id, state_epoch, dict(offsets), done))
+
+    async def _initialize_all(
+        self, group_id: str, state_epoch: int, offsets: dict[Place, int], done: OnErrors
+    ) -> None:
+        if not await self.ensure_topic():
+            done(dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+
+        def asked(token: object, place: Place) -> ShareStateRequest:
+            return InitializeState(token, SharePartitionKey(group_id, *place), state_epoch, offsets[place])
+
+        self._ask_all(list(offsets), asked, done)
+
+    def delete_all(self, group_id: str, places: Iterable[Place], done: OnErrors) -> None:
+        """Deletes the state of partitions; a partition that has none is fine."""
+
+        def asked(token: object, place: Place) -> ShareStateRequest:
+            return DeleteState(token, SharePartitionKey(group_id, *place))
+
+        self._ask_all(list(places), asked, done)
+
+    def summarize_all(
+        self, group_id: str, places: Iterable[Place], done: Callable[[dict[Place, StateAnswer]], None]
+    ) -> None:
+        """Reads where share partitions start, and how many records above that are done."""
+
+        def asked(token: object, place: Place) -> ShareStateRequest:
+            return ReadStateSummary(token, SharePartitionKey(group_id, *place))
+
+        self._gather(list(places), asked, done)
+
+    def _ask_all(
+        self, places: list[Place], asked: Callable[[object, Place], ShareStateRequest], done: OnErrors
+    ) -> None:
+        def answered(answers: dict[Place, StateAnswer]) -> None:
+            done({place: answer.error for place, answer in answers.items()})
+
+        self._gather(places, asked, answered)
+
+    def _gather(
+        self,
+        places: list[Place],
+        asked: Callable[[object, Place], ShareStateRequest],
+        done: Callable[[dict[Place, StateAnswer]], None],
+    ) -> None:
+        answers: dict[Place, StateAnswer] = {}
+
+        def slot(place: Place) -> OnStateAnswer:
+            def answered(answer: StateAnswer) -> None:
+                answers[place] = answer
+                if len(answers) == len(places):
+                    done(answers)
+
+            return answered
+
+        if not places:
+            done(answers)
+        for place in places:
+            self.submit(asked(slot(place), place))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # --- the topic --------------------------------------------------------------------------------
 
@@ -254,9 +333,10 @@ class ShareStates:
     async def close(self) -> None:
         for timer in self._timers:
             timer.cancel()
-        if self._load_task is not None:
-            self._load_task.cancel()
-            await asyncio.gather(self._load_task, return_exceptions=True)
+        tasks = [*self._tasks, *([self._load_task] if self._load_task is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def settings_of(config: BrokerConfig) -> StateSettings:

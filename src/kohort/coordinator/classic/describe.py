@@ -11,7 +11,7 @@ from kohort.wire.consumer_protocol import PROTOCOL_TYPE
 from kohort.wire.errors import ErrorCode
 
 NONE = ErrorCode.NONE
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 
 
 def shown_state(group: Group) -> GroupState:
@@ -63,4 +63,9 @@ def list_groups(step: StepContext, request: ListGroups) -> None:
             state = consumer_group.state_name()
             if (not states or state.lower() in states) and group_id not in step.shard.groups:
                 found.append(ListedGroup(group_id, PROTOCOL_TYPE, state, CONSUMER))
+    if not types or SHARE in types:
+        for group_id, share_group in step.shard.durable.share_groups.items():
+            state = share_group.state_name()
+            if not states or state.lower() in states:
+                found.append(ListedGroup(group_id, SHARE, state, SHARE))
     step.reply(request.request, ListResponse(NONE, tuple(found)))
