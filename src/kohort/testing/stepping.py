@@ -56,6 +56,8 @@ async def _fire_due(broker: Broker) -> None:
             if loop.time() > deadline:
                 raise TimeoutError(f"the disk has not answered for {_LONGEST_WAIT_S:.0f} s")
             await asyncio.sleep(_PAUSE_S)
+    if broker.has_shares:
+        broker.shares.fire_due()
 
 
 async def _run_retention(server: Server) -> None:

@@ -6,8 +6,7 @@ that is done already; anything else is refused with the error and in the words o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from kohort.broker.apis.topics import check_replicas
 from kohort.broker.apis.versions import FINALIZED
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
@@ -50,7 +49,7 @@ def alter_partition_reassignments(broker: Broker, call: Call) -> reassign.AlterP
     return answer
 
 
-def _check_reassignment(broker: Broker, name: str, index: int, replicas: Sequence[int] | None) -> None:
+def _check_reassignment(broker: Broker, name: str, index: int, replicas: list[int] | None) -> None:
     """Raises KafkaError unless the partition is to stay where it is."""
     topic = broker.store.topics.get(name)
     if topic is None:
@@ -61,18 +60,7 @@ def _check_reassignment(broker: Broker, name: str, index: int, replicas: Sequenc
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
     if replicas is None:  # this cancels a move
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
-    what = "The manual partition assignment includes"
-    if not replicas:
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{what} an empty replica list.")
-    before = None
-    for each in sorted(replicas):
-        if each != broker.node_id:
-            text = f"{what} broker {each}, but no such broker is registered."
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
-        if each == before:
-            text = f"{what} the broker {each} more than once."
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
-        before = each
+    check_replicas(broker, replicas)
 
 
 # --- AlterReplicaLogDirs -----------------------------------------------------------------------------------------
