@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import shutil
 import signal
@@ -93,9 +94,16 @@ def rss_of(pid: int) -> float:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free port below the ephemeral ones.
+
+    A client that connects again and again to an ephemeral port where nobody listens may be given that very port and
+    talk to itself: a broker that was killed could not start there again.
+    """
+    chance = random.SystemRandom()
+    while True:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port := chance.randrange(15_000, 32_000)))
+            return port
 
 
 def kohort(

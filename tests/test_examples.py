@@ -126,6 +126,19 @@ def test_to_parquet(kafka: Kafka, run: Run, tmp_path: Path):
     assert kafka.committed("parquet", "orders") == {0: 3}
 
 
+def test_share_queue(kafka: Kafka, run: Run):
+    kafka.produce("tasks", ["2", "flaky", "no number", "3"])
+    said = run("share_queue", "--records", 5)
+    assert said[:4] == [
+        "2 squared is 4",
+        "task 1, attempt 1: the mail server does not answer",
+        "task 2 is no task: invalid literal for int() with base 10: b'no number'",
+        "3 squared is 9",
+    ]
+    assert said[4] == "task 1, attempt 2: the mail server does not answer"
+    assert run("share_queue", "--records", 1) == ["task 1, attempt 3: the mail server does not answer"]
+
+
 def test_typed_records(run: Run):
     with running_registry() as registry:
         printed = run("typed_records", "--registry", registry.url)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.broker import running
+from kohort.broker.api_row import TOO_MANY_BYTES
 from kohort.broker.groups import commit_frames
 from kohort.broker.groups.commit_frames import CommitCodec, LaidOutRequest
 from kohort.client.io.blocking_connection import BlockingConnection
@@ -141,8 +142,12 @@ damage = st.tuples(st.sampled_from(["as it is"] * 8 + ["cut", "longer", "flipped
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(VERSIONS), st.lists(st.tuples(requests, st.integers(1, 4), damage), max_size=8))
-def test_whatever_comes_is_read_as_by_the_ordinary_decoder(version, script):
+@given(
+    st.sampled_from(VERSIONS),
+    st.lists(st.tuples(requests, st.integers(1, 4), damage), max_size=8),
+    st.sampled_from([0, TOO_MANY_BYTES]),
+)
+def test_whatever_comes_is_read_as_by_the_ordinary_decoder(version, script, slack):
     commits, ordinary = CommitCodec(version), codec(8, version)
     for message, times, (what, where) in script:
         for turn in range(times):
@@ -159,12 +164,12 @@ def test_whatever_comes_is_read_as_by_the_ordinary_decoder(version, script):
             elif what == "flipped":
                 body[where % len(body)] ^= 1 << where % 8
             try:
-                expected = ordinary.decode_request(memoryview(body))
+                expected = ordinary.decode_request(memoryview(body), 0, slack)
             except BadFrame as bad:
                 with pytest.raises(BadFrame, match=str(bad)[:20]):
-                    commits.decode_request(memoryview(body))
+                    commits.decode_request(memoryview(body), 0, slack)
             else:
-                assert plain(commits.decode_request(memoryview(body))) == expected
+                assert plain(commits.decode_request(memoryview(body), 0, slack)) == expected
 
 
 # Through a broker

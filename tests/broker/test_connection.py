@@ -111,8 +111,6 @@ BAD_FRAMES = {
     "client_id not UTF-8": struct.pack(">ihhih", 12, 3, 5, 1, 2) + b"\xff\xfe",
     "body beyond the frame": struct.pack(">ihhihi", 14, 3, 5, 1, -1, 2**31 - 1),
     "negative count": struct.pack(">ihhihi", 14, 3, 1, 1, -1, -7),
-    "trailing bytes": struct.pack(">ihhihi", 18, 3, 1, 1, -1, 0) + b"more",
-    "one trailing byte": struct.pack(">ihhih", 11, 16, 0, 1, -1) + b"x",
 }
 
 
@@ -130,6 +128,22 @@ def test_bad_input_closes_that_connection_alone_and_says_who_and_why(broker, cli
     assert len(lines) == 1
     assert f"closing the connection of {who}: " in lines[0]
     assert api_versions(client).error_code == 0, "others never notice"
+
+
+@pytest.mark.parametrize("more", [b"x", b"more" * 1000], ids=["one", "many"])
+def test_bytes_that_follow_a_request_in_its_frame_are_ignored_as_in_kafka(broker, more):
+    """Sends too many bytes, as kafka-go does with DescribeAcls: a byte of tagged fields for each of its structs."""
+    with BlockingConnection(broker.bootstrap_servers) as client:
+        for api_key, version, body in (
+            (3, 1, struct.pack(">i", 0)),
+            (16, 0, b""),
+            (29, 2, b"\0" + bytes([1, 0, 1, 0, 0, 1, 1, 0])),
+        ):
+            frame = struct.pack(">hhih", api_key, version, 7, -1) + body + more
+            client.send_bytes(struct.pack(">i", len(frame)) + frame)
+            (size,) = struct.unpack(">i", client._socket.recv(4, socket.MSG_WAITALL))
+            answer = client._socket.recv(size, socket.MSG_WAITALL)
+            assert struct.unpack_from(">i", answer) == (7,)
 
 
 def test_what_was_asked_before_bad_input_is_still_answered(broker):

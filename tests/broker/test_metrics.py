@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kohort import Admin, Consumer, Producer
 from kohort.broker import monitoring
 from kohort.broker.apis.table import TABLE
-from kohort.broker.metrics import METRICS
+from kohort.broker.metrics import METRICS, TRANSACTION_METRICS
 from kohort.broker.monitoring import Monitoring
 from kohort.broker.names import OFFSETS_TOPIC
 from kohort.broker.request_meter import error_codes_of
@@ -41,6 +41,7 @@ from kohort.wire.messages.offset_commit import (
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest
 from kohort.wire.struct import Message
 from tests.broker.peer import batch_of, create_topic, fetch, produce
+from tests.broker.transactional import TV2, TransactionalPeer, until_stable
 from tests.deploy.promtool import run_promtool
 from tests.web import visit
 from tests.wire.strategies import all_cases, filled
@@ -285,9 +286,48 @@ def test_a_group_from_its_first_member_to_its_last() -> None:
     assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
     served = {family.name for family in text_string_to_metric_families(text)}
     never = {"kohort_disk_free_bytes", "kohort_request_errors_total"}  # in memory, and if all went well
-    assert {spec.name.removesuffix("_total") for spec in METRICS} - never <= {
+    of_groups = set(METRICS) - set(TRANSACTION_METRICS)  # which a broker without transactions has not
+    assert {spec.name.removesuffix("_total") for spec in of_groups} - never <= {
         name.removesuffix("_total") for name in served
     }
+
+
+def test_transactions_by_their_state_and_by_how_they_ended() -> None:
+    with (
+        Metered(settings={"transaction.max.timeout.ms": "60000"}) as metered,
+        BlockingConnection(metered.bootstrap) as client,
+    ):
+        create_topic(client, TOPIC)
+        peer = TransactionalPeer(client, "a", TV2, timeout_ms=1_000)
+        peer.init()
+        for commits in (True, True, False):
+            peer.write(TOPIC, b"x")
+            assert peer.end(commit=commits) is ErrorCode.NONE
+        assert peer.end(commit=False) is ErrorCode.NONE  # nothing is in it: it counts for nothing
+        peer.write(TOPIC, b"fenced")
+        new = TransactionalPeer(client, "a", TV2, timeout_ms=1_000)
+        new.init()
+        assert peer.produce(TOPIC, b"too late").error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        new.write(TOPIC, b"times out")
+        assert metered.value("kohort_transactions", state="Ongoing") == 1
+        assert metered.value("kohort_partitions_with_open_transactions") == 1
+        assert metered.value("kohort_partitions_with_late_transactions") == 0
+        clock = metered.broker.server.broker.clock
+        clock.shift_ms += 6 * 60_000 + 1_000
+        assert metered.value("kohort_partitions_with_late_transactions") == 1
+        metered.on_loop(metered.broker.server.broker.transactions.fire_due)
+        until_stable(client, TOPIC)
+        text, values = metered.scrape(), metered.values()
+    for outcome, number in {"committed": 2, "aborted": 1, "fenced": 1, "timed_out": 1}.items():
+        assert values["kohort_transactions_ended_total", (("outcome", outcome),)] == number
+    assert values["kohort_partitions_with_open_transactions", ()] == 0
+    assert values["kohort_transaction_shards", (("status", "active"),)] == 50
+    assert values["kohort_transaction_verification_seconds_count", ()] >= 5
+    assert values["kohort_transaction_verification_failures_total", ()] == 1
+    check = run_promtool("check", "metrics", text=text)
+    assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
+    served = {family.name.removesuffix("_total") for family in text_string_to_metric_families(text)}
+    assert {spec.name.removesuffix("_total") for spec in TRANSACTION_METRICS} <= served
 
 
 def test_lag_in_seconds_needs_two_scrapes_between_which_the_log_has_grown() -> None:

@@ -609,6 +609,27 @@ def test_a_password_is_hashed_once_for_all_who_log_in_with_it(tmp_path, monkeypa
         assert hashed[0].startswith("kohort-hash")
 
 
+def test_an_unknown_user_takes_as_long_as_one_of_the_file(tmp_path, monkeypatch):
+    """A file may have passwords of other iterations than the usual ones, which would tell its users from others."""
+    took: list[int] = []
+    matches = PasswordHash.matches
+
+    def counted(self: PasswordHash, password: str) -> bool:
+        took.append(self.iterations)
+        return matches(self, password)
+
+    monkeypatch.setattr(PasswordHash, "matches", counted)
+    path = tmp_path / "users"
+    path.write_text(format_credentials({"carol": QUICK, "dora": QUICK}))
+    with sasl_broker(sasl_credentials_file=path) as broker:
+        for user in (b"carol", b"nobody", b"eve"):
+            with BlockingConnection(broker.bootstrap_servers) as client:
+                handshake(client)
+                answer = client.call(SaslAuthenticateRequest(b"\0%s\0wrong" % user), 2)
+                assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert took == [QUICK.iterations] * 3
+
+
 def test_a_password_of_one_listener_is_not_that_of_another(tmp_path):
     """The hashes of both run at once for one user and one password, and are not taken for each other."""
     slow = 200_000

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import pytest
 
@@ -38,8 +39,19 @@ def test_copies_are_exact_through_many_kills(broker: BrokerProcess, tmp_path: Pa
     copy_through_kills(broker, tmp_path, tuple(PROGRAMS), cycles, SEED + 1)
 
 
+class KillableBroker(Protocol):
+    """A broker that a test kills and starts again at the same address."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    def kill(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+
 def copy_through_kills(
-    broker: BrokerProcess, directory: Path, clients: Sequence[str], cycles: int, seed: int
+    broker: KillableBroker, directory: Path, clients: Sequence[str], cycles: int, seed: int
 ) -> None:
     print(f"\nseed {seed}, {cycles} cycles (KOHORT_CHAOS_SEED to choose another)")
     chance = random.Random(seed)
@@ -55,26 +67,34 @@ def copy_through_kills(
             copiers.wait_until_all_copy()
             time.sleep(chance.uniform(0.0, 0.3))  # how long this life lasts, not a wait for something
             victim = chance.choice(clients) if chance.random() < 0.6 else None
+            killed = [] if victim is None else [victim]
             if victim is not None:
                 copiers.kill(victim)
             if victim is None or chance.random() < 0.5:
                 broker.kill()
                 broker.restart()
-            print(f"  cycle {cycle + 1}: {copiers.counts()}, killed {victim or 'the broker'}")
+                killed.append("the broker")
+            print(f"  cycle {cycle + 1}: {copiers.counts()}, killed {' and '.join(killed)}")
         for name in clients:
             copiers.wait_for(name, sum(map(len, expected)))
         copiers.check(expected)
         print(f"  starts {copiers.starts}")
 
 
-def add_records(broker: BrokerProcess, expected: list[list[bytes]]) -> None:
+def add_records(broker: KillableBroker, expected: list[list[bytes]]) -> None:
     with BlockingConnection(broker.bootstrap_servers) as client:
         for partition in PARTITIONS:
             start = len(expected[partition])
             values = [b"%d-%d" % (partition, number) for number in range(start, start + RECORDS)]
             for first in range(0, RECORDS, 10):
                 batch = batch_of(*values[first : first + 10])
-                assert produce(client, SOURCE, batch, partition).error_code == 0
+                # Apache Kafka needs a moment until a new or restarted partition has its leader.
+                eventually(
+                    lambda batch=batch, partition=partition: (
+                        not produce(client, SOURCE, batch, partition).error_code
+                    ),
+                    f"{SOURCE}-{partition} takes records",
+                )
             expected[partition] += values
 
 

@@ -31,6 +31,12 @@ from kohort.wire.messages.describe_groups import (
     DescribedGroupMember,
     DescribeGroupsResponse,
 )
+from kohort.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.wire.messages.list_groups import ListedGroup, ListGroupsResponse
 from kohort.wire.messages.list_offsets import (
@@ -62,6 +68,7 @@ from kohort.wire.messages.share_group_describe import (
 from tests.client.certificates import make_certificates
 from tests.client.scripted import Received, ScriptedBroker, ScriptedCluster, Versions, all_versions
 
+SHARE_OFFSETS = 90
 LIST_OFFSETS, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE, LIST, NEW_DESCRIBE, SHARE_DESCRIBE = (
     2,
     9,
@@ -104,6 +111,7 @@ class GroupCluster(ScriptedCluster):
         self[2].on(DESCRIBE, self._describe)
         self[2].on(NEW_DESCRIBE, self._describe_newer)
         self[2].on(SHARE_DESCRIBE, self._describe_share)
+        self[2].on(SHARE_OFFSETS, self._share_offsets)
         self[2].on(OFFSET_FETCH, self._fetch)
 
     def __enter__(self) -> GroupCluster:
@@ -129,6 +137,17 @@ class GroupCluster(ScriptedCluster):
     def _describe_share(self, request: Received) -> ShareGroupDescribeResponse:
         (group_id,) = request.message.group_ids
         return ShareGroupDescribeResponse(groups=[self.share.get(group_id, ShareGroup(NOT_FOUND))])
+
+    def _share_offsets(self, request: Received) -> DescribeShareGroupOffsetsResponse:
+        (asked,) = request.message.groups
+        partitions = [
+            DescribeShareGroupOffsetsResponsePartition(1, 12, 0, 6),
+            DescribeShareGroupOffsetsResponsePartition(2, -1, -1),  # it has not started yet
+        ]
+        topic = DescribeShareGroupOffsetsResponseTopic("orders", b"\1" * 16, partitions)
+        return DescribeShareGroupOffsetsResponse(
+            groups=[DescribeShareGroupOffsetsResponseGroup(asked.group_id, [topic])]
+        )
 
     def _fetch(self, request: Received) -> OffsetFetchResponse:
         rows = [
@@ -266,7 +285,11 @@ def test_a_share_group_is_described_with_every_owner_of_a_partition(
         assert cluster.run("describe", "shared") == 0
         shown = capsys.readouterr().out
         assert "shared: Stable, share, assignor simple" in shown
-        assert "orders  1          -               20              -    -            x, y" in shown
+        assert "START-OFFSET" in shown
+        assert "orders  1          12            20              6    " in shown, (
+            "the broker says what the lag is"
+        )
+        assert "x, y         /10.0.0.2  x, y" in shown
         assert not cluster[2].requests_of(OFFSET_FETCH), "a share group has no committed offsets"
 
 

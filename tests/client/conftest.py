@@ -23,6 +23,14 @@ from kohort.wire.errors import KafkaError
 from tests.clients.process import eventually
 
 PARTITIONS = 3  # num.partitions, which a given cluster must have too
+CONSUMER_GROUPS: dict[str, Any] = {
+    "group_consumer_heartbeat_interval_ms": 200,
+    "group_consumer_min_heartbeat_interval_ms": 200,
+    "group_consumer_session_timeout_ms": 6_000,
+    "group_consumer_min_session_timeout_ms": 3_000,
+    "group_consumer_assignment_interval_ms": 0,
+}
+"""Groups of the consumer protocol settle with heartbeats: tests should not wait 5 s for each."""
 GIVEN = os.environ.get("KOHORT_TEST_BOOTSTRAP", "")
 
 
@@ -31,7 +39,7 @@ def bootstrap_servers() -> Iterator[str]:
     if GIVEN:
         yield GIVEN
         return
-    with running(num_partitions=PARTITIONS) as broker:
+    with running(num_partitions=PARTITIONS, **CONSUMER_GROUPS) as broker:
         yield broker.bootstrap_servers
 
 

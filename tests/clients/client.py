@@ -220,3 +220,11 @@ COMMIT_LATER = frozenset(
 
 def may_commit_later(member: Member, refused: Refused) -> bool:
     return member.patient or refused.error in COMMIT_LATER
+
+
+def protocol_settings(options: dict[str, Any], classic: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a member that depend on its group protocol; that of consumers takes none of `classic`."""
+    if options.get("group_protocol", "classic") == "classic":
+        return classic
+    assignor = {"group.remote.assignor": options["assignor"]} if "assignor" in options else {}
+    return {"group.protocol": options["group_protocol"], **assignor}

@@ -20,6 +20,7 @@ from tests.clients.client import (
     Refused,
     Sent,
     may_commit_later,
+    protocol_settings,
     request_timeout_ms,
 )
 
@@ -193,9 +194,14 @@ class KohortMember(Member):
             "bootstrap.servers": servers,
             "group.id": group,
             "client.id": client_id,
-            "partition.assignment.strategy": options.get("assignor", "range"),
-            "session.timeout.ms": options.get("session_timeout_ms", SESSION_TIMEOUT_MS),
-            "heartbeat.interval.ms": 200,
+            **protocol_settings(
+                options,
+                {
+                    "partition.assignment.strategy": options.get("assignor", "range"),
+                    "session.timeout.ms": options.get("session_timeout_ms", SESSION_TIMEOUT_MS),
+                    "heartbeat.interval.ms": 200,
+                },
+            ),
             "max.poll.interval.ms": options.get("max_poll_interval_ms", 60_000),
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,

@@ -6,7 +6,7 @@ import pytest
 
 from tests.coordinator.transcript import replay
 
-TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
+TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").rglob("*.txt"))
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)

@@ -12,6 +12,8 @@ Events:
     hold                              from here on the log is slow: `written` and `fail ERROR` settle the oldest write
     load | resign                     the partition moves away, and comes back from the log
     begin-load | end-load             the same, with time between
+
+The verbs for consumer groups of KIP-848 are in consumer_verbs.py.
 """
 
 from __future__ import annotations
@@ -30,6 +32,14 @@ from kohort.wire.errors import ErrorCode
 from kohort.wire.group_records import decode_group_metadata, decode_key
 from kohort.wire.messages.group_metadata_key import GroupMetadataKey
 from kohort.wire.messages.offset_commit_key import OffsetCommitKey
+from tests.coordinator.consumer_verbs import (
+    ConsumerVerbs,
+    assigned_bytes,
+    show_assignment,
+    show_consumer_record,
+    show_response,
+    subscription,
+)
 
 
 class Someone:
@@ -44,9 +54,10 @@ class Someone:
         self.rebalance = "60000"
 
 
-class Stage:
+class Stage(ConsumerVerbs):
     def __init__(self) -> None:
-        self.settings: dict[str, int] = {}
+        self.init_consumers()
+        self.settings: dict[str, Any] = {}
         self.shard: Shard | None = None
         self.now_ms = 0
         self.people: dict[str, Someone] = {}
@@ -62,7 +73,7 @@ class Stage:
 
     def step(self, event: ev.Event) -> None:
         if self.shard is None:
-            self.shard = Shard(0, Settings(**self.settings))
+            self.shard = Shard(0, Settings(**self.settings), self.topics, lambda group_id: self.config)
             if not isinstance(event, ev.BeginLoad):
                 for first in (ev.BeginLoad(0), ev.EndLoad(0)):
                     self.shard.step(first, self.now_ms)
@@ -110,7 +121,9 @@ class Stage:
 
     def learn(self, request: str, response: Any) -> None:
         who = self.people.get(request.split(" ")[-1])
-        if who is not None and request.startswith("join") and response.error in (0, 79):
+        if request.startswith("beat"):
+            self.learn_beat(request.split(" ")[-1], response)
+        elif who is not None and request.startswith("join") and response.error in (0, 79):
             who.member_id, who.generation_id = response.member_id, response.generation_id
 
     def say(self, line: str) -> None:
@@ -127,7 +140,7 @@ class Stage:
         return self.lines
 
     def do_set(self, names: list[str], options: dict[str, str]) -> None:
-        self.settings.update({k: int(v) for k, v in options.items()})
+        self.settings.update({k: int(v) if v.isdigit() else v for k, v in options.items()})
 
     def do_at(self, names: list[str], options: dict[str, str]) -> None:
         until = self.now_ms + int(names[0]) if names[0].startswith("+") else int(names[0])
@@ -174,7 +187,7 @@ class Stage:
         person = self.person(names[0])
         known = {"generation", "id", "type", "protocol", "group"}
         assignments = tuple(
-            (self.people[k].member_id if k in self.people else k, v.encode())
+            (self.people[k].member_id if k in self.people else k, assigned_bytes(v))
             for k, v in options.items()
             if k not in known
         )
@@ -230,7 +243,8 @@ class Stage:
 
     def do_txn_commit(self, names: list[str], options: dict[str, str]) -> None:
         offsets = tuple(ev.OffsetToCommit(*place(k), int(v)) for k, v in options.items() if "/" in k)
-        self.step(ev.TxnOffsetCommit("txn-commit", "g", offsets, int(options["producer"]), 0))
+        epoch, member = int(options.get("epoch", -1)), options.get("member", "")
+        self.step(ev.TxnOffsetCommit("txn-commit", "g", offsets, int(options["producer"]), 0, epoch, member))
 
     def do_txn_marker(self, names: list[str], options: dict[str, str]) -> None:
         commit = names[0] == "commit"
@@ -241,7 +255,10 @@ class Stage:
         stable = "stable" in names
         wanted = [place(n) for n in names if "/" in n]
         topics = None if "all" in names else tuple((t, (p,)) for t, p in wanted)
-        self.step(ev.OffsetFetch("fetch", options.get("group", "g"), topics, stable))
+        epoch = int(options.get("epoch", -1))
+        self.step(
+            ev.OffsetFetch("fetch", options.get("group", "g"), topics, stable, options.get("member"), epoch)
+        )
 
     def do_describe(self, names: list[str], options: dict[str, str]) -> None:
         self.step(ev.DescribeGroup("describe", options.get("group", "g"), "v5" not in names))
@@ -286,7 +303,7 @@ class Stage:
         """With settings: as after a restart with others."""
         if options:
             assert self.shard is not None
-            self.settings.update({k: int(v) for k, v in options.items()})
+            self.settings.update({k: int(v) if v.isdigit() else v for k, v in options.items()})
             self.shard.settings = Settings(**self.settings)
         self.do_begin_load([], {})
         self.do_end_load([], {})
@@ -307,7 +324,9 @@ class Stage:
 
 
 def decode_metadata(text: str) -> bytes:
-    """`t+u` stands for a consumer's subscription to the topics t and u, anything else for itself."""
+    """`t+u` stands for a consumer's subscription to the topics t and u, `~…` for what consumer_verbs says of it."""
+    if text.startswith("~"):
+        return subscription(text[1:])
     if "+" not in text:
         return text.encode()
     topics = [t.encode() for t in text.split("+") if t]
@@ -322,10 +341,13 @@ def place(text: str) -> tuple[str, int]:
 
 def show(value: Any) -> str:
     """A response as `ERROR field=value`, without what has its default."""
+    known = show_response(value)
+    if known is not None:
+        return known
     if isinstance(value, ErrorCode):
         return value.name
     if isinstance(value, bytes):
-        return value.decode("latin-1") if value.isascii() and value.isalnum() else repr(value)
+        return value.decode("latin-1") if value.isascii() and value.isalnum() else show_assignment(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return "(" + " ".join(show(v) for v in value) + ")"
     if isinstance(value, tuple):
@@ -343,6 +365,9 @@ def show(value: Any) -> str:
 
 
 def show_record(key: bytes, value: bytes | None) -> str:
+    of_consumer_group = show_consumer_record(key, value)
+    if of_consumer_group is not None:
+        return of_consumer_group
     match decode_key(key):
         case GroupMetadataKey(group_id) if value is None:
             return f"tombstone of {group_id}"

@@ -75,6 +75,16 @@ def start(directory: Path, *more: str) -> ApacheKafka:
     return ApacheKafka(targets.apache_kafka(directory), certificates, ports)
 
 
+CONSUMER_GROUPS = (
+    "group.consumer.min.heartbeat.interval.ms=200",
+    "group.consumer.heartbeat.interval.ms=500",
+    "group.consumer.min.session.timeout.ms=3000",
+    "group.consumer.session.timeout.ms=6000",
+    "group.consumer.assignment.interval.ms=0",
+)
+"""Groups of the consumer protocol settle with heartbeats: tests should not wait 5 s for each."""
+
+
 def _properties(directory: Path, certificates: Certificates, ports: dict[str, int]) -> list[str]:
     listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
     advertised = ",".join(
@@ -97,6 +107,7 @@ def _properties(directory: Path, certificates: Certificates, ports: dict[str, in
         "group.initial.rebalance.delay.ms=0",
         "num.partitions=3",
         "group.min.session.timeout.ms=1000",
+        *CONSUMER_GROUPS,
         "ssl.keystore.type=PEM",
         f"ssl.keystore.location={certificates.of('broker')}",
         "ssl.truststore.type=PEM",

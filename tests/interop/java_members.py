@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks import outside
 
-from tests.clients.client import Client, Member, Partition, Received
+from tests.clients.client import Client, Member, Partition, Received, protocol_settings
 
 ASSIGNORS = {
     "range": "RangeAssignor",
@@ -92,14 +92,19 @@ class JavaClient(Client):
 
     def member(self, group: str, topics: list[str], client_id: str, **options: Any) -> Member:
         names = options.get("assignor", "range").split(",")
-        assignors = [f"org.apache.kafka.clients.consumer.{ASSIGNORS[name]}" for name in names]
+        assignors = [f"org.apache.kafka.clients.consumer.{ASSIGNORS[n]}" for n in names if n in ASSIGNORS]
         settings = {
             "bootstrap.servers": self._servers,
             "group.id": group,
             "client.id": client_id,
-            "partition.assignment.strategy": ",".join(assignors),
-            "session.timeout.ms": "10000",
-            "heartbeat.interval.ms": "200",
+            **protocol_settings(
+                options,
+                {
+                    "partition.assignment.strategy": ",".join(assignors),
+                    "session.timeout.ms": "10000",
+                    "heartbeat.interval.ms": "200",
+                },
+            ),
             "max.poll.interval.ms": "60000",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",

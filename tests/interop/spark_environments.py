@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PYSPARKS = {"4.0": "4.0.5", "4.1": "4.1.4", "4.2": "4.2.1", "4.3": "4.3.0"}
 """The last release of each version that is supported."""
 # All else is what the locked environment has: one thing changes at a time.
-_AS_HERE = (
+AS_HERE = (
     "click",
     "crc32c",
     "cramjam",
@@ -47,7 +47,7 @@ def python_with(minor: str) -> Path:
 
     It is made once; only Kohort, which is linked from this folder, is put there anew. Missing if it cannot be made.
     """
-    wanted = [f"pyspark[connect]=={PYSPARKS[minor]}", *(f"{name}=={version(name)}" for name in _AS_HERE)]
+    wanted = [f"pyspark[connect]=={PYSPARKS[minor]}", *(f"{name}=={version(name)}" for name in AS_HERE)]
     python = ".".join(map(str, sys.version_info[:3]))
     mark = hashlib.blake2s("\n".join([python, *wanted]).encode(), digest_size=4).hexdigest()
     folder = cache() / f"pyspark-{PYSPARKS[minor]}-{mark}"

@@ -17,7 +17,7 @@ from tests.clients.kafka_python import KafkaPython
 from tests.clients.ours import Kohort
 from tests.clients.team import Team, leader_of, new_team
 
-from .apache_kafka import ApacheKafka
+from .apache_kafka import CONSUMER_GROUPS, ApacheKafka
 from .java_members import JavaClient, JavaMachine
 
 pytestmark = pytest.mark.interop
@@ -55,7 +55,7 @@ def company(
 ) -> Iterator[Company]:
     own: Target | None = None
     if request.param == "kohort":
-        own = request.getfixturevalue("start_broker")("group.initial.rebalance.delay.ms=0")
+        own = request.getfixturevalue("start_broker")("group.initial.rebalance.delay.ms=0", *CONSUMER_GROUPS)
     there = Company(own.address if own else apache_kafka.bootstrap_servers, machine)
     yield there
     there.ours.close()
@@ -132,4 +132,43 @@ def test_static_members_come_back_to_what_they_had(company: Company) -> None:
             team.join(client, client_id=name, group_instance_id=name)
             after = {member.group_instance_id: member.assignment for member in team.settle().members}
             assert after == before
+        team.each_once(company.confluent)
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_a_group_of_the_consumer_protocol_takes_all_three(company: Company, assignor: str) -> None:
+    """Java, librdkafka and ours in one group that the broker assigns; each leaves and another one comes."""
+    options = {"group_protocol": "consumer", "assignor": assignor}
+    clients = (company.java, company.confluent, company.ours)
+    with company.team(f"modern-{assignor}", partitions=6) as team:
+        team.begin_at_0()
+        team.produce(company.confluent)
+        for client in clients:
+            team.join(client, **options)
+        assert team.settle().protocol == assignor
+        assert {len(member.assignment) for member in team.members} == {2}
+        team.all_received()
+        team.each_once(company.confluent)
+        for member, client in zip(list(team.members), reversed(clients), strict=True):
+            team.leave(member)
+            team.join(client, **options)
+            team.settle()
+        team.each_once(company.confluent)
+
+
+def test_a_live_group_moves_to_the_consumer_protocol_and_back(company: Company) -> None:
+    """Members are replaced one by one by those of the other protocol; none of three clients notices."""
+    clients = (company.java, company.confluent, company.ours)
+    with company.team("moves", partitions=6) as team:
+        team.begin_at_0()
+        for client in clients:
+            team.join(client)
+        team.settle()
+        for protocol in ("consumer", "classic"):
+            for client in clients:
+                team.produce(company.confluent)
+                team.leave(team.members[0])
+                team.join(client, group_protocol=protocol)
+                team.settle()
+                team.all_received()
         team.each_once(company.confluent)

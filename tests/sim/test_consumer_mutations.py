@@ -280,11 +280,19 @@ def the_offsets_of_a_recognized_commit_are_in_another_order(patch: pytest.Monkey
     patch.setattr(FrameLayout, "offsets_in", reversed_order)
 
 
+TRIED_FIRST = {
+    "cooperative_members_forget_to_join_again": 29,
+    "partitions_are_read_while_they_are_revoked": 14,
+    "a_dropped_member_does_not_notice": 4,
+}
+"""Seeds that find what most others do not: the others are tried too when a change of the code has moved them."""
+
+
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_the_simulator_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTATIONS[name](monkeypatch)
     found = ""
-    for seed in range(40):
+    for seed in (TRIED_FIRST.get(name, 0), *range(40)):
         try:
             run_consumers(seed, members=4, minutes=1, faults=FaultRates(churn=0.1, stuck=0.15))
         except Broken as broken:

@@ -1,6 +1,7 @@
 """A Spark job in a process of its own, for a test to kill: `python -m tests.spark.driver BOOTSTRAP TOPIC GROUP FOLDER`.
 
-Reads a topic into Parquet files until it is ended; says "ready" when its first batch is done.
+Reads a topic into Parquet files until it is ended, or into another topic, exactly once, if a fifth word names it; says
+"ready" when its first batch is done.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kohort.spark.worker_python import use_python
 from tests.spark.conftest import LOOPBACK
 
 
-def main(bootstrap: str, topic: str, group: str, folder: str) -> None:
+def main(bootstrap: str, topic: str, group: str, folder: str, target: str | None = None) -> None:
     use_java()
     use_python()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -34,13 +35,14 @@ def main(bootstrap: str, topic: str, group: str, folder: str) -> None:
         .option("maxOffsetsPerTrigger", 1200)
         .load()
     )
-    query = (
-        records.selectExpr("partition", "offset", "string(value) value")
-        .writeStream.format("parquet")
-        .option("path", f"{folder}/out")
-        .option("checkpointLocation", f"{folder}/checkpoint")
-        .start()
-    )
+    if target is None:
+        rows = records.selectExpr("partition", "offset", "string(value) value")
+        writer = rows.writeStream.format("parquet").option("path", f"{folder}/out")
+    else:
+        rows = records.selectExpr("concat(partition, '-', string(value)) value")
+        writer = rows.writeStream.format("kohort").option("kafka.bootstrap.servers", bootstrap)
+        writer = writer.option("topic", target).option("exactlyOnce", "true")
+    query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
     while query.lastProgress is None and query.isActive:
         query.awaitTermination(0.05)  # type: ignore[arg-type]  # PySpark takes seconds with a fraction
     print("ready", flush=True)

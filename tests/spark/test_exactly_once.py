@@ -28,8 +28,9 @@ PATIENCE_S = 240  # for a JVM to start and read, on a machine that may be busy
 class Life:
     """One life of the job. `kill` ends everything that belongs to it, as if the machine had lost its power."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
-        command = [sys.executable, "-m", "tests.spark.driver", bootstrap, TOPIC, GROUP, str(folder)]
+    def __init__(self, bootstrap: str, folder: Path, *target: str) -> None:
+        """`target` is a topic to write to; without one the job writes files."""
+        command = [sys.executable, "-m", "tests.spark.driver", bootstrap, TOPIC, GROUP, str(folder), *target]
         # What it cannot clean up any more is not left in the machine's own folders.
         places = {"TMPDIR": str(folder), "SPARK_LOCAL_DIRS": str(folder)}
         with (folder / "driver.log").open("ab") as log:

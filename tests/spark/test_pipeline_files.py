@@ -67,6 +67,18 @@ def test_a_python_file_says_topics_group_options_and_parameters(tmp_path: Path) 
     assert made.make({"stream": "the stream"}, {"out": "there"}, "") == ("the stream", {"out": "there"})
 
 
+def test_a_python_file_is_read_anew_and_leaves_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    text = "topics = ['a']\ngroup = '{}'\n\n\ndef pipeline(stream):\n    return stream.writeStream\n"
+    for group in ("first", "other"):  # of the same length, and by its time not changed
+        file = written(tmp_path, text.format(group))
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+        assert load_file(file).group == group
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_the_group_is_the_files_name_unless_it_says_another_or_none(tmp_path: Path) -> None:
     text = "topics = ['t']\ndef pipeline(stream): ...\n"
     assert load_file(written(tmp_path, text)).group == "one"

@@ -24,7 +24,9 @@ PARTITIONS = 4
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    with running() as broker:
+    with running(
+        group_consumer_heartbeat_interval_ms=100, group_consumer_min_heartbeat_interval_ms=100
+    ) as broker:
         yield broker.bootstrap_servers
 
 
@@ -50,7 +52,9 @@ class Query:
     def __init__(self, bootstrap: str, topic: str, checkpoint: str | None = None, **given: Any) -> None:
         options = {"kafka__group__id": topic, "groupMode": "shared", "startingOffsets": "earliest"}
         # Only who is meant to be taken for dead has a short session: a machine may stand still for a while.
-        options |= {"kafka__session__timeout__ms": "300000", "kafka__heartbeat__interval__ms": "100", **given}
+        if "kafka__group__protocol" not in given:  # else the broker decides
+            options |= {"kafka__session__timeout__ms": "300000", "kafka__heartbeat__interval__ms": "100"}
+        options |= given
         self.driver = StreamDriver(options_for(bootstrap, topic, **options))
         self.checkpoint = checkpoint
         self._seen: list[tuple[int, int]] = []
@@ -136,13 +140,16 @@ def split(*members: set[int]) -> bool:
     return all(members) and sorted(p for member in members for p in member) == list(range(PARTITIONS))
 
 
+@pytest.mark.parametrize(
+    "protocol", [{}, {"kafka__group__protocol": "consumer"}], ids=["classic", "consumer"]
+)
 def test_two_queries_share_and_hand_over_without_reading_twice(
-    query: Any, bootstrap: str, topic: str, admin: Admin
+    query: Any, bootstrap: str, topic: str, admin: Admin, protocol: dict[str, str]
 ) -> None:
-    first = query()
+    first = query(**protocol)
     write(bootstrap, topic, 50)
     eventually(lambda: set(first.read) == everything(50), "the first query reads everything")
-    second = query()
+    second = query(**protocol)
     eventually(lambda: split(first.owned, second.owned), "each has some partitions")
     write(bootstrap, topic, 50)
     eventually(lambda: set(first.read + second.read) == everything(100), "both together read everything")

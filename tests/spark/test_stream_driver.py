@@ -29,8 +29,15 @@ from tests.spark.reading import fill, options_for
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    with running() as broker:
+    with running(
+        group_consumer_heartbeat_interval_ms=200, group_consumer_min_heartbeat_interval_ms=200
+    ) as broker:
         yield broker.bootstrap_servers
+
+
+CLASSIC = {"kafka__session__timeout__ms": 300_000}
+NEW_PROTOCOL = {"kafka__group__protocol": "consumer"}
+both_protocols = pytest.mark.parametrize("protocol", [CLASSIC, NEW_PROTOCOL], ids=["classic", "consumer"])
 
 
 @pytest.fixture(scope="module")
@@ -412,10 +419,11 @@ def test_a_failed_commit(
 # --- members ------------------------------------------------------------------------------------------
 
 
+@both_protocols
 def test_the_driver_is_a_static_member_with_all_partitions(
-    drive: Any, topic: str, admin: Admin, group: str
+    drive: Any, topic: str, admin: Admin, group: str, protocol: dict[str, object]
 ) -> None:
-    driver = drive(kafka__group__id=group)
+    driver = drive(kafka__group__id=group, **protocol)
     driver.initial()
     described = admin.describe_groups(group)[group]
     assert described.state == "Stable"
@@ -451,18 +459,23 @@ def test_a_group_with_other_consumers_is_not_taken(
             drive(kafka__group__id=group).initial()
 
 
+@both_protocols
 def test_a_killed_driver_is_replaced_at_once_and_its_commits_are_fenced(
-    drive: Any, topic: str, write: Any, group: str, monkeypatch: pytest.MonkeyPatch
+    drive: Any,
+    topic: str,
+    write: Any,
+    group: str,
+    monkeypatch: pytest.MonkeyPatch,
+    protocol: dict[str, object],
 ) -> None:
-    session = {"kafka__session__timeout__ms": 300_000}
-    old = drive(kafka__group__id=group, startingOffsets="earliest", **session)
+    old = drive(kafka__group__id=group, startingOffsets="earliest", **protocol)
     start = old.initial()
     write(3)
     monkeypatch.setattr(
         "kohort.spark.driver.member.process_lives", lambda name: False
     )  # as if it had been on another machine
     began = time.monotonic()
-    new = drive(kafka__group__id=group, **session)
+    new = drive(kafka__group__id=group, **protocol)
     assert new.initial() == start
     assert time.monotonic() - began < 150  # and not session.timeout.ms
     assert isinstance(old.group, SoleMember)

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from packaging.requirements import Requirement
 
 from kohort.spark.versions import NEWEST, OLDEST, caution, objection
+from tests.interop.spark_environments import AS_HERE
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,3 +120,11 @@ def test_the_page_has_a_column_for_each_version_that_is_supported() -> None:
     assert all(release.startswith(f"{minor}.") for release, minor in zip(tested, minors, strict=True))
     wanted = (ROOT / "tests" / "interop" / "spark_environments.py").read_text("utf-8")
     assert all(re.findall(r"\d+\.\d+\.\d+", cell)[-1] in wanted for cell in tested)
+
+
+def test_the_environments_of_other_pysparks_have_all_that_kohort_needs() -> None:
+    """`make interop` makes them without asking for what Kohort depends on: one package changes at a time."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+    names = {Requirement(each).name for each in needed}
+    assert names - set(AS_HERE) == {"pyspark"}

@@ -16,6 +16,10 @@ from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 # Any: an answer, None (it comes later), or a coroutine of an answer; `Row.is_async` tells which it can be.
 Handler: TypeAlias = Callable[[Broker, Call], Any]
 
+TOO_MANY_BYTES = 1 << 31
+"""How many bytes may follow a request in its frame: all. Kafka does not look at them, and librdkafka (Metadata,
+AlterUserScramCredentials) and kafka-go (DescribeAcls) send some."""
+
 
 @dataclass(slots=True)
 class Row:
@@ -28,7 +32,6 @@ class Row:
     handler: Handler
     advertised_first: int = -1  # where it differs from `first`
     note: str = ""
-    slack: int = 0  # bytes that may follow a request, where a client is known to send too many
     own_codec: Callable[[int], Codec] | None = (
         None  # makes the codec of a version, where it is not the schema's
     )

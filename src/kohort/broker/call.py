@@ -28,7 +28,7 @@ class CallerConnection(Protocol):
     """Who the client is: `User:alice`."""
     granted: AbstractSet[object]
     """What it was allowed since an ACL last changed: (operation, type, name)."""
-    told: Address
+    told: Address | None
     """Where this node is, for clients of the listener that this one came by."""
     loop: asyncio.AbstractEventLoop
     answers_at_end: bool

@@ -46,6 +46,10 @@ class BrokerMeter:
         self.sync = TimeHistogram(REBALANCE_S)
         self.loads = TimeHistogram(REBALANCE_S)
         self.load_failures = 0
+        self.transaction_loads = TimeHistogram(REBALANCE_S)
+        self.transaction_load_failures = 0
+        self.verifications = TimeHistogram(SHORT_S)
+        self.verification_failures = 0
         self.journal = TimeHistogram(SHORT_S)
         self.loop_lag = TimeHistogram(SHORT_S)
         self.connections_opened = 0

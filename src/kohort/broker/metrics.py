@@ -20,6 +20,9 @@ from kohort.coordinator.classic.describe import shown_state
 from kohort.coordinator.classic.state import GroupState
 from kohort.coordinator.shard import Shard, ShardStatus
 from kohort.exposition import HistogramValue, MetricSpec, Samples
+from kohort.settings import LONG_MAX
+from kohort.transactions.shard import TransactionEnd, TransactionShardStatus
+from kohort.transactions.state import TransactionState
 from kohort.wire.errors import ErrorCode
 
 _PARTITION = ("topic", "partition")
@@ -176,6 +179,62 @@ EXPIRED_GROUPS = MetricSpec(
     "kohort_expired_groups_total", "counter", "Groups that were deleted because nothing was left of them."
 )
 
+TRANSACTIONS = MetricSpec("kohort_transactions", "gauge", "Transactional ids in each state.", ("state",))
+TRANSACTION_SHARDS = MetricSpec(
+    "kohort_transaction_shards",
+    "gauge",
+    "Partitions of __transaction_state, by whether they are loaded.",
+    ("status",),
+)
+ENDED = MetricSpec(
+    "kohort_transactions_ended_total",
+    "counter",
+    "Transactions that were decided since the start: committed, aborted by their producer, fenced by a new producer of "
+    "the same id, timed_out.",
+    ("outcome",),
+)
+UNMARKED = MetricSpec(
+    "kohort_transactions_completing",
+    "gauge",
+    "Transactions that are decided, and whose markers are not all written yet.",
+)
+MARKER_RETRIES = MetricSpec(
+    "kohort_transaction_marker_retries",
+    "gauge",
+    "Those of them whose markers or last record failed, and wait to be tried again (Kafka: LogAppendRetryQueueSize, "
+    "UnknownDestinationQueueSize).",
+)
+OPEN_PARTITIONS = MetricSpec(
+    "kohort_partitions_with_open_transactions", "gauge", "Partitions in which a transaction is open."
+)
+LATE_PARTITIONS = MetricSpec(
+    "kohort_partitions_with_late_transactions",
+    "gauge",
+    "Partitions in which one is open for longer than transaction.max.timeout.ms and five minutes: it hangs, and read_"
+    "committed stops there (Kafka: PartitionsWithLateTransactionsCount).",
+)
+VERIFICATIONS = MetricSpec(
+    "kohort_transaction_verification_seconds",
+    "histogram",
+    "Time in which the coordinator answered about the first batch of a transaction in a partition, with the wait for "
+    "the transaction before (Kafka: VerificationTimeMs).",
+)
+VERIFICATION_FAILURES = MetricSpec(
+    "kohort_transaction_verification_failures_total",
+    "counter",
+    "First batches that were refused because they belong to no open transaction (Kafka: VerificationFailureRate).",
+)
+TRANSACTION_LOADS = MetricSpec(
+    "kohort_transaction_load_seconds",
+    "histogram",
+    "Time that it took to load the transactional ids from __transaction_state (Kafka: partition-load-time).",
+)
+TRANSACTION_LOAD_FAILURES = MetricSpec(
+    "kohort_transaction_load_failures_total",
+    "counter",
+    "Partitions of __transaction_state that could not be loaded.",
+)
+
 NODE_METRICS: Final = (
     UP, BROKERS, BROKER_INFO, CONNECTIONS, OPENED, REFUSED, REQUEST_TIME, REQUEST_BYTES, RESPONSE_BYTES, ERRORS,
     THROTTLES, LOOP_LAG, JOURNAL,
@@ -188,7 +247,15 @@ COORDINATOR_METRICS: Final = (
     STATES, SHARDS, GROUP_REBALANCES, REBALANCES, JOIN_TIME, SYNC_TIME, LOADS, LOAD_FAILURES, EXPIRED_OFFSETS,
     EXPIRED_GROUPS,
 )  # fmt: skip
-METRICS: Final = (*NODE_METRICS, *TOPIC_METRICS, *GROUP_METRICS, *COORDINATOR_METRICS)
+TRANSACTION_METRICS: Final = (
+    TRANSACTIONS, ENDED, UNMARKED, MARKER_RETRIES, OPEN_PARTITIONS, LATE_PARTITIONS, VERIFICATIONS,
+    VERIFICATION_FAILURES, TRANSACTION_SHARDS, TRANSACTION_LOADS, TRANSACTION_LOAD_FAILURES,
+)  # fmt: skip
+METRICS: Final = (
+    *NODE_METRICS, *TOPIC_METRICS, *GROUP_METRICS, *COORDINATOR_METRICS, *TRANSACTION_METRICS,
+)  # fmt: skip
+_LATE_AFTER_MS = 5 * 60_000
+"""How long a transaction may be open after transaction.max.timeout.ms until it counts as hanging, as in Kafka."""
 
 
 class BrokerMetrics:
@@ -208,6 +275,8 @@ class BrokerMetrics:
             _counted(taken, broker.meter)
         if broker.has_groups:
             self._groups(taken)
+        if broker.has_transactions:
+            self._transactions(taken)
         return taken
 
     def _node(self, taken: Samples) -> None:
@@ -240,6 +309,38 @@ class BrokerMetrics:
         if store.directory is not None:
             disk = os.statvfs(store.directory)
             taken[DISK_FREE].append(((), disk.f_bavail * disk.f_frsize))
+
+    def _transactions(self, taken: Samples) -> None:
+        states = Counter[str]({state.label: 0 for state in TransactionState})
+        statuses = Counter(dict.fromkeys(TransactionShardStatus, 0))
+        ended: Counter[TransactionEnd] = Counter(dict.fromkeys(TransactionEnd, 0))
+        unmarked = retries = 0
+        for shard in self._server.broker.transactions.runtime.shards:
+            statuses[shard.status] += 1
+            states.update(each.state.label for each in shard.durable.known.values())
+            ended.update(shard.ended)
+            unmarked += len(shard.unmarked)
+            retries += len(shard.retries)
+        taken[TRANSACTIONS] += [((state,), number) for state, number in states.items()]
+        taken[TRANSACTION_SHARDS] += [((status.value,), number) for status, number in statuses.items()]
+        taken[ENDED] += [((end.value,), number) for end, number in ended.items()]
+        taken[UNMARKED].append(((), unmarked))
+        taken[MARKER_RETRIES].append(((), retries))
+        self._open_transactions(taken)
+
+    def _open_transactions(self, taken: Samples) -> None:
+        broker = self._server.broker
+        late_before_ms = broker.now_ms() - broker.config.transaction_max_timeout_ms - _LATE_AFTER_MS
+        is_open = late = 0
+        for topic in broker.store.topics.values():
+            for partition in topic.partitions:
+                if partition.first_unstable_offset == LONG_MAX:
+                    continue
+                oldest_ms = partition.producers.oldest_open_ms
+                is_open += oldest_ms is not None
+                late += oldest_ms is not None and oldest_ms < late_before_ms
+        taken[OPEN_PARTITIONS].append(((), is_open))
+        taken[LATE_PARTITIONS].append(((), late))
 
     # --- groups ------------------------------------------------------------------------------------
 
@@ -315,6 +416,10 @@ def _counted(taken: Samples, meter: BrokerMeter) -> None:
     taken[SYNC_TIME].append(((), _histogram(meter.sync)))
     taken[LOADS].append(((), _histogram(meter.loads)))
     taken[LOAD_FAILURES].append(((), meter.load_failures))
+    taken[TRANSACTION_LOADS].append(((), _histogram(meter.transaction_loads)))
+    taken[TRANSACTION_LOAD_FAILURES].append(((), meter.transaction_load_failures))
+    taken[VERIFICATIONS].append(((), _histogram(meter.verifications)))
+    taken[VERIFICATION_FAILURES].append(((), meter.verification_failures))
     taken[REBALANCES] += [((reason,), number) for reason, number in meter.rebalances.items()]
     for api in meter.requests.used():
         labels = (api.name,)

@@ -15,6 +15,7 @@ from kohort.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kohort.broker.config import BrokerConfig
+    from kohort.broker.meter import BrokerMeter
 
 TopicIndex = tuple[str, int]
 """The name of a topic, and a partition of it."""
@@ -71,8 +72,10 @@ class PartitionsQuestion:
         *,
         adds: bool,
         done: OnAnswer,
+        meter: BrokerMeter | None = None,
     ) -> None:
         """`producer` is the producer's id and epoch; `adds` as for `Partition.begin_verification`."""
+        self._meter, self._began = meter, loop.time()
         self._coordinator = coordinator
         self._loop = loop
         self._pause_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
@@ -98,6 +101,9 @@ class PartitionsQuestion:
             self._pause = self._loop.call_later(self._pause_s, self._pause_is_over)
             self._coordinator.when_settled(self._transactional_id, self._ask_again)
         else:
+            if self._meter is not None:
+                self._meter.verifications.add(self._loop.time() - self._began)
+                self._meter.verification_failures += bool(error or missing)
             self._done(error, missing)
 
     def _pause_is_over(self) -> None:

@@ -10,7 +10,13 @@ import re
 import sys
 from pathlib import Path
 
-from kohort.broker.metrics import COORDINATOR_METRICS, GROUP_METRICS, NODE_METRICS, TOPIC_METRICS
+from kohort.broker.metrics import (
+    COORDINATOR_METRICS,
+    GROUP_METRICS,
+    NODE_METRICS,
+    TOPIC_METRICS,
+    TRANSACTION_METRICS,
+)
 from kohort.coordinator.rebalance_kinds import KINDS
 from kohort.exposition import MetricSpec
 from kohort.spark.pipelines.metrics import PIPELINE_METRICS
@@ -20,6 +26,7 @@ TABLES: dict[str, tuple[MetricSpec, ...]] = {
     "topics": TOPIC_METRICS,
     "groups": GROUP_METRICS,
     "coordinator": COORDINATOR_METRICS,
+    "transactions": TRANSACTION_METRICS,
     "pipelines": PIPELINE_METRICS,
 }
 _PLACE = re.compile(r"(<!-- metrics: (\w+) -->\n).*?(<!-- end of metrics -->)", re.DOTALL)

@@ -252,6 +252,13 @@ class GroupSession(ClusterSession):
         asked = self._groups.ask(request, GroupOf(self.group_id), self._deadline(timeout))
         self._run(asked, wakeable=False)
 
+    def remove_instance(self, group_instance_id: str, reason: str, timeout: float) -> None:
+        """Takes another member out of the group: one of this group.instance.id that is known to be dead."""
+        steps = self._groups.remove_members(
+            self.group_id, (), (group_instance_id,), reason, self._deadline(timeout)
+        )
+        self._run(steps, wakeable=False)
+
     def membership(self) -> str:
         """How the membership stands, for people."""
         return repr(self._core.membership)

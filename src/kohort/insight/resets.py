@@ -22,6 +22,7 @@ from enum import StrEnum
 from kohort.client.admin import Admin
 from kohort.client.errors import PartlyFailed, WrongArgument
 from kohort.client.types import TopicPartition
+from kohort.insight.samples import SHARE
 from kohort.wire.errors import ErrorCode, KafkaError
 
 _LONGEST_OFFSET = (1 << 63) - 1
@@ -295,7 +296,12 @@ def look_up_reset(
 
     Of a topic that is mapped to None all partitions are reset. With explicit offsets it is their partitions.
     """
-    committed = {at: each.offset for at, each in admin.group_offsets(group_id, require_stable=False).items()}
+    is_share = admin.describe_groups(group_id)[group_id].group_type == SHARE
+    if is_share:
+        committed = {at: each.start_offset for at, each in admin.share_group_offsets(group_id).items()}
+    else:
+        offsets = admin.group_offsets(group_id, require_stable=False)
+        committed = {at: each.offset for at, each in offsets.items()}
     if target.kind is ResetKind.EXPLICIT:
         chosen = set(target.explicit)
     elif topics is None:
@@ -316,7 +322,7 @@ def look_up_reset(
 
 
 def execute_reset(admin: Admin, plan: ResetPlan) -> None:
-    """Commits what the plan says. KafkaError, which says what to do, if the group has members."""
+    """Commits what the plan says, or moves the start of a share group. KafkaError if the group has members."""
     described = admin.describe_groups(plan.group_id)[plan.group_id]
     if described.members:
         raise KafkaError(
@@ -324,7 +330,10 @@ def execute_reset(admin: Admin, plan: ResetPlan) -> None:
             f"{plan.group_id} is {described.state} with {len(described.members)} members, who would overwrite the "
             "offsets: stop them, then reset again",
         )
-    admin.alter_group_offsets(plan.group_id, plan.offsets)
+    if described.group_type == SHARE:
+        admin.alter_share_group_offsets(plan.group_id, plan.offsets)
+    else:
+        admin.alter_group_offsets(plan.group_id, plan.offsets)
 
 
 def _partitions_of(admin: Admin, topics: Mapping[str, Collection[int] | None]) -> set[TopicPartition]:

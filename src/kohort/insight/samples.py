@@ -13,6 +13,7 @@ from kohort.client.admin_types import (
     MemberDescription,
     Node,
     PartitionDescription,
+    SharePartitionOffset,
     TopicDescription,
 )
 from kohort.client.errors import PartlyFailed
@@ -25,7 +26,7 @@ V = TypeVar("V")
 DEAD = "Dead"
 """The state of a group that does not exist."""
 SHARE = "share"
-"""The type of groups that commit no offsets."""
+"""The type of groups that commit no offsets: their brokers know where they start, and how far they are behind."""
 MOST_PROBLEMS = 50
 
 
@@ -43,10 +44,14 @@ class PartitionSample:
     end: int | None
     owners: tuple[str, ...]
     """The ids of the members that it is assigned to: one, and several only in a share group."""
+    share_lag: int | None = None
+    """In a share group, as its broker says: records behind the first one that is not done may be done as well."""
 
     @property
     def lag(self) -> int | None:
         """The number of records that are still to be read; None if nothing is committed or the end is not known."""
+        if self.share_lag is not None:
+            return self.share_lag
         if self.end is None or self.committed is None:
             return None
         return max(0, self.end - self.committed)
@@ -121,9 +126,12 @@ class _Look:
         group_ids = self._listed() if wanted is None else list(dict.fromkeys(wanted))
         described = self._described(group_ids)
         offsets = self._offsets([each for each, group in described.items() if group.group_type != SHARE])
+        starts = {
+            each: self._share_offsets(each) for each, group in described.items() if group.group_type == SHARE
+        }
         read = None
         if wanted is not None:
-            read = {partition.topic for own in offsets.values() for partition in own} | {
+            read = {p.topic for found in (offsets, starts) for own in found.values() for p in own} | {
                 partition.topic
                 for group in described.values()
                 for member in group.members
@@ -131,7 +139,7 @@ class _Look:
             }
         topics = self._topics(read)
         groups = {
-            group_id: _group_sample(group, offsets.get(group_id, {}), topics)
+            group_id: _group_sample(group, offsets.get(group_id, {}), starts.get(group_id, {}), topics)
             for group_id, group in described.items()
         }
         self._name_what_is_gone(groups, topics)
@@ -161,6 +169,16 @@ class _Look:
             group_ids,
             "read for offsets",
         )
+
+    def _share_offsets(self, group_id: str) -> dict[TopicPartition, SharePartitionOffset]:
+        try:
+            return self._admin.share_group_offsets(group_id, timeout=self._timeout)
+        except PartlyFailed as partly:
+            return partly.results
+        except KohortError as error:
+            if not isinstance(error, KafkaError) or error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                self._problems.append(f"group {group_id} could not be read for offsets: {error}")
+            return {}
 
     def _of_groups(
         self, ask: Callable[[], dict[str, V]], group_ids: Sequence[str], what: str
@@ -262,6 +280,7 @@ class _Look:
 def _group_sample(
     group: GroupDescription,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    starts: Mapping[TopicPartition, SharePartitionOffset],
     topics: Mapping[str, TopicSample],
 ) -> GroupSample:
     owners: dict[TopicPartition, list[str]] = {}
@@ -269,8 +288,11 @@ def _group_sample(
         for partition in member.assignment:
             owners.setdefault(partition, []).append(member.member_id)
     partitions = []
-    for partition in sorted({*offsets, *owners}):
+    for partition in sorted({*offsets, *starts, *owners}):
         at, topic = offsets.get(partition), topics.get(partition.topic)
+        start = starts.get(partition)
+        if start is not None:
+            at = OffsetAndMetadata(start.start_offset)
         partitions.append(
             PartitionSample(
                 partition.topic,
@@ -280,6 +302,7 @@ def _group_sample(
                 None if topic is None else topic.begins.get(partition.partition),
                 None if topic is None else topic.ends.get(partition.partition),
                 tuple(owners.get(partition, ())),
+                None if start is None else start.lag,
             )
         )
     return GroupSample(

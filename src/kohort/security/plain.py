@@ -18,7 +18,7 @@ class PlainPasswords:
     """Checks passwords: those in clear of the JAAS setting at once, those of a file by a hash that takes its time.
 
     A password of the file that was right is remembered by its HMAC, under a key of this process, until its user gets
-    another one. An unknown user takes as long as a wrong password.
+    another one. An unknown user takes as long as a wrong password: as many iterations as one of the file has.
     """
 
     def __init__(
@@ -28,7 +28,8 @@ class PlainPasswords:
         secret: bytes,
     ) -> None:
         self._in_clear, self._hashed, self._secret = in_clear, hashed, secret
-        self._nobody = PasswordHash(secret[:SALT_BYTES], bytes(64), ITERATIONS)
+        self._users: Mapping[str, PasswordHash] = {}
+        self._iterations: tuple[int, ...] = ()  # of each of these users
         self._good: dict[str, bytes] = {}
 
     def check(self, user: str, password: str) -> LoginAccepted | LoginRefused | SlowStep:
@@ -39,13 +40,23 @@ class PlainPasswords:
             return LoginAccepted(f"User:{user}")
         if self._hashed is None:
             return LoginRefused(_REFUSED)
-        stored = self._hashed().get(user)
-        mark = self._mark(user, password, stored or self._nobody)
+        users = self._hashed()
+        stored = users.get(user)
+        checked = stored or self._nobody(user, users)
+        mark = self._mark(user, password, checked)
         good = self._good.get(user)
         if good is not None and hmac.compare_digest(good, mark):
             return LoginAccepted(f"User:{user}")
-        work = partial((stored or self._nobody).matches, password)
+        work = partial(checked.matches, password)
         return SlowStep(work, partial(self._checked, user, None if stored is None else mark), mark)
+
+    def _nobody(self, user: str, users: Mapping[str, PasswordHash]) -> PasswordHash:
+        """Returns what an unknown user is checked against: it takes as long as one of the others, always the same."""
+        if users is not self._users:
+            self._users, self._iterations = users, tuple(sorted(each.iterations for each in users.values()))
+        number = int.from_bytes(hmac.digest(self._secret, user.encode(), "sha256")[:8], "big")
+        iterations = self._iterations[number % len(self._iterations)] if self._iterations else ITERATIONS
+        return PasswordHash(self._secret[:SALT_BYTES], bytes(64), iterations)
 
     def _mark(self, user: str, password: str, stored: PasswordHash) -> bytes:
         """Returns what a password is remembered by, for this hash alone: another file, or a new password, has another.

@@ -82,9 +82,10 @@ def _metadata(broker: Broker, call: Call, error: ErrorCode) -> MetadataResponse:
         known = broker.store.topics_by_id.get(topic.topic_id)
         name = topic.name if known is None else known.name
         topics.append(MetadataResponseTopic(error, name, topic.topic_id))
-    host, port = broker.address_for(call)
+    address = broker.address_for(call)
+    here = [] if address is None else [MetadataResponseBroker(broker.node_id, *address)]
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
+        brokers=here,
         cluster_id=broker.store.cluster_id,
         controller_id=broker.node_id,
         topics=topics,

@@ -8,6 +8,7 @@ transaction is pending from the decision on, and is never undone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
@@ -35,9 +36,27 @@ from kohort.transactions.events import (
 from kohort.transactions.metadata import TopicPartition
 from kohort.transactions.replay import DurableTransactions
 from kohort.transactions.settings import TransactionSettings
-from kohort.transactions.state import APPEND_ERRORS, COMPLETE_ABORT, COMPLETE_COMMIT, DEAD, TransactionState
+from kohort.transactions.state import (
+    APPEND_ERRORS,
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    DEAD,
+    PREPARE_COMMIT,
+    TransactionState,
+)
 from kohort.transactions.step import StateWrite, TransactionStep
 from kohort.wire.errors import BadRecord, ErrorCode
+
+
+class TransactionEnd(Enum):
+    """How a transaction was decided."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    FENCED = "fenced"
+    """Aborted because a new producer took over its transactional id."""
+    TIMED_OUT = "timed_out"
+    """Aborted because it took longer than its transaction.timeout.ms."""
 
 
 class TransactionShardStatus(Enum):
@@ -72,6 +91,8 @@ class TransactionShard:
         self.settings = settings
         self.epoch = -1
         """The leader epoch of the partition, which is the coordinator epoch in markers."""
+        self.ended: Counter[TransactionEnd] = Counter(dict.fromkeys(TransactionEnd, 0))
+        """How many transactions were decided here, by how; for metrics, so a load does not clear it."""
         self._forget()
 
     def _forget(self) -> None:
@@ -138,8 +159,20 @@ class TransactionShard:
         if write.request is not None and write.response is not None:
             step.reply(write.request.request, write.response)
         if write.state.is_prepared:
+            self._count_end(write)
             ending.begin_completion(step, write.transactional_ids[0])
         expiry.set_timers_after(step, write.state)
+
+    def _count_end(self, write: StateWrite) -> None:
+        if not self.durable.known[write.transactional_ids[0]].partitions:
+            return  # an end of version 2 in which nothing was written: it only raised the epoch
+        if write.state is PREPARE_COMMIT:
+            self.ended[TransactionEnd.COMMITTED] += 1
+        elif write.request is None:
+            self.ended[TransactionEnd.TIMED_OUT] += 1
+        else:
+            is_new = isinstance(write.request, InitProducerId)
+            self.ended[TransactionEnd.FENCED if is_new else TransactionEnd.ABORTED] += 1
 
     def _settle(self, transactional_id: str) -> None:
         del self.pending[transactional_id]

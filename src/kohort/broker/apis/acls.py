@@ -36,6 +36,7 @@ from kohort.wire.messages.describe_acls import (
 E = TypeVar("E", bound=IntEnum)
 
 _DISABLED = "No Authorizer is configured."
+_DISABLED_HERE = "No Authorizer is configured on the broker"  # Kafka says it so to who only reads
 _NOT_ALLOWED = "Cluster authorization failed."
 _MOST_CHANGED = 10_000
 """ACLs in one request."""
@@ -47,7 +48,7 @@ def describe_acls(broker: Broker, call: Call) -> DescribeAclsResponse:
     request: DescribeAclsRequest = call.request
     wanted = _filter(request)
     if (authorizer := broker.authorizer) is None:
-        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_DISABLED)
+        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_DISABLED_HERE)
     if not broker.may_in_cluster(call, AclOperation.DESCRIBE):
         return DescribeAclsResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=_NOT_ALLOWED

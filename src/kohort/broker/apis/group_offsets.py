@@ -334,7 +334,12 @@ class _Fetches:
         def on_reply(response: FetchResponse) -> None:
             self._done(index, _only_described(self.broker, self.call, response, denied), unknown)
 
-        self.broker.groups.submit(OffsetFetch(on_reply, group.group_id, topics, require_stable))
+        member_id, member_epoch = (
+            (group.member_id, group.member_epoch) if self.call.version >= 9 else (None, -1)
+        )
+        self.broker.groups.submit(
+            OffsetFetch(on_reply, group.group_id, topics, require_stable, member_id, member_epoch)
+        )
 
     def _done(
         self, index: int, response: FetchResponse, unknown: list[fetch.OffsetFetchRequestTopics]

@@ -204,6 +204,7 @@ class _Waiting:
             (header.producer_id, header.producer_epoch),
             adds=call.version >= ADDS_SINCE,
             done=self._coordinator_answered,
+            meter=broker.meter,
         )
         self.count += 1
         question.ask(frozenset(first.key for first in first_batches))

@@ -66,6 +66,7 @@ def txn_offset_commit(broker: Broker, call: Call) -> commit.TxnOffsetCommitRespo
         (request.producer_id, request.producer_epoch),
         adds=adds,
         done=answered,
+        meter=broker.meter,
     ).ask(frozenset({place}))
     return None
 

@@ -21,7 +21,7 @@ from collections.abc import Set as AbstractSet
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from kohort.broker.api_row import unsupported_version
+from kohort.broker.api_row import TOO_MANY_BYTES, unsupported_version
 from kohort.broker.call import Call, release
 from kohort.broker.listeners import Address
 from kohort.broker.missing import api_of
@@ -92,9 +92,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, server: Server, told: Address | None) -> None:
         self._server = server
-        self.told = (
-            told  # where this node is, for clients of this listener; None if it is not advertised to them
-        )
+        # Where this node is, for clients of this listener; None if it is not advertised to them.
+        self.told = told
         self._broker = server.broker
         self._rows = server.table
         self._max_bytes = server.broker.config.socket_request_max_bytes
@@ -322,11 +321,15 @@ class Connection(asyncio.BufferedProtocol):
         quotas = self._broker.quotas
         if quotas is None:
             call = Call(
-                self, api_codec, correlation_id, client_id, api_codec.decode_request(frame, body, row.slack)
+                self,
+                api_codec,
+                correlation_id,
+                client_id,
+                api_codec.decode_request(frame, body, TOO_MANY_BYTES),
             )
         else:
             began_ns = perf_counter_ns()
-            request = api_codec.decode_request(frame, body, row.slack)
+            request = api_codec.decode_request(frame, body, TOO_MANY_BYTES)
             call = quotas.call(self, api_codec, correlation_id, client_id, request, len(frame), began_ns)
         self._calls.append(call)
         if row.is_async:

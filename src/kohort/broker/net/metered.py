@@ -36,7 +36,7 @@ class MeteredConnection(Connection):
     their bytes are those that have arrived.
     """
 
-    def __init__(self, server: Server, told: Address) -> None:
+    def __init__(self, server: Server, told: Address | None) -> None:
         super().__init__(server, told)
         meter = server.broker.meter
         assert meter is not None, "a metered connection belongs to a metered broker"

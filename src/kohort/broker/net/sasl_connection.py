@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
+from kohort.broker.api_row import TOO_MANY_BYTES
 from kohort.broker.call import Call
 from kohort.broker.error_answers import mirrored
 from kohort.broker.listeners import Address
@@ -45,7 +46,7 @@ _buffer_of = Connection.get_buffer  # each read asks for it, and `super()` takes
 class SaslConnection(Connection):
     """The connection of one client that has to say who it is."""
 
-    def __init__(self, server: Server, told: Address, offer: SaslOffer) -> None:
+    def __init__(self, server: Server, told: Address | None, offer: SaslOffer) -> None:
         super().__init__(server, told)
         self.is_authenticated = False
         self.sasl = SaslSession(offer)
@@ -231,7 +232,7 @@ class SaslConnection(Connection):
         if is_served:
             if codec.flexible:
                 body = body_of(frame, body)
-            request = codec.decode_request(frame, body, row.slack)
+            request = codec.decode_request(frame, body, TOO_MANY_BYTES)
         call = Call(self, codec, correlation_id, client_id, request)
         self._calls.append(call)
         answer = mirrored(api_key, codec.version, request, ErrorCode.ILLEGAL_SASL_STATE)

@@ -194,6 +194,8 @@ class BrokerTransactions:
         self._cannot_load(partition, failed.message)
 
     def _cannot_load(self, partition: int, why: object) -> None:
+        if (meter := self._broker.meter) is not None:
+            meter.transaction_load_failures += 1
         text = "%s-%d cannot be loaded, its transactional ids are not served: %s"
         log.error(text, TRANSACTIONS_TOPIC, partition, why)
 
@@ -262,6 +264,8 @@ class BrokerTransactions:
         self._arm()
         ids = sum(len(shard.durable.known) for shard in self._runtime.shards)
         took_ms = (time.perf_counter() - began) * 1000
+        if (meter := self._broker.meter) is not None:
+            meter.transaction_loads.add(took_ms / 1000)
         text = "loaded %d transactional ids from %d records of %s in %.0f ms"
         log.info(text, ids, count, TRANSACTIONS_TOPIC, took_ms)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 
 import click
 
@@ -38,14 +39,23 @@ def command(cluster: ClusterOptions, group: str, topic: tuple[str, ...], as_json
     except WrongArgument as wrong:
         raise click.UsageError(f"--topic: {wrong}") from None
     with cluster.connect() as admin:
-        if admin.describe_groups(group)[group].state == "Dead":
+        described = admin.describe_groups(group)[group]
+        if described.state == "Dead":
             raise no_group(group)
-        partitions = _partitions(admin, group, topics)
+        is_share = described.group_type == "share"
+        if is_share and (named := [name for name, own in topics.items() if own is not None]):
+            raise click.UsageError(
+                f"--topic: a share group forgets whole topics: write {named[0]} without partitions"
+            )
+        partitions = _partitions(admin, group, topics, is_share=is_share)
         failed: dict[TopicPartition, KohortError] = {}
         try:
-            admin.delete_group_offsets(group, partitions)
+            if is_share:
+                admin.delete_share_group_offsets(group, *topics)
+            else:
+                admin.delete_group_offsets(group, partitions)
         except PartlyFailed as partly:
-            failed = dict(partly.errors)
+            failed = {at: error for at in partitions if (error := _error_of(at, partly))}
         except KafkaError as error:
             failed = dict.fromkeys(partitions, error)
     rows = [(at.topic, at.partition, failed.get(at)) for at in partitions]
@@ -61,9 +71,20 @@ def command(cluster: ClusterOptions, group: str, topic: tuple[str, ...], as_json
     return 0 if not codes else int(codes.pop()) if len(codes) == 1 else 1
 
 
-def _partitions(admin: Admin, group: str, topics: dict[str, tuple[int, ...] | None]) -> list[TopicPartition]:
+def _error_of(at: TopicPartition, partly: PartlyFailed) -> KohortError | None:
+    """Returns what failed of a partition, or of its topic."""
+    return partly.errors.get(at) or partly.errors.get(at.topic)
+
+
+def _partitions(
+    admin: Admin, group: str, topics: dict[str, tuple[int, ...] | None], *, is_share: bool
+) -> list[TopicPartition]:
     """Returns the partitions that are named; of a whole topic, those that the group has committed."""
-    committed = admin.group_offsets(group, require_stable=False)
+    committed: Collection[TopicPartition]
+    if is_share:
+        committed = admin.share_group_offsets(group).keys()
+    else:
+        committed = admin.group_offsets(group, require_stable=False).keys()
     found = {TopicPartition(topic, each) for topic, own in topics.items() for each in own or ()}
     found |= {at for at in committed if topics.get(at.topic, ()) is None}
     if missing := [topic for topic in topics if not any(at.topic == topic for at in found)]:

@@ -182,7 +182,12 @@ def _show_offsets(
         print()
         titles = ["GROUP", "TOPIC", "PARTITION"]
         titles += ["LEADER-EPOCH"] if options.verbose else []
-        titles += ["CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "LAG-SECONDS"]
+        titles += [
+            "START-OFFSET" if group.group_type == "share" else "CURRENT-OFFSET",
+            "LOG-END-OFFSET",
+            "LAG",
+            "LAG-SECONDS",
+        ]
         titles += ["CONSUMED/S", "PRODUCED/S", "CAUGHT-UP-IN"] if options.rates else []
         titles += ["CONSUMER-ID", "HOST", "CLIENT-ID"]
         titles += ["LOG-START-OFFSET", "METADATA"] if options.verbose else []

@@ -13,8 +13,8 @@ from kohort.wire.errors import ErrorCode, KafkaError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_WITH_OFFSETS = ("classic", "consumer")
-"""The types of groups that have committed offsets, which can be reset and deleted."""
+_WITH_OFFSETS = ("classic", "consumer", "share")
+"""The types of groups that have offsets, which can be reset and deleted: committed ones, or a share group's start."""
 
 
 def groups_argument(command: F) -> F:

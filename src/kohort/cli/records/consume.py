@@ -23,8 +23,10 @@ from kohort.cli.records.progress import ProgressLine
 from kohort.cli.records.reading import Reading, partitions_of
 from kohort.cli.records.serdes import deserializer, serde_names
 from kohort.cli.records.settings import more_settings
-from kohort.client.config import CONSUMER
+from kohort.cli.records.sharing import SharedReading
+from kohort.client.config import CONSUMER, SHARE_CONSUMER
 from kohort.client.consumer import Consumer
+from kohort.client.share_consumer import ShareConsumer
 
 _OURS = {
     "group.id",
@@ -47,6 +49,7 @@ class ConsumeOptions:
     count: int | None
     partitions: tuple[int, ...]
     group: str | None
+    share: str | None
     idle_s: float | None
     format: str | None
     as_json: bool
@@ -91,6 +94,12 @@ class ConsumeOptions:
     "--group",
     shell_complete=complete_group,
     help="Read as a member of this group; commit what was printed.",
+)
+@click.option(
+    "--share",
+    metavar="GROUP",
+    shell_complete=complete_group,
+    help="Read as a member of this share group; accept what was printed, and release the rest.",
 )
 @click.option(
     "--timeout", "idle_s", type=click.FloatRange(min=0), metavar="S", help="End if nothing comes for so long."
@@ -140,6 +149,8 @@ def command(cluster: ClusterOptions, **given: Any) -> int:
 
 def consume(cluster: ClusterOptions, options: ConsumeOptions) -> int:
     """Runs the command; returns its exit code."""
+    if options.share is not None:
+        return _consume_shared(cluster, options)
     begin, until = _bounds(options, int(time.time() * 1000))
     with ExitStack() as stack:
         out, to_terminal = _output(options, stack)
@@ -166,6 +177,42 @@ def consume(cluster: ClusterOptions, options: ConsumeOptions) -> int:
         try:
             with reading.interrupts.at_once():
                 _start(reading, options, begin)
+            reading.run()
+        finally:
+            out.flush()
+            reading.commit()
+    _summary(reading, options, to_terminal)
+    if reading.interrupts.exit_code is not None:
+        return reading.interrupts.exit_code
+    return ExitCode.FAILED if how.failures else ExitCode.DONE
+
+
+def _consume_shared(cluster: ClusterOptions, options: ConsumeOptions) -> int:
+    """Reads as a member of a share group, whose broker says where it begins."""
+    _check_shared(options)
+    with ExitStack() as stack:
+        out, to_terminal = _output(options, stack)
+        how = _rendering(options, to_terminal)
+        render = _render(options, how)
+        with cluster.connect() as admin:
+            admin.describe_topics(
+                *options.topics
+            )  # a topic that is not there is an error, and no endless silence
+        progress = ProgressLine(
+            "reading", "records", total=options.count, wanted=not (to_terminal or options.quiet)
+        )
+        reading = SharedReading(
+            stack.enter_context(_share_consumer(cluster, options)),
+            render,
+            out,
+            count=options.count,
+            idle_s=options.idle_s,
+            pattern=_pattern(options.grep),
+            progress=stack.enter_context(progress),
+            interrupts=stack.enter_context(Interrupts()),
+        )
+        reading.consumer.subscribe(options.topics)
+        try:
             reading.run()
         finally:
             out.flush()
@@ -290,6 +337,34 @@ def _consumer(cluster: ClusterOptions, options: ConsumeOptions, begin: OffsetSpe
     return Consumer(settings | more_settings(options.settings))
 
 
+def _check_shared(options: ConsumeOptions) -> None:
+    """Raises UsageError for options that a share group has no use for."""
+    given = {
+        "--group": options.group, "-o": options.offset, "--until": options.until, "-e": options.at_end,
+        "-p": options.partitions, "--isolation": options.isolation,
+    }  # fmt: skip
+    if wrong := [name for name, value in given.items() if value]:
+        raise click.UsageError(
+            f"{wrong[0]} does not go with --share: the group's settings say where it begins and what it may read, and "
+            "its broker which partitions"
+        )
+    if patterns := [topic for topic in options.topics if topic.startswith("^")]:
+        raise click.UsageError(f"{patterns[0]}: a share group reads topics by their names, not by a pattern")
+
+
+def _share_consumer(cluster: ClusterOptions, options: ConsumeOptions) -> ShareConsumer[bytes, bytes]:
+    names = [name for name in SHARE_CONSUMER.settings if name not in _OURS]
+    settings: dict[str, object] = {**cluster.settings(*names)}
+    settings["client.id"] = settings.get("client.id", "kohort-consume")
+    settings["group.id"] = options.share
+    settings["allow.auto.create.topics"] = "false"
+    settings["share.acknowledgement.mode"] = "explicit"
+    if options.count is not None:
+        settings["share.acquire.mode"] = "record_limit"
+        settings["max.poll.records"] = min(options.count, 500)
+    return ShareConsumer(settings | more_settings(options.settings))
+
+
 def _start(reading: Reading, options: ConsumeOptions, begin: OffsetSpec) -> None:
     """Joins the group, or takes the partitions that were named and goes to where they begin."""
     consumer = reading.consumer
@@ -351,6 +426,6 @@ def _topic_pattern(text: str) -> re.Pattern[str]:
 # --- the end ------------------------------------------------------------------------------------------
 
 
-def _summary(reading: Reading, options: ConsumeOptions, to_terminal: bool) -> None:
+def _summary(reading: Reading | SharedReading, options: ConsumeOptions, to_terminal: bool) -> None:
     if not (to_terminal or options.quiet) and sys.stderr.isatty():
         print(f"kohort: {reading.printed} records", file=sys.stderr)

@@ -153,7 +153,7 @@ class Reading:
             rows, after = records[: bisect_left(records, end, key=_offset)], end
         found: Rows = rows
         if self.pattern is not None:
-            found = [row for row in rows if _matches(self.pattern, row)]
+            found = [row for row in rows if matches(self.pattern, row)]
         if self.count is not None and len(found) > self.count - self.printed:
             found = found[: self.count - self.printed]
             after = found[-1].offset + 1 if len(found) else after
@@ -178,7 +178,8 @@ class Reading:
                 self._end(partition)
 
 
-def _matches(pattern: re.Pattern[bytes], row: Record[Any, Any]) -> bool:
+def matches(pattern: re.Pattern[bytes], row: Record[Any, Any]) -> bool:
+    """Whether the value or the key of a record has the pattern in it."""
     return any(pattern.search(data) for data in (row.value, row.key) if data is not None)
 
 

@@ -78,7 +78,10 @@ NO_EFFECT: dict[str, str] = {
 }  # fmt: skip
 _NO_EFFECT_PREFIX = "metrics.context."
 
-_OF_GROUP = "it is a setting of the group, not of its members: set {0} with Admin.alter_group_configs"
+_OF_GROUP = (
+    "it is a setting of the group, not of its members: use `kohort groups settings GROUP --set {0}=…` or "
+    "Admin.alter_group_configs"
+)
 _NO_OFFSETS = (
     "a share group commits no offsets, its members acknowledge records; see share.acknowledgement.mode"
 )

@@ -34,9 +34,9 @@ log = logging.getLogger("kohort.client.share")
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 FIRST_INTERVAL_MS = 5_000
 """Between heartbeats before the coordinator has named an interval."""
-SOON_MS, MOST_SOON = 1_000, 5
-"""A member without partitions sends so many heartbeats that soon: a new group's partitions are initialized after the
-first, and assigned in answer to a later one."""
+SOON_MS, MOST_SOON = 100, 5
+"""A member without partitions sends so many heartbeats sooner, each after twice the time of the one before: the
+partitions of a new group are initialized after the first heartbeat, and assigned in answer to a later one."""
 
 _FIND_AGAIN = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _JOIN_AGAIN = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -272,8 +272,8 @@ class ShareMembership:
             self._assigned(response.assignment, now_ms)
         wait_ms = self._interval_ms
         if not self._target and self._soon < MOST_SOON:
+            wait_ms = min(wait_ms, SOON_MS << self._soon)
             self._soon += 1
-            wait_ms = min(wait_ms, SOON_MS)
         self._next_ms = now_ms if self._said_topics != self.topics else now_ms + wait_ms
 
     def _assigned(self, assignment: Assignment, now_ms: int) -> None:

@@ -227,12 +227,18 @@ def tell_progress(step: StepContext, group: ConsumerGroup) -> None:
     if current is None or current.outcome != "running":
         return
     state = group.state_name()
-    names = {m.instance_id or m.member_id: m for m in group.members.values()}
+    names = [m.instance_id or m.member_id for m in group.members.values()]
     if current.generation_after != group.group_epoch and state != ConsumerGroupState.ASSIGNING:
         history.join_completed(step.now_ms, group.group_epoch, names)
         step.tell(group)
     if state == ConsumerGroupState.STABLE:
-        history.stable(
-            step.now_ms, {name: repr(sorted(m.assigned.items())).encode() for name, m in names.items()}
-        )
+        history.stable(step.now_ms, assignments_by_name(group))
         step.tell(group)
+
+
+def assignments_by_name(group: ConsumerGroup) -> dict[str, bytes]:
+    """Returns what each member owns, by instance id where there is one: only whether it changes counts."""
+    return {
+        m.instance_id or m.member_id: repr([(t, sorted(ps)) for t, ps in sorted(m.assigned.items())]).encode()
+        for m in group.members.values()
+    }

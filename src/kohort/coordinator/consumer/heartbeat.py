@@ -71,7 +71,8 @@ def _beat(step: StepContext, request: ConsumerGroupHeartbeat) -> Refusal | None:
     reconciled = move_towards_target(draft, member_id, request.owned, subscription_changed=changed)
     if reconciled is None:
         draft.abandon()
-        return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, "The state of the member is unknown; it must rejoin.")
+        message = "The consumer group member is in a unknown state. The member must abandon all its partitions and rejoin."
+        return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, message)
     group.renew(step, member_id, session_timeout_ms(step, group, reconciled))
     draft.write()
     group.answer(step, request, _answer(step, request, member, reconciled))
@@ -237,6 +238,7 @@ def _update(
     )
     if regex_changed:
         end_unused_regex(draft, member.topic_regex)
+        group.refresh_due = True  # the group may have lost topics, though the new expression matches none
     resolved = regexes.resolve(draft, request)
     if resolved is not None and cause is None:
         cause = _why(request, member, is_new=is_new) if is_new or regex_changed else resolved

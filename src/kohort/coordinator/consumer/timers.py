@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.consumer.draft import Cause, Draft, resume_timers
+from kohort.coordinator.consumer.draft import Cause, Draft, assignments_by_name, resume_timers
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.removal import remove_members
 from kohort.coordinator.events import TimerFired, TimerKind, TopicsChanged
@@ -68,8 +68,5 @@ def loaded(step: StepContext) -> dict[str, ConsumerGroup]:
         group.regex_refresh_due = True
         resume_timers(step, group)
         if group.members:
-            names = {m.instance_id or m.member_id: m for m in group.members.values()}
-            step.history(group).loaded(
-                {name: repr(sorted(m.assigned.items())).encode() for name, m in names.items()}
-            )
+            step.history(group).loaded(assignments_by_name(group))
     return groups

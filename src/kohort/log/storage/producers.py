@@ -211,6 +211,12 @@ class ProducerStates:
         return min(first, min(self._ended)[0]) if self._ended else first
 
     @property
+    def oldest_open_ms(self) -> int | None:
+        """When the producer whose transaction is open for longest wrote last; None if none is open."""
+        producer_id = next(iter(self._open), None)
+        return None if producer_id is None else self._producers[producer_id].last_timestamp
+
+    @property
     def has_ended(self) -> bool:
         """Whether `forget_ended` may change the first unstable offset."""
         return bool(self._ended)

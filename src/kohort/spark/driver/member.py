@@ -17,7 +17,7 @@ from kohort.spark.driver.commit_only import STOP_TIMEOUT_S, CommitOnlyGroup, Gro
 from kohort.spark.driver.process_identity import process_lives, process_of, this_process
 from kohort.spark.offsets import Offsets
 from kohort.spark.options import ASSIGNORS, SourceOptions
-from kohort.wire.errors import KohortError
+from kohort.wire.errors import ErrorCode, KafkaError, KohortError
 
 log = logging.getLogger("kohort.spark.group")
 
@@ -156,10 +156,21 @@ class SoleMember(_Member):
             members = self.session.describe().members
             others = [member for member in members if not self._is_replaceable(member)]
             if not others:
+                self._remove_dead(members)
                 return
             if time.monotonic() > give_up:
                 raise GroupTaken(_who(self.group_id, others, self.session.config.group_instance_id))
             time.sleep(0.1)
+
+    def _remove_dead(self, members: Iterable[MemberDescription]) -> None:
+        """Removes the dead member of our name where joining does not replace it: with the consumer protocol."""
+        if any(member.protocol == "consumer" for member in members):
+            instance = self.session.config.group_instance_id or ""
+            try:
+                self.session.remove_instance(instance, "its process is dead", STOP_TIMEOUT_S)
+            except KafkaError as error:
+                if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:  # else its session has just ended
+                    raise
 
     def _is_replaceable(self, member: MemberDescription) -> bool:
         if member.group_instance_id != self.session.config.group_instance_id:

@@ -21,8 +21,9 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from kohort.settings import nearest
@@ -118,15 +119,27 @@ def load_file(path: Path) -> Pipeline:
     raise PipelineError(f"{path}: a pipeline is a .py or a .sql file")
 
 
+class _SourceAsItIs(SourceFileLoader):
+    """Compiles the file as it is now, and keeps no bytecode of it.
+
+    Python takes bytecode for that of a file which was changed within the same second, to the same size; and a folder
+    of the user is no place for ours.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def _from_module(path: Path) -> Pipeline:
     name = MODULE_PREFIX + re.sub(r"\W", "_", path.stem)
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = _SourceAsItIs(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
         line = line_in(error, str(path))
