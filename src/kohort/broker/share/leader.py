@@ -301,8 +301,7 @@ class ShareLeader:
             self._drop_group(group_id)
 
     def connection_lost(self, connection: object) -> None:
-        session = self.sessions.connection_lost(connection)
-        if session is not None:
+        for session in self.sessions.connection_lost(connection):
             self.close_session(session)
 
     def _drop_group(self, group_id: str) -> None:
