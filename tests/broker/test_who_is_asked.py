@@ -465,6 +465,17 @@ ROWS: dict[int, list[Asked]] = {
         )
         for name, kind, code, resource in _RESOURCES
     ],
+    34: [
+        Asked(
+            lambda *_: m(
+                34,
+                "AlterReplicaLogDirsRequest",
+                [m(34, "AlterReplicaLogDir", "/d", [m(34, "AlterReplicaLogDirTopic", "t", [0])])],
+            ),
+            {C31},
+            [CLUSTER_ALTER],
+        )
+    ],
     35: [
         Asked(
             lambda *_: m(35, "DescribeLogDirsRequest", None),
@@ -496,6 +507,19 @@ ROWS: dict[int, list[Asked]] = {
             [(f"ALTER_CONFIGS {resource}",)],
         )
         for name, kind, code, resource in _RESOURCES
+    ],
+    45: [
+        Asked(
+            lambda *_: m(
+                45,
+                "AlterPartitionReassignmentsRequest",
+                1000,
+                True,
+                [m(45, "ReassignableTopic", "t", [m(45, "ReassignablePartition", 0, [1])])],
+            ),
+            {C31},
+            [CLUSTER_ALTER],
+        )
     ],
     46: [Asked(lambda *_: m(46, "ListPartitionReassignmentsRequest", 1000, None), {C31}, [CLUSTER_DESCRIBE])],
     47: [
@@ -565,6 +589,24 @@ ROWS: dict[int, list[Asked]] = {
             lambda *_: m(69, "ConsumerGroupDescribeRequest", ["c-described"]),
             {G30},
             [("DESCRIBE GROUP c-described", "DESCRIBE TOPIC t")],
+        )
+    ],
+    55: [
+        Asked(
+            lambda *_: m(
+                55,
+                "DescribeQuorumRequest",
+                [m(55, "TopicData", "__cluster_metadata", [m(55, "PartitionData", 0)])],
+            ),
+            {C31},
+            [CLUSTER_DESCRIBE],
+        )
+    ],
+    57: [
+        Asked(
+            lambda *_: m(57, "UpdateFeaturesRequest", 1000, [m(57, "FeatureUpdateKey", "group.version", 1)]),
+            {C31},
+            [CLUSTER_ALTER],
         )
     ],
     74: [Asked(lambda *_: m(74, "ListConfigResourcesRequest"), {C31}, [("DESCRIBE_CONFIGS CLUSTER",)])],
