@@ -97,7 +97,7 @@ class Job:
         self._life = self._begin()
 
     def kill_worker(self) -> None:
-        for pid in workers(self._life.process.pid):
+        for pid in eventually(lambda: workers(self._life.process.pid), "there are workers", PATIENCE_S):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

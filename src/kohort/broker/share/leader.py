@@ -18,11 +18,11 @@ from kohort.broker.share.fetched import FetchedBatches, read_batches
 from kohort.coordinator.group_config import GroupConfig
 from kohort.log.partition import Partition
 from kohort.share.partition import (
-    Acknowledgement,
+    AcknowledgedRange,
     Acquisition,
     ShareLimits,
     SharePartition,
-    StateWrite,
+    ShareStateWrite,
     WantedRecords,
 )
 from kohort.share.sessions import LeaderShareSession, ShareSessions
@@ -100,7 +100,7 @@ class LedSharePartition:
         self.core = SharePartition(start, state.batches)
         if state.start_offset == NO_OFFSET:
             # The reset is decided once: after a restart `latest` must not leave out what came meanwhile.
-            self.persist(StateWrite(start, 0))
+            self.persist(ShareStateWrite(start, 0))
         self._arm()
 
     # --- fetching ----------------------------------------------------------------------------------
@@ -138,13 +138,15 @@ class LedSharePartition:
 
     # --- acknowledging -----------------------------------------------------------------------------
 
-    def acknowledge(self, member_id: str, acknowledgements: Iterable[Acknowledgement], done: OnError) -> None:
+    def acknowledge(
+        self, member_id: str, acknowledgements: Iterable[AcknowledgedRange], done: OnError
+    ) -> None:
         """Acknowledges records, or none of them; `done` is called when that is durable, perhaps at once."""
         if self.core is None:
             done(_E.UNKNOWN_TOPIC_OR_PARTITION)
             return
         answer = self.core.acknowledge(member_id, acknowledgements, self.limits, self._owner.now_ms())
-        if isinstance(answer, StateWrite):
+        if isinstance(answer, ShareStateWrite):
             self.persist(answer, done)
         else:
             done(answer)
@@ -177,7 +179,7 @@ class LedSharePartition:
 
     # --- writing -----------------------------------------------------------------------------------
 
-    def persist(self, write: StateWrite, done: OnError | None = None) -> None:
+    def persist(self, write: ShareStateWrite, done: OnError | None = None) -> None:
         written = partial(self._written, write, done)
         self._owner.broker.share_states.submit(
             WriteState(
@@ -191,7 +193,7 @@ class LedSharePartition:
             )
         )
 
-    def _written(self, write: StateWrite, done: OnError | None, answer: StateAnswer) -> None:
+    def _written(self, write: ShareStateWrite, done: OnError | None, answer: StateAnswer) -> None:
         error = TOLD.get(answer.error, _E.UNKNOWN_SERVER_ERROR)
         assert self.core is not None
         has_news = self.core.written(write, error, self.limits, self._owner.now_ms())
