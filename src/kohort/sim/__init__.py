@@ -1,5 +1,6 @@
 """The simulator: coordinator and client under virtual time, on a network and a disk that fail; one seed is one run."""
 
+from kohort.sim.consumer_groups import ConsumerGroupsReport, run_consumer_groups
 from kohort.sim.consumers import ConsumerReport, run_consumers
 from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken
@@ -8,11 +9,13 @@ from kohort.sim.transactions import TransactionReport, run_transactions
 
 __all__ = [
     "Broken",
+    "ConsumerGroupsReport",
     "ConsumerReport",
     "FaultRates",
     "Report",
     "TransactionReport",
     "run",
+    "run_consumer_groups",
     "run_consumers",
     "run_transactions",
 ]

@@ -12,6 +12,7 @@ from kohort.coordinator.commit_layout import CommitLayout, LaidOutOffsets, LaidO
 from kohort.coordinator.effects import (
     Append,
     CommitResponse,
+    ConsumerHeartbeatResponse,
     HeartbeatResponse,
     HistoryChanged,
     LoadFailed,
@@ -19,6 +20,7 @@ from kohort.coordinator.effects import (
 )
 from kohort.coordinator.events import (
     BeginLoad,
+    ConsumerGroupHeartbeat,
     DurableWritten,
     EndLoad,
     Event,
@@ -30,8 +32,10 @@ from kohort.coordinator.events import (
     Resign,
     Token,
 )
+from kohort.coordinator.group_config import GroupConfigOf
 from kohort.coordinator.runtime import Done, Runtime
 from kohort.coordinator.settings import Settings, partition_for
+from kohort.coordinator.topic_catalog import TopicCatalog
 from kohort.sim.faults import FaultRates
 from kohort.sim.invariants import Broken
 from kohort.wire.errors import ErrorCode, KafkaError
@@ -108,8 +112,7 @@ class Disk:
     def append(self, partition: int, write: Append, done: Done) -> None:
         roll = self.random.random
         delay_ms = int(roll() * 1_500) if roll() < self.faults.slow_disk else int(roll() * 8)
-        failed = roll() < self.faults.failed_write
-        error = self.random.choice(FAILURES) if failed else ErrorCode.NONE
+        error = self.random.choice(FAILURES) if self._fails_later() else ErrorCode.NONE
         writing = _Writing(write, done, error)
         self._under_way[partition].append(writing)
         if self.is_at_once:
@@ -118,6 +121,9 @@ class Disk:
         ready_ms = max(self._busy_until_ms[partition], self.clock.now_ms) + delay_ms
         self._busy_until_ms[partition] = ready_ms
         self.clock.after(ready_ms - self.clock.now_ms, lambda: self._finish(partition, writing))
+
+    def _fails_later(self) -> bool:
+        return self.random.random() < self.faults.failed_write
 
     def write_at_once(self, partition: int, records: LaidOutRecords, now_ms: int) -> int:
         """Writes a commit of `Shard.commit_at_once`, which must not overtake anything."""
@@ -204,6 +210,8 @@ class SimulatedNode:
     disk: Disk
     observer: Observer
     ways: ShortWays
+    topics: TopicCatalog | None = None
+    config_of: GroupConfigOf | None = None
     up: bool = False
     runtime: WatchedRuntime = field(init=False)
     epoch: int = 0
@@ -219,6 +227,8 @@ class SimulatedNode:
             self._reply,
             on_history=self.observer.history,
             on_load_failed=self._load_failed,
+            topics=self.topics,
+            config_of=self.config_of,
         )
         self.runtime.observer = self.observer
         self.up = True
@@ -268,6 +278,8 @@ class SimulatedNode:
         if isinstance(request, Heartbeat) and request.group_instance_id is None:
             error = self.heartbeat(request.group_id or "", request.member_id, request.generation_id)
             response = None if error is None else HeartbeatResponse(error)
+        elif isinstance(request, ConsumerGroupHeartbeat):
+            response = self._consumer_heartbeat(request)
         elif isinstance(request, OffsetCommit) and isinstance(request.offsets, LaidOutOffsets):
             who = (request.generation_id, request.member_id, request.group_instance_id)
             response = self.commit(request.offsets.layout, request.offsets.offsets, *who)
@@ -290,6 +302,24 @@ class SimulatedNode:
         if error is not None:
             self._took_short_way(partition, request, HeartbeatResponse(error))
         return error
+
+    def _consumer_heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerHeartbeatResponse | None:
+        """The short way of a heartbeat of KIP-848; None if the request must be delivered."""
+        is_plain = request.topic_names is None and request.topic_regex is None and request.owned is None
+        if not is_plain or request.member_epoch <= 0 or not self.up or not self.ways.chosen():
+            return None
+        group_id, member_id, epoch = request.group_id or "", request.member_id, request.member_epoch
+        partition = self.partition_of(group_id)
+        self.observer.before(partition, request)
+        client = (request.client_id, request.client_host)
+        interval_ms = self.runtime.consumer_heartbeat_in_time(
+            group_id, member_id, epoch, request.instance_id, client, self.clock.now_ms
+        )
+        if interval_ms is None:
+            return None
+        response = ConsumerHeartbeatResponse(ErrorCode.NONE, None, member_id, epoch, interval_ms)
+        self._took_short_way(partition, request, response)
+        return response
 
     def commit(
         self,

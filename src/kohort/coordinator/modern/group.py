@@ -73,8 +73,10 @@ class ModernWrite(Write):
     changes: tuple[Change, ...]
     is_doomed: bool = field(default=False, init=False)
     """Whether an earlier write of the group has failed: a log that stops fails this one too."""
+    _token: int = field(default=-1, init=False)
 
     def begin(self, step: StepContext) -> None:
+        self._token = step.shard.next_token
         self.group.in_flight.append(self)
         step.append(self)
 
@@ -88,8 +90,9 @@ class ModernWrite(Write):
             self.revert(step, error)
 
     def _doom_later_ones(self, step: StepContext) -> None:
-        for write, _ in step.shard.writes.values():
-            if isinstance(write, ModernWrite) and write.group.group_id == self.group.group_id:
+        for token, (write, _) in step.shard.writes.items():
+            is_later = token > self._token
+            if is_later and isinstance(write, ModernWrite) and write.group.group_id == self.group.group_id:
                 write.is_doomed = True
                 if write in write.group.in_flight:
                     write.group.in_flight.remove(write)
