@@ -42,10 +42,7 @@ _STREAMS = (
     "Streams groups (KIP-1071) are not supported by Kohort's client; this error belongs to a Kafka "
     "Streams program."
 )
-_NEW_GROUPS = (
-    "Groups of KIP-848 are not supported by Kohort's client yet; this error belongs to a client with "
-    "group.protocol=consumer."
-)
+_NEW_GROUPS = "This error belongs to a client with group.protocol=consumer."
 
 HELP: Final[dict[E, ErrorHelp]] = {
     E.UNKNOWN_SERVER_ERROR: ErrorHelp(
