@@ -250,7 +250,7 @@ def _holding(step: StepContext, group: ConsumerGroup) -> list[tuple[str, str]]:
                 (step.shard.topics.topic_by_id(t), partitions) for t, partitions in member.pending.items()
             )
         )
-        found.append((member.instance_id or member_id, "; ".join(named)))
+        found.append((member.instance_id or member_id, " and ".join(named)))
     return found
 
 
