@@ -129,6 +129,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "coordinator.effects",
         "coordinator.events",
         "coordinator.frozen",
+        "coordinator.history",
         "coordinator.records",
         "coordinator.regex",
         "coordinator.replay",

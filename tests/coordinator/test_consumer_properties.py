@@ -15,7 +15,7 @@ from kohort.coordinator.consumer.draft import ConsumerWrite
 from kohort.coordinator.consumer.group import ConsumerGroup
 from kohort.coordinator.consumer.reconcile import Towards, reconcile
 from kohort.coordinator.consumer.records import ClassicGroupChange
-from kohort.coordinator.consumer.state import AWAY, STABLE, ConsumerMember, ConsumerState, Reconciliation
+from kohort.coordinator.consumer.state import AWAY, STABLE, ConsumerMember, ConsumerState, ReconciliationState
 from kohort.coordinator.effects import Append, ConsumerHeartbeatResponse, JoinResponse, Reply, SetTimer
 from kohort.coordinator.group_config import GroupConfig
 from kohort.coordinator.settings import Settings
@@ -370,14 +370,14 @@ targets = st.dictionaries(st.sampled_from([b"t", b"u"]), st.frozensets(st.intege
     targets,
     st.frozensets(st.sampled_from([b"t", b"u"])),
     st.frozensets(st.tuples(st.sampled_from([b"t", b"u"]), st.integers(0, 4))),
-    st.sampled_from([s for s in Reconciliation if s is not Reconciliation.UNKNOWN]),
+    st.sampled_from([s for s in ReconciliationState if s is not ReconciliationState.UNKNOWN]),
 )
 def test_a_member_that_does_as_it_is_told_reaches_its_target(
     assigned: Any,
     target: Any,
     topics: frozenset[bytes],
     taken: frozenset[tuple[bytes, int]],
-    state: Reconciliation,
+    state: ReconciliationState,
 ) -> None:
     """In two steps it has all that is free of its target; it never gets what another member has."""
     member = ConsumerMember("m", 5, 4, STABLE, assigned)

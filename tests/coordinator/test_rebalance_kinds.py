@@ -11,12 +11,13 @@ from kohort.coordinator.rebalance_kinds import KINDS, OTHER, kind_of
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 SENTENCE = re.compile(
-    r"history \d+: generation \S+ to \S+: (.*?)(?:; joined in [^;]*)?(?:; synced in [^;]*)?; [^;]+$"
+    r"history \d+: (?:generation|epoch) \S+ to \S+: (.*?)(?:; (?:joined|assigned) in [^;]*)?"
+    r"(?:; (?:synced|reconciled) in [^;]*)?(?:; \S+ has yet to give up [^;]*)*; [^;]+$"
 )
 
 
 def reasons() -> list[str]:
-    lines = [line for path in TRANSCRIPTS.glob("*.txt") for line in path.read_text("utf-8").splitlines()]
+    lines = [line for path in TRANSCRIPTS.rglob("*.txt") for line in path.read_text("utf-8").splitlines()]
     return sorted({found[1] for line in lines if (found := SENTENCE.search(line))})
 
 

@@ -18,6 +18,7 @@ from kohort.broker.net.server import Server
 from kohort.broker.request_meter import BOUNDS_S, ApiMeter
 from kohort.coordinator.classic.describe import shown_state
 from kohort.coordinator.classic.state import GroupState
+from kohort.coordinator.consumer.state import ConsumerGroupState
 from kohort.coordinator.shard import Shard, ShardStatus
 from kohort.exposition import HistogramValue, MetricSpec, Samples
 from kohort.settings import LONG_MAX
@@ -100,6 +101,13 @@ STOPPED = MetricSpec(
 )
 DISK_FREE = MetricSpec("kohort_disk_free_bytes", "gauge", "Bytes that are free where the data is.")
 
+_GROUP_STATES = dict.fromkeys(
+    (
+        *(state.value for state in GroupState),
+        ConsumerGroupState.ASSIGNING,
+        ConsumerGroupState.RECONCILING,
+    )
+)
 STATES = MetricSpec("kohort_groups", "gauge", "Groups in each state.", ("state",))
 SHARDS = MetricSpec(
     "kohort_group_shards",
@@ -345,7 +353,7 @@ class BrokerMetrics:
     # --- groups ------------------------------------------------------------------------------------
 
     def _groups(self, taken: Samples) -> None:
-        states = Counter[str]({state.value: 0 for state in GroupState})
+        states = Counter[str](dict.fromkeys(_GROUP_STATES, 0))
         statuses = Counter(dict.fromkeys(ShardStatus, 0))
         expired_offsets = expired_groups = 0
         shards = self._server.broker.groups.runtime.shards
@@ -357,6 +365,12 @@ class BrokerMetrics:
             for group_id, group in shard.groups.items():
                 states[shown_state(group).value] += 1
                 taken[MEMBERS].append(((group_id,), len(group.members)))
+                history = shard.histories.get(group_id)
+                if history is not None:
+                    taken[GROUP_REBALANCES].append(((group_id,), history.total))
+            for group_id, consumer_group in shard.consumer_groups.items():
+                states[consumer_group.state_name()] += 1
+                taken[MEMBERS].append(((group_id,), len(consumer_group.members)))
                 history = shard.histories.get(group_id)
                 if history is not None:
                     taken[GROUP_REBALANCES].append(((group_id,), history.total))

@@ -1,6 +1,7 @@
 """The history of each group: what rebalances it had and why, for people.
 
-There is one entry per rebalance, that is per move into PreparingRebalance. Whoever runs the shard keeps the entries
+There is one entry per rebalance, that is per move into PreparingRebalance of a classic group, and per rise of the epoch
+of a consumer group (KIP-848), where it ends when the group is Stable. Whoever runs the shard keeps the entries
 across restarts: each `HistoryChanged` carries a whole entry, and `Rebalance.slot` is a number below the length kept.
 Entries that are written to a compacted topic under (group, slot) stay bounded without any clean-up, and `restore`
 takes them back. They are not derived from the records of the group, because those hold no reasons and no times.
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 HISTORY_TOPIC: Final = "__kohort_group_history"
 """Where Kohort's broker keeps the entries: a record's key is the group and a slot, its value an entry as JSON."""
+CLASSIC, CONSUMER = "classic", "consumer"
 RUNNING: Final = "running"
 STABLE: Final = "Stable"
 EMPTY: Final = "Empty"
@@ -61,6 +63,11 @@ class Rebalance:
     """The members that went, each with the reason."""
     moved: tuple[str, ...] = ()
     """Members whose assignment has changed."""
+    protocol: str = CLASSIC
+    """Of a consumer group the generations are epochs of the group, `join_ms` is the time until the target was computed,
+    and `sync_ms` the time from there until all members had it."""
+    holding: tuple[tuple[str, str, int], ...] = ()
+    """Members of a consumer group that have yet to give up partitions: these, and since when."""
 
     def slot(self, length: int) -> int:
         return self.number % length
@@ -69,6 +76,7 @@ class Rebalance:
         fields = {name: getattr(self, name) for name in self.__slots__}
         fields["went"] = dict(self.went)
         fields["came"], fields["moved"] = list(self.came), list(self.moved)
+        fields["holding"] = [list(each) for each in self.holding]
         return fields
 
     @classmethod
@@ -76,17 +84,27 @@ class Rebalance:
         known = {name: fields[name] for name in cls.__slots__ if name in fields}
         known["went"] = tuple(fields.get("went", {}).items())
         known["came"], known["moved"] = tuple(fields.get("came", ())), tuple(fields.get("moved", ()))
+        known["holding"] = tuple((who, what, since) for who, what, since in fields.get("holding", ()))
         return cls(**known)
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """What the protocol calls a generation, and what has happened when `join_ms` and `sync_ms` are known."""
+        is_classic = self.protocol == CLASSIC
+        return ("generation", "joined", "synced") if is_classic else ("epoch", "assigned", "reconciled")
 
     def sentence(self) -> str:
         """Describes the rebalance in one line, for `kohort groups why`."""
-        text = f"generation {self.generation_before} to {self.generation_after or '?'}: {self.reason}"
+        count, joined, synced = self.words
+        text = f"{count} {self.generation_before} to {self.generation_after or '?'}: {self.reason}"
         if self.join_ms is not None:
-            text += f"; joined in {self.join_ms} ms"
+            text += f"; {joined} in {self.join_ms} ms"
             text += f", last {self.last_to_join}" if self.last_to_join else ""
         if self.sync_ms is not None:
-            text += f"; synced in {self.sync_ms} ms"
+            text += f"; {synced} in {self.sync_ms} ms"
             text += f", last {self.last_to_sync}" if self.last_to_sync else ""
+        for who, what, _ in self.holding:
+            text += f"; {who} has yet to give up {what}"
         return f"{text}; {self.outcome}"
 
 
@@ -122,12 +140,28 @@ class GroupHistory:
         self._assignments = assignments
         self._members = frozenset(assignments)
 
-    def began(self, now_ms: int, generation_id: int, member_id: str, reason: str) -> None:
+    def began(
+        self, now_ms: int, generation_id: int, member_id: str, reason: str, protocol: str = CLASSIC
+    ) -> None:
         if len(reason) > LONGEST_REASON:
             reason = reason[:LONGEST_REASON] + " …"
-        self.entries.append(Rebalance(self.total, now_ms, generation_id, member_id, reason))
+        self.entries.append(
+            Rebalance(self.total, now_ms, generation_id, member_id, reason, protocol=protocol)
+        )
         self.total += 1
         self._last_to_sync = ""
+
+    def waits_for(self, holding: Iterable[tuple[str, str]], now_ms: int) -> bool:
+        """Notes who has yet to give up what; False if that is known already."""
+        current = self.latest
+        if current is None or current.outcome != RUNNING:
+            return False
+        since = {(who, what): since_ms for who, what, since_ms in current.holding}
+        now = tuple((*each, since.get(each, now_ms)) for each in sorted(holding)[:SHOWN])
+        if now == current.holding:
+            return False
+        self.entries[-1] = replace(current, holding=now)
+        return True
 
     def interrupted(self) -> bool:
         """Marks the running rebalance as interrupted by the next one; False if none was running."""
@@ -177,5 +211,6 @@ class GroupHistory:
                 sync_ms=now_ms - current.began_ms - current.join_ms,
                 last_to_sync=self._last_to_sync,
                 moved=_cut(sorted(moved)),
+                holding=(),
             )
         self._assignments = assignments

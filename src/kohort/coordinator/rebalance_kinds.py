@@ -23,6 +23,11 @@ _PATTERNS: Final = tuple(
         ("session_expired", r": session expired after -?\d+ ms without a heartbeat$"),
         ("sync_timeout", r" did not sync in time$"),
         ("metadata_changed", r"^\S.* changed its metadata(?: \(it says: |$)"),
+        ("revocation_timeout", r": did not give up its partitions within -?\d+ ms$"),
+        ("rejoin_timeout", r": did not join again within its rebalance timeout$"),
+        ("subscription_changed", r"^\S.* changed its subscription$"),
+        ("topics_changed", r"^the topics that .* changed$"),
+        ("protocol_changed", r"^\S.* joined with the classic protocol, as the last one$"),
         ("member_joined", r"^\S.* joined(?: \(it says: |$)"),
         ("member_left", r"^\S.* left(?:: |; |$)"),
     )

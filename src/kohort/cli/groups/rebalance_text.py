@@ -17,16 +17,20 @@ def rebalance_text(each: Rebalance) -> str:
 def _lines(each: Rebalance) -> Iterator[str]:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.began_ms / 1000))
     after = "…" if each.generation_after is None else each.generation_after
-    yield f"{began}  generation {each.generation_before} → {after}  {each.reason}"
+    count, joined, synced = each.words
+    yield f"{began}  {count} {each.generation_before} → {after}  {each.reason}"
     steps = []
     if each.join_ms is not None:
         last = f" (last {each.last_to_join})" if each.last_to_join else ""
-        steps.append(f"joined in {each.join_ms} ms{last}")
+        steps.append(f"{joined} in {each.join_ms} ms{last}")
     if each.sync_ms is not None:
         last = f" (last {each.last_to_sync})" if each.last_to_sync else ""
-        steps.append(f"synced in {each.sync_ms} ms{last}")
+        steps.append(f"{synced} in {each.sync_ms} ms{last}")
     steps.append("under way" if each.outcome == RUNNING else f"{each.outcome}, {each.size} members")
     yield f"    {', '.join(steps)}"
+    for member_id, what, since_ms in each.holding:
+        since = time.strftime("%H:%M:%S", time.localtime(since_ms / 1000))
+        yield f"    waits for: {member_id}, which has yet to give up {what} (since {since})"
     if each.came:
         yield f"    came: {', '.join(each.came)}"
     for member_id, why in each.went:

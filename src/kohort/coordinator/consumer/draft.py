@@ -17,6 +17,7 @@ from kohort.coordinator.consumer.state import (
     PartitionMetadataChange,
     RegexChange,
 )
+from kohort.coordinator.history import CONSUMER, RUNNING
 from kohort.coordinator.modern.group import ModernWrite, later_changes
 from kohort.coordinator.modern.state import (
     AssignmentChange,
@@ -216,7 +217,7 @@ def begin_history(step: StepContext, group: ConsumerGroup, cause: Cause) -> None
     history = step.history(group)
     if history.interrupted():
         step.tell(group)
-    history.began(step.now_ms, group.group_epoch, cause.member_id, cause.reason)
+    history.began(step.now_ms, group.group_epoch, cause.member_id, cause.reason, CONSUMER)
     step.tell(group)
 
 
@@ -224,16 +225,33 @@ def tell_progress(step: StepContext, group: ConsumerGroup) -> None:
     """Notes in the history how far the group is on its way to Stable, which its records now say."""
     history = step.history(group)
     current = history.latest
-    if current is None or current.outcome != "running":
+    if current is None or current.outcome != RUNNING:
         return
     state = group.state_name()
     names = [m.instance_id or m.member_id for m in group.members.values()]
     if current.generation_after != group.group_epoch and state != ConsumerGroupState.ASSIGNING:
         history.join_completed(step.now_ms, group.group_epoch, names)
         step.tell(group)
+    if history.waits_for(_holding(step, group), step.now_ms):
+        step.tell(group)
     if state == ConsumerGroupState.STABLE:
         history.stable(step.now_ms, assignments_by_name(group))
         step.tell(group)
+
+
+def _holding(step: StepContext, group: ConsumerGroup) -> list[tuple[str, str]]:
+    """Returns who has yet to give up what, in words."""
+    found = []
+    for member_id in group.revoking:
+        member = group.members[member_id]
+        named = sorted(
+            f"{topic.name if topic is not None else 'a deleted topic'} {', '.join(map(str, sorted(partitions)))}"
+            for topic, partitions in (
+                (step.shard.topics.topic_by_id(t), partitions) for t, partitions in member.pending.items()
+            )
+        )
+        found.append((member.instance_id or member_id, " and ".join(named)))
+    return found
 
 
 def assignments_by_name(group: ConsumerGroup) -> dict[str, bytes]:

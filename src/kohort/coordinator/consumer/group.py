@@ -32,6 +32,8 @@ class ConsumerGroup(ModernGroup, ConsumerState):
         """Topic -> how many of the group's regular expressions match it."""
         self.stable_at: Counter[int] = Counter()
         """Epoch -> how many members are STABLE at it."""
+        self.revoking: dict[str, None] = {}
+        """The members that have yet to give up partitions."""
         self.classic_members = 0
         self.classic_protocols: Counter[str] = Counter()
         self.rebalance_deadlines: dict[str, tuple[int, int]] = {}
@@ -56,7 +58,10 @@ class ConsumerGroup(ModernGroup, ConsumerState):
             if old.instance_id is not None and self.static_members.get(old.instance_id) == member_id:
                 del self.static_members[old.instance_id]
         super().put_member(member_id, member)
+        self.revoking.pop(member_id, None)
         if member is not None:
+            if member.pending:
+                self.revoking[member_id] = None
             self._count(member, 1)
             self._take(member)
             if member.instance_id is not None:

@@ -321,6 +321,8 @@ def move_towards_target(
     if moved is not None and moved != member:
         draft.add(AssignmentChange(member_id, moved.assignment_value()))
         watch_revocation(step, group, moved)
+        if moved.is_reconciled_to(group.group_epoch):
+            step.history(group).synced(moved.instance_id or member_id)
     return moved
 
 

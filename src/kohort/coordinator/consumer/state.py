@@ -28,7 +28,7 @@ Owned = Mapping[bytes, Mapping[int, int]]
 NOTHING_OWNED: Owned = {}
 
 
-class Reconciliation(IntEnum):
+class ReconciliationState(IntEnum):
     """How far a member is on its way to the target; the numbers are those of the records."""
 
     STABLE = 0
@@ -37,8 +37,8 @@ class Reconciliation(IntEnum):
     UNKNOWN = 127
 
 
-STABLE, UNREVOKED, UNRELEASED, UNKNOWN = Reconciliation
-_STATES: Final = {state.value: state for state in Reconciliation}
+STABLE, UNREVOKED, UNRELEASED, UNKNOWN = ReconciliationState
+_STATES: Final = {state.value: state for state in ReconciliationState}
 
 
 class ConsumerGroupState:
@@ -56,7 +56,7 @@ class ConsumerMember(NamedTuple):
     member_id: str
     epoch: int = 0
     previous_epoch: int = -1
-    state: Reconciliation = STABLE
+    state: ReconciliationState = STABLE
     assigned: Owned = NOTHING_OWNED
     pending: Owned = NOTHING_OWNED
     """What it has yet to give up."""
@@ -75,7 +75,9 @@ class ConsumerMember(NamedTuple):
     def is_classic(self) -> bool:
         return self.classic is not None
 
-    def moved_to(self, epoch: int, state: Reconciliation, assigned: Owned, pending: Owned) -> ConsumerMember:
+    def moved_to(
+        self, epoch: int, state: ReconciliationState, assigned: Owned, pending: Owned
+    ) -> ConsumerMember:
         return self._replace(
             epoch=epoch, previous_epoch=self.epoch, state=state, assigned=assigned, pending=pending
         )
