@@ -25,6 +25,7 @@ from kohort import (
     SubscriptionPattern,
     TopicPartition,
     Wakeup,
+    WrongArgument,
 )
 from tests.client.consuming import Told, poll_until, read
 from tests.clients.process import eventually
@@ -186,6 +187,13 @@ def test_the_broker_matches_a_subscription_pattern(
         poll_until(consumer, lambda: False, "it is refused")
     with pytest.raises(IllegalState, match="exclude each other"):
         consumer.subscribe([orders])
+
+
+def test_a_subscription_pattern_needs_the_consumer_protocol(new_consumer: NewConsumer, group: str) -> None:
+    with pytest.raises(IllegalState, match=r"for members of group.protocol=consumer only: .* re.compile"):
+        new_consumer(group, group_protocol="classic").subscribe(SubscriptionPattern("orders-.*"))
+    with pytest.raises(WrongArgument, match="must not be empty"):
+        new_consumer(group).subscribe(SubscriptionPattern(""))
 
 
 def test_a_compiled_pattern_is_matched_here(

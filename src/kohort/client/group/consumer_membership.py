@@ -50,7 +50,7 @@ from kohort.client.group.consumer_member_state import (
     ConsumerMembershipStatus,
     EpochEnd,
     NumberedAssignment,
-    Reconciliation,
+    OngoingReconciliation,
     ReconciliationStep,
 )
 from kohort.client.group.coordinator import COORDINATOR_GONE, GroupCoordinator
@@ -77,6 +77,7 @@ class ConsumerMembership:
 
     protocol: ClassVar[RebalanceProtocol] = RebalanceProtocol.COOPERATIVE
     """Callbacks tell the difference only."""
+    broker_matches: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -604,16 +605,16 @@ class ConsumerMembership:
         partitions = frozenset(known.values())
         going = self._announced() - partitions
         self.subscription.revoke(going)
-        self.become(replace(status, reconciliation=Reconciliation(assignment, partitions)))
+        self.become(replace(status, reconciliation=OngoingReconciliation(assignment, partitions)))
 
     def _announced(self) -> frozenset[TopicPartition]:
         """The partitions that the user was told of."""
         return frozenset(p for p, state in self.subscription.partitions.items() if not state.assigning)
 
-    def _step(self, reconciliation: Reconciliation, step: ReconciliationStep) -> None:
+    def _step(self, reconciliation: OngoingReconciliation, step: ReconciliationStep) -> None:
         self.become(replace(self.status, reconciliation=replace(reconciliation, step=step)))
 
-    def _revoke(self, reconciliation: Reconciliation) -> None:
+    def _revoke(self, reconciliation: OngoingReconciliation) -> None:
         going = self._announced() - reconciliation.partitions
         if going:
             self._step(reconciliation, ReconciliationStep.REVOKE)
@@ -621,7 +622,7 @@ class ConsumerMembership:
         else:
             self._assign(reconciliation)
 
-    def _assign(self, reconciliation: Reconciliation) -> None:
+    def _assign(self, reconciliation: OngoingReconciliation) -> None:
         """Tells the user what comes, also if it is nothing: the rebalance is over."""
         coming = reconciliation.partitions - self._announced()
         self._step(reconciliation, ReconciliationStep.ASSIGN)
