@@ -218,6 +218,7 @@ def test_another_subscription_needs_no_other_membership(
     me = consumer.group_metadata().member_id
     consumer.subscribe([second])
     poll_until(consumer, lambda: consumer.assignment() == of(second, 0), "the other")
+    assert set(consumer._core.metadata.cluster.topics) == {second}, "nobody asks for what nobody reads"
     consumer.unsubscribe()
     consumer.subscribe([first])
     poll_until(consumer, lambda: consumer.assignment() == of(first, 0), "the first again")

@@ -560,15 +560,25 @@ class ConsumerMembership:
         target = new_target(status.target, assigned)
         if target != status.target:
             self.become(replace(status, target=target, metadata_before=self._metadata.cluster.version))
-        if self.subscription.mode is Mode.BROKER_PATTERN:
-            ids = frozenset(topic_id for topic_id, _ in target.partitions)
-            self._metadata.want(frozenset(), ids=ids, now_ms=self._now_ms)
+        self._want_topics()
         if not self.status.is_reconciled:
             if status.state not in (_S.RECONCILING, _S.ACKNOWLEDGING):
                 self.metrics.asked(self._now_ms)
             self.become(replace(self.status, state=_S.RECONCILING))
         elif status.state is _S.JOINING or (status.state is _S.RECONCILING and not status.reconciliation):
             self.become(replace(self.status, state=_S.STABLE))
+
+    def _want_topics(self) -> None:
+        """Tells the metadata which topics matter: those of the subscription, and what is assigned as long as it is."""
+        subscription, allow = self.subscription, self._config.allow_auto_create_topics
+        if subscription.mode is Mode.BROKER_PATTERN:
+            known = [each for each in (self.status.target, self.status.owned) if each is not None]
+            ids = frozenset(topic_id for each in known for topic_id, _ in each.partitions)
+            self._metadata.want(frozenset(), ids=ids, now_ms=self._now_ms)
+        elif subscription.mode is Mode.TOPICS:
+            subscription.watch(subscription.topics | {p.topic for p in subscription.partitions})
+            topics = subscription.topics | subscription.group_topics
+            self._metadata.want(topics, allow_auto_create=allow, now_ms=self._now_ms)
 
     def _go_on(self, now_ms: int) -> None:
         """Takes a reconciliation as far as it goes without waiting. It begins while the user is in poll."""
@@ -659,6 +669,7 @@ class ConsumerMembership:
                     reconciliation=None,
                 )
             )
+            self._want_topics()
 
     # --- how membership ends ---------------------------------------------------------------------
 
