@@ -25,6 +25,7 @@ from kohort import (
     SubscriptionPattern,
     TopicPartition,
     Wakeup,
+    WrongArgument,
 )
 from tests.client.consuming import Told, poll_until, read
 from tests.clients.process import eventually
@@ -188,6 +189,13 @@ def test_the_broker_matches_a_subscription_pattern(
         consumer.subscribe([orders])
 
 
+def test_a_subscription_pattern_needs_the_consumer_protocol(new_consumer: NewConsumer, group: str) -> None:
+    with pytest.raises(IllegalState, match=r"for members of group.protocol=consumer only: .* re.compile"):
+        new_consumer(group, group_protocol="classic").subscribe(SubscriptionPattern("orders-.*"))
+    with pytest.raises(WrongArgument, match="must not be empty"):
+        new_consumer(group).subscribe(SubscriptionPattern(""))
+
+
 def test_a_compiled_pattern_is_matched_here(
     new_consumer: NewConsumer, new_topic: NewTopic, group: str
 ) -> None:
@@ -210,6 +218,7 @@ def test_another_subscription_needs_no_other_membership(
     me = consumer.group_metadata().member_id
     consumer.subscribe([second])
     poll_until(consumer, lambda: consumer.assignment() == of(second, 0), "the other")
+    assert set(consumer._core.metadata.cluster.topics) == {second}, "nobody asks for what nobody reads"
     consumer.unsubscribe()
     consumer.subscribe([first])
     poll_until(consumer, lambda: consumer.assignment() == of(first, 0), "the first again")

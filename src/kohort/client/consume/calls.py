@@ -122,7 +122,8 @@ class ConsumerCalls:
     ) -> Steps[None]:
         self._need_group("subscribe")
         core = self.core
-        if core.config.group_protocol != "consumer":
+        assert core.membership is not None
+        if not core.membership.broker_matches:
             raise IllegalState(
                 "a SubscriptionPattern is matched by the broker, for members of group.protocol=consumer only: set "
                 "that, or give re.compile(...), which is matched here"

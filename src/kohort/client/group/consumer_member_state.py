@@ -74,7 +74,7 @@ class ReconciliationStep(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciliation:
+class OngoingReconciliation:
     """An assignment that is being taken over. It is finished even if another one comes meanwhile."""
 
     assignment: NumberedAssignment
@@ -126,7 +126,7 @@ class ConsumerMembershipStatus:
     """The version of the metadata when the target came. Names that are missing are waited for once, by a newer one."""
     owned: NumberedAssignment | None = None
     """What was taken over last."""
-    reconciliation: Reconciliation | None = None
+    reconciliation: OngoingReconciliation | None = None
     callback_failed: bool = False
     """Whether a callback raised: the assignment is not acknowledged, and the next poll tries again."""
     told: ToldFields | None = None

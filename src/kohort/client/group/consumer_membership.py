@@ -50,7 +50,7 @@ from kohort.client.group.consumer_member_state import (
     ConsumerMembershipStatus,
     EpochEnd,
     NumberedAssignment,
-    Reconciliation,
+    OngoingReconciliation,
     ReconciliationStep,
 )
 from kohort.client.group.coordinator import COORDINATOR_GONE, GroupCoordinator
@@ -77,6 +77,7 @@ class ConsumerMembership:
 
     protocol: ClassVar[RebalanceProtocol] = RebalanceProtocol.COOPERATIVE
     """Callbacks tell the difference only."""
+    broker_matches: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -559,15 +560,25 @@ class ConsumerMembership:
         target = new_target(status.target, assigned)
         if target != status.target:
             self.become(replace(status, target=target, metadata_before=self._metadata.cluster.version))
-        if self.subscription.mode is Mode.BROKER_PATTERN:
-            ids = frozenset(topic_id for topic_id, _ in target.partitions)
-            self._metadata.want(frozenset(), ids=ids, now_ms=self._now_ms)
+        self._want_topics()
         if not self.status.is_reconciled:
             if status.state not in (_S.RECONCILING, _S.ACKNOWLEDGING):
                 self.metrics.asked(self._now_ms)
             self.become(replace(self.status, state=_S.RECONCILING))
         elif status.state is _S.JOINING or (status.state is _S.RECONCILING and not status.reconciliation):
             self.become(replace(self.status, state=_S.STABLE))
+
+    def _want_topics(self) -> None:
+        """Tells the metadata which topics matter: those of the subscription, and what is assigned as long as it is."""
+        subscription, allow = self.subscription, self._config.allow_auto_create_topics
+        if subscription.mode is Mode.BROKER_PATTERN:
+            known = [each for each in (self.status.target, self.status.owned) if each is not None]
+            ids = frozenset(topic_id for each in known for topic_id, _ in each.partitions)
+            self._metadata.want(frozenset(), ids=ids, now_ms=self._now_ms)
+        elif subscription.mode is Mode.TOPICS:
+            subscription.watch(subscription.topics | {p.topic for p in subscription.partitions})
+            topics = subscription.topics | subscription.group_topics
+            self._metadata.want(topics, allow_auto_create=allow, now_ms=self._now_ms)
 
     def _go_on(self, now_ms: int) -> None:
         """Takes a reconciliation as far as it goes without waiting. It begins while the user is in poll."""
@@ -604,16 +615,16 @@ class ConsumerMembership:
         partitions = frozenset(known.values())
         going = self._announced() - partitions
         self.subscription.revoke(going)
-        self.become(replace(status, reconciliation=Reconciliation(assignment, partitions)))
+        self.become(replace(status, reconciliation=OngoingReconciliation(assignment, partitions)))
 
     def _announced(self) -> frozenset[TopicPartition]:
         """The partitions that the user was told of."""
         return frozenset(p for p, state in self.subscription.partitions.items() if not state.assigning)
 
-    def _step(self, reconciliation: Reconciliation, step: ReconciliationStep) -> None:
+    def _step(self, reconciliation: OngoingReconciliation, step: ReconciliationStep) -> None:
         self.become(replace(self.status, reconciliation=replace(reconciliation, step=step)))
 
-    def _revoke(self, reconciliation: Reconciliation) -> None:
+    def _revoke(self, reconciliation: OngoingReconciliation) -> None:
         going = self._announced() - reconciliation.partitions
         if going:
             self._step(reconciliation, ReconciliationStep.REVOKE)
@@ -621,7 +632,7 @@ class ConsumerMembership:
         else:
             self._assign(reconciliation)
 
-    def _assign(self, reconciliation: Reconciliation) -> None:
+    def _assign(self, reconciliation: OngoingReconciliation) -> None:
         """Tells the user what comes, also if it is nothing: the rebalance is over."""
         coming = reconciliation.partitions - self._announced()
         self._step(reconciliation, ReconciliationStep.ASSIGN)
@@ -658,6 +669,7 @@ class ConsumerMembership:
                     reconciliation=None,
                 )
             )
+            self._want_topics()
 
     # --- how membership ends ---------------------------------------------------------------------
 

@@ -31,6 +31,10 @@ class GroupMembership(CommittingMember, Part, Protocol):
         """Whether callbacks tell everything (eager) or the difference (cooperative)."""
 
     @property
+    def broker_matches(self) -> bool:
+        """Whether the broker can be asked to match a pattern (SubscriptionPattern)."""
+
+    @property
     def member_id(self) -> str: ...
     @property
     def generation_id(self) -> int: ...

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 from kohort.client.config import ConsumerConfig
 from kohort.client.core.arguments import raised_by
@@ -78,7 +79,10 @@ JOIN_MARGIN_MS = 5_000
 
 
 class Membership:
-    """The part that makes a consumer a member of its group; see the module's docstring."""
+    """The part that makes a consumer a member of a classic group; see the module's docstring."""
+
+    broker_matches: ClassVar[bool] = False
+    """Members tell each other names of topics; patterns are matched here."""
 
     def __init__(
         self,
