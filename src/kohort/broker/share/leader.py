@@ -19,7 +19,7 @@ from kohort.broker.share.fetched import FetchedBatches, read_batches
 from kohort.coordinator.group_config import GroupConfig
 from kohort.log.partition import Partition
 from kohort.share.partition import (
-    AcknowledgedRange,
+    AcknowledgedSpan,
     Acquisition,
     ShareLimits,
     SharePartition,
@@ -140,7 +140,7 @@ class LedSharePartition:
     # --- acknowledging -----------------------------------------------------------------------------
 
     def acknowledge(
-        self, member_id: str, acknowledgements: Iterable[AcknowledgedRange], done: OnError
+        self, member_id: str, acknowledgements: Iterable[AcknowledgedSpan], done: OnError
     ) -> None:
         """Acknowledges records, or none of them; `done` is called when that is durable, perhaps at once."""
         if self.core is None:
