@@ -26,6 +26,7 @@ from kohort.wire.messages.incremental_alter_configs import (
 from kohort.wire.records.batch import ControlKind, iter_batches, iter_records, read_header
 from tests.broker.peer import LONG_POLL_MS, batch_of, create_topic, fetch, produce, values_in
 from tests.broker.share_peer import ShareMember, acquired_in, data_of, initialize_state, topic_id_of
+from tests.broker.test_quotas import alter as alter_quota
 
 E = ErrorCode
 
@@ -358,3 +359,22 @@ def test_records_of_aborted_transactions(isolation):
             broker.call(write(kind))
         got = ShareMember(client, "g", "m1", topic_id).acquire(max_wait_ms=LONG_POLL_MS)
     assert got == ([(1, 3, 1)] if isolation == "read_committed" else [(0, 3, 1)])
+
+
+def test_a_member_above_its_quota_acquires_nothing():
+    with running() as broker, BlockingConnection(broker.bootstrap_servers, client_id="greedy") as client:
+        create_topic(client, "t")
+        topic_id = topic_id_of(client, "t")
+        initialize_state(client, "g", topic_id)
+        produce(client, "t", batch_of(b"x" * 4000))
+        produce(client, "t", batch_of(b"y" * 4000))
+        quota = alter_quota(client, {"client-id": "greedy"}, {"consumer_byte_rate": 1000.0})
+        assert quota.error_code == 0
+        member = ShareMember(client, "g", "m1", topic_id)
+        assert member.acquire(max_wait_ms=LONG_POLL_MS, max_records=1) == [(0, 0, 1)]
+        answer = member.fetch(max_wait_ms=LONG_POLL_MS)
+        assert answer.throttle_time_ms > 0
+        assert answer.responses == []
+        (led,) = broker.server.broker.shares.of_group("g")
+        assert led.core is not None
+        assert led.core.end_offset == 0  # the second record is not locked for a member that did not get it
