@@ -12,6 +12,7 @@ import pytest
 from kohort.broker import running
 from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
+from kohort.wire.messages import delete_share_group_state as delete_state
 from kohort.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -257,6 +258,18 @@ def test_altered_offsets_fence_the_leader_and_load_it_anew(client, topic, member
     assert member.acknowledge((0, 1, 1)) == E.NOT_LEADER_OR_FOLLOWER
     assert member.acquire() == [(1, 1, 1)]
     assert initialize_state(client, topic, member.topic_id, state_epoch=4) == E.FENCED_STATE_EPOCH
+
+
+def test_deleted_state_drops_the_share_partition(client, topic, member):
+    produce(client, topic, batch_of(b"a"))
+    assert member.acquire() == [(0, 0, 1)]
+    gone = delete_state.DeleteStateData(member.topic_id, [delete_state.PartitionData(0)])
+    answer = client.call(delete_state.DeleteShareGroupStateRequest(topic, [gone]), version=0)
+    assert answer.results[0].partitions[0].error_code == 0
+    assert member.acknowledge((0, 0, 1)) == E.UNKNOWN_SERVER_ERROR
+    assert member.acknowledge((0, 0, 1)) == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert initialize_state(client, topic, member.topic_id) == 0
+    assert member.acquire(max_wait_ms=LONG_POLL_MS) == [(0, 0, 1)]
 
 
 def test_locks_expire(broker, client, topic, member, other):

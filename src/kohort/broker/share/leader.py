@@ -216,7 +216,7 @@ class LedSharePartition:
         if error:
             text = "the state of %s-%d for share group %r was not written: %s"
             log.warning(text, self.log.topic, self.log.index, self.key.group_id, answer.error.name)
-        if error in _DROPS:
+        if error in _DROPS or answer.error is _E.INVALID_REQUEST:  # the latter: its state was deleted
             self._owner.drop(self)
         if done is not None:
             done(error)
