@@ -12,6 +12,7 @@ import pytest
 from kohort.broker import running
 from kohort.client.io.blocking_connection import BlockingConnection
 from kohort.wire.errors import ErrorCode
+from kohort.wire.messages import delete_share_group_state as delete_state
 from kohort.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -26,6 +27,7 @@ from kohort.wire.messages.incremental_alter_configs import (
 from kohort.wire.records.batch import ControlKind, iter_batches, iter_records, read_header
 from tests.broker.peer import LONG_POLL_MS, batch_of, create_topic, fetch, produce, values_in
 from tests.broker.share_peer import ShareMember, acquired_in, data_of, initialize_state, topic_id_of
+from tests.broker.test_quotas import alter as alter_quota
 
 E = ErrorCode
 
@@ -258,6 +260,18 @@ def test_altered_offsets_fence_the_leader_and_load_it_anew(client, topic, member
     assert initialize_state(client, topic, member.topic_id, state_epoch=4) == E.FENCED_STATE_EPOCH
 
 
+def test_deleted_state_drops_the_share_partition(client, topic, member):
+    produce(client, topic, batch_of(b"a"))
+    assert member.acquire() == [(0, 0, 1)]
+    gone = delete_state.DeleteStateData(member.topic_id, [delete_state.PartitionData(0)])
+    answer = client.call(delete_state.DeleteShareGroupStateRequest(topic, [gone]), version=0)
+    assert answer.results[0].partitions[0].error_code == 0
+    assert member.acknowledge((0, 0, 1)) == E.UNKNOWN_SERVER_ERROR
+    assert member.acknowledge((0, 0, 1)) == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert initialize_state(client, topic, member.topic_id) == 0
+    assert member.acquire(max_wait_ms=LONG_POLL_MS) == [(0, 0, 1)]
+
+
 def test_locks_expire(broker, client, topic, member, other):
     produce(client, topic, batch_of(b"a"))
     assert member.acquire() == [(0, 0, 1)]
@@ -358,3 +372,22 @@ def test_records_of_aborted_transactions(isolation):
             broker.call(write(kind))
         got = ShareMember(client, "g", "m1", topic_id).acquire(max_wait_ms=LONG_POLL_MS)
     assert got == ([(1, 3, 1)] if isolation == "read_committed" else [(0, 3, 1)])
+
+
+def test_a_member_above_its_quota_acquires_nothing():
+    with running() as broker, BlockingConnection(broker.bootstrap_servers, client_id="greedy") as client:
+        create_topic(client, "t")
+        topic_id = topic_id_of(client, "t")
+        initialize_state(client, "g", topic_id)
+        produce(client, "t", batch_of(b"x" * 4000))
+        produce(client, "t", batch_of(b"y" * 4000))
+        quota = alter_quota(client, {"client-id": "greedy"}, {"consumer_byte_rate": 1000.0})
+        assert quota.error_code == 0
+        member = ShareMember(client, "g", "m1", topic_id)
+        assert member.acquire(max_wait_ms=LONG_POLL_MS, max_records=1) == [(0, 0, 1)]
+        answer = member.fetch(max_wait_ms=LONG_POLL_MS)
+        assert answer.throttle_time_ms > 0
+        assert answer.responses == []
+        (led,) = broker.server.broker.shares.of_group("g")
+        assert led.core is not None
+        assert led.core.end_offset == 0  # the second record is not locked for a member that did not get it

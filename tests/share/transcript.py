@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any
 
 from kohort.share.partition import (
-    AcknowledgedRange,
+    AcknowledgedSpan,
     OffsetSpan,
     ShareLimits,
     SharePartition,
@@ -183,7 +183,7 @@ class Stage:
         for word in rest:
             offsets, types = word.split(":")
             (run,) = ranges([offsets])
-            runs.append(AcknowledgedRange(run.first, run.last, [int(t) for t in types.split(",")]))
+            runs.append(AcknowledgedSpan(run.first, run.last, [int(t) for t in types.split(",")]))
         answer = self.part.acknowledge(member, runs, self.share_limits, self.now_ms)
         if isinstance(answer, ShareStateWrite):
             self.persist(answer, member)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from kohort.settings import SettingError
-from kohort.sim import Broken, FaultRates, Report, run, run_consumers, run_transactions
+from kohort.sim import Broken, FaultRates, Report, run, run_consumers, run_share, run_transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,14 @@ class SimOptions:
     members: int
     consumers: bool
     transactions: bool
+    shares: bool
     minutes: float
     faults: str
     seeds: int
     rebalances: int | None
+
+
+_SHARE_STEPS_A_MINUTE = 100
 
 
 @click.command(epilog="Example: kohort sim --seed 7 --members 20 --minutes 30 --faults lost,crash=0.01")
@@ -42,6 +46,11 @@ class SimOptions:
     "--transactions",
     is_flag=True,
     help="Members are transactional producers, and the transaction coordinator is simulated; 4 are enough.",
+)
+@click.option(
+    "--shares",
+    is_flag=True,
+    help="A share partition and the share coordinator are simulated, with three members; 100 steps a minute.",
 )
 @click.option("--minutes", type=float, default=10, show_default=True, help="Of virtual time, for each seed.")
 @click.option(
@@ -67,6 +76,10 @@ def sim(options: SimOptions) -> int:
         raise SettingError("--members and --seeds are at least 1, --minutes is above 0")
     if options.transactions and (options.consumers or options.rebalances is not None):
         raise SettingError("--transactions has neither --consumers nor --rebalances; leave one of them out")
+    if options.shares and (options.transactions or options.consumers or options.rebalances is not None):
+        raise SettingError("--shares stands alone; leave --transactions, --consumers and --rebalances out")
+    if options.shares:
+        return _run_shares(options)
     if options.transactions:
         return _run_transactions(options, faults)
     with _quiet_client():
@@ -99,6 +112,23 @@ def _run_transactions(options: SimOptions, faults: FaultRates) -> int:
         print(report, flush=True)
     seconds = time.perf_counter() - began
     print(f"{options.seeds} seeds, {total:,} transactions in {seconds:.1f} s, every invariant held")
+    return 0
+
+
+def _run_shares(options: SimOptions) -> int:
+    began, total = time.perf_counter(), 0
+    steps = max(int(options.minutes * _SHARE_STEPS_A_MINUTE), 1)
+    for seed in range(options.seed, options.seed + options.seeds):
+        try:
+            report = run_share(seed, steps)
+        except Broken as broken:
+            again = f"kohort sim --shares --seed {seed} --minutes {options.minutes:g}"
+            print(f"{broken}\nrun it again: {again}", file=sys.stderr)
+            return 1
+        total += report.deliveries
+        print(report, flush=True)
+    seconds = time.perf_counter() - began
+    print(f"{options.seeds} seeds, {total:,} deliveries in {seconds:.1f} s, every invariant held")
     return 0
 
 

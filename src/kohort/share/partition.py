@@ -55,7 +55,7 @@ class StateBatch(NamedTuple):
     delivery_count: int
 
 
-class AcknowledgedRange(NamedTuple):
+class AcknowledgedSpan(NamedTuple):
     """What a consumer says of a run of records: one type for all of them, or one for each."""
 
     first: int
@@ -493,7 +493,7 @@ class SharePartition:
     # --- acknowledge -------------------------------------------------------------------------------
 
     def acknowledge(
-        self, member_id: str, acknowledgements: Iterable[AcknowledgedRange], limits: ShareLimits, now_ms: int
+        self, member_id: str, acknowledgements: Iterable[AcknowledgedSpan], limits: ShareLimits, now_ms: int
     ) -> ErrorCode | ShareStateWrite:
         """Takes all acknowledgements of a member, or none if one of them is wrong.
 
@@ -515,7 +515,7 @@ class SharePartition:
     def _decide(
         self,
         member_id: str,
-        acknowledgement: AcknowledgedRange,
+        acknowledgement: AcknowledgedSpan,
         limits: ShareLimits,
         now_ms: int,
         decided: list[tuple[OffsetSpan, int]],
@@ -735,7 +735,7 @@ class _Taking:
         return found
 
 
-def _runs(part: OffsetSpan, acknowledgement: AcknowledgedRange) -> Iterator[tuple[OffsetSpan, int]]:
+def _runs(part: OffsetSpan, acknowledgement: AcknowledgedSpan) -> Iterator[tuple[OffsetSpan, int]]:
     """Yields runs of the same type within a part of what is acknowledged."""
     types = acknowledgement.types
     if len(types) == 1:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from kohort.share.partition import (
-    AcknowledgedRange,
+    AcknowledgedSpan,
     OffsetSpan,
     ShareLimits,
     SharePartition,
@@ -238,7 +238,7 @@ class ShareStorm:
         if not held:
             return
         kinds = {offset: self._kind(offset) for offset in held}
-        runs = [AcknowledgedRange(offset, offset, [kind]) for offset, kind in kinds.items()]
+        runs = [AcknowledgedSpan(offset, offset, [kind]) for offset, kind in kinds.items()]
         before = part.records
         answer = part.acknowledge(member_id, runs, self.limits, now_ms)
         pending = {o for info in before if info.is_pending for o in range(info.first, info.last + 1)}

@@ -94,6 +94,7 @@ class _ShareFetch:
         "_broker",
         "_call",
         "_data",
+        "_is_charged",
         "_is_over",
         "_is_read",
         "_led",
@@ -116,6 +117,7 @@ class _ShareFetch:
         self._led: dict[TopicIdPartition, LedSharePartition] = {}
         self._is_read = False  # nothing more is to be fetched
         self._is_over = False
+        self._is_charged = False  # to the quotas of the client
         self._looks = False
         self._throttle_ms = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -240,6 +242,7 @@ class _ShareFetch:
         """Charges for what is about to be sent. Nothing is acquired for a client that has to wait for its quota."""
         if self._broker.quotas is None or not size:
             return False
+        self._is_charged = True
         self._throttle_ms = self._call.throttle_fetch(size)
         if self._throttle_ms:
             self._is_read = True
@@ -290,6 +293,10 @@ class _ShareFetch:
         if self._is_over or not self._is_read or self._acknowledged is None:
             return
         self._leave()
+        if self._broker.quotas is not None and not self._is_charged:
+            self._throttle_ms = self._call.throttle_fetch(
+                0
+            )  # for its time; it has nothing that could be held back
         try:
             answer = self._encoded(self._acknowledged)
         except OSError:

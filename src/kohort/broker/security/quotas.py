@@ -282,8 +282,10 @@ def _timed(call: QuotaCall, work: Coroutine[Any, Any, Any]) -> Generator[Any, An
             step, given = work.throw, error
 
 
-def is_of_replica(request: FetchRequest) -> bool:
+def is_of_replica(request: Message) -> bool:
     """Tells whether a Fetch claims to come from another broker."""
+    if not isinstance(request, FetchRequest):
+        return False  # a ShareFetch: followers do not send it
     return request.replica_id >= 0 or request.replica_state.replica_id >= 0
 
 

@@ -19,7 +19,7 @@ from kohort.broker.share.fetched import FetchedBatches, read_batches
 from kohort.coordinator.group_config import GroupConfig
 from kohort.log.partition import Partition
 from kohort.share.partition import (
-    AcknowledgedRange,
+    AcknowledgedSpan,
     Acquisition,
     ShareLimits,
     SharePartition,
@@ -140,7 +140,7 @@ class LedSharePartition:
     # --- acknowledging -----------------------------------------------------------------------------
 
     def acknowledge(
-        self, member_id: str, acknowledgements: Iterable[AcknowledgedRange], done: OnError
+        self, member_id: str, acknowledgements: Iterable[AcknowledgedSpan], done: OnError
     ) -> None:
         """Acknowledges records, or none of them; `done` is called when that is durable, perhaps at once."""
         if self.core is None:
@@ -216,7 +216,7 @@ class LedSharePartition:
         if error:
             text = "the state of %s-%d for share group %r was not written: %s"
             log.warning(text, self.log.topic, self.log.index, self.key.group_id, answer.error.name)
-        if error in _DROPS:
+        if error in _DROPS or answer.error is _E.INVALID_REQUEST:  # the latter: its state was deleted
             self._owner.drop(self)
         if done is not None:
             done(error)
