@@ -72,6 +72,10 @@ class Acknowledgements:
 
     def ranges(self) -> list[AcknowledgedRange]:
         """Returns them as requests say them, in the order of their offsets."""
+        if self.types and not self.gaps and len(kinds := set(self.types.values())) == 1:
+            first, last = min(self.types), max(self.types)
+            if last - first + 1 == len(self.types):  # the usual case: all records of a poll were accepted
+                return [AcknowledgedRange(first, last, [int(*kinds)])]
         found: list[AcknowledgedRange] = []
         for first, last, kind in _runs(self._spans()):
             size = last - first + 1
