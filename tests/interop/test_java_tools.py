@@ -127,6 +127,20 @@ def test_tools_for_clusters_find_a_cluster_of_one(java: Run, broker: Target, tmp
     check(java(*command, "--verify"), "Reassignment of partition stays-0 is completed", None, "verify")
 
 
+def test_client_metrics_command(java: Run, broker: Target) -> None:
+    """kafka-client-metrics: subscriptions are kept, though nobody is asked to push."""
+    command = (f"{TOOLS}ClientMetricsCommand", "--bootstrap-server", broker.address)
+    java(
+        *command, "--alter", "--name", "s1", "--metrics", "org.apache.kafka.producer.", "--interval", "30000"
+    )
+    said = java(*command, "--describe", "--name", "s1")
+    check(said, "interval.ms=30000", None, "describe")
+    check(said, "metrics=org.apache.kafka.producer.", None, "describe")
+    assert "s1" in java(*command, "--list")
+    java(*command, "--delete", "--name", "s1")
+    assert "s1" not in java(*command, "--list")
+
+
 def test_api_versions_command(java: Run, broker: Target) -> None:
     said = java(f"{TOOLS}BrokerApiVersionsCommand", "--bootstrap-server", broker.address)
     for api, highest in (

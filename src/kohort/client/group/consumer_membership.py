@@ -487,7 +487,7 @@ class ConsumerMembership:
 
     def _not_answered(self, failure: Failure, now_ms: int) -> None:
         """The coordinator may or may not have got the heartbeat: the next one says everything."""
-        self.become(replace(self.status, told=None))
+        self.become(replace(self.status, told=None, released=False))
         self._clocks.failed(now_ms)
         if failure.is_retriable:
             why = f"a heartbeat was not answered ({failure.kind.value}: {failure.message})"
