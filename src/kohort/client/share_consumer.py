@@ -161,8 +161,11 @@ class ShareConsumer(MeasuredClient, Generic[K, V]):
         it anew. Only with `share.acknowledgement.mode=explicit`. In place of a record it takes the error that poll has
         raised for one, which is released (DeserializationFailed) or rejected (CorruptRecord) otherwise.
         """
-        with self._one_thread():
+        self._enter()  # without the `with` of other calls: this one is called for each record
+        try:
             self._calls.acknowledge(record, type)
+        finally:
+            self._leave()
 
     def commit_sync(self, timeout: float | None = None) -> CommitResults:
         """Sends all acknowledgements and waits for the answers; returns for each partition None or what failed.
@@ -221,6 +224,13 @@ class ShareConsumer(MeasuredClient, Generic[K, V]):
     @contextmanager
     def _one_thread(self) -> Iterator[None]:
         """Guards the consumer: a callback may call it again, another thread may not."""
+        self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _enter(self) -> None:
         if self._closed:
             raise ClosedClient("this share consumer is closed")
         if os.getpid() != self._pid:
@@ -234,9 +244,8 @@ class ShareConsumer(MeasuredClient, Generic[K, V]):
                 "from another one)"
             )
         self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
-            if self._depth == 0:
-                self._owner.clear()
+
+    def _leave(self) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._owner.clear()

@@ -40,7 +40,7 @@ class TopicIdPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class AcknowledgedRange(NamedTuple):
+class AcknowledgedRun(NamedTuple):
     """A range of offsets as requests say it: one type for all of it, or one for each offset."""
 
     first_offset: int
@@ -70,9 +70,13 @@ class Acknowledgements:
         self.types.update(other.types)
         self.gaps += other.gaps
 
-    def ranges(self) -> list[AcknowledgedRange]:
+    def ranges(self) -> list[AcknowledgedRun]:
         """Returns them as requests say them, in the order of their offsets."""
-        found: list[AcknowledgedRange] = []
+        if self.types and not self.gaps and len(kinds := set(self.types.values())) == 1:
+            first, last = min(self.types), max(self.types)
+            if last - first + 1 == len(self.types):  # the usual case: all records of a poll were accepted
+                return [AcknowledgedRun(first, last, [int(*kinds)])]
+        found: list[AcknowledgedRun] = []
         for first, last, kind in _runs(self._spans()):
             size = last - first + 1
             if (
@@ -83,10 +87,10 @@ class Acknowledgements:
             ):
                 before = found.pop()
                 found.append(
-                    AcknowledgedRange(before.first_offset, last, [*before.types, *[int(kind)] * size])
+                    AcknowledgedRun(before.first_offset, last, [*before.types, *[int(kind)] * size])
                 )
             else:
-                found.append(AcknowledgedRange(first, last, [int(kind)] * (size if size < LONG_RUN else 1)))
+                found.append(AcknowledgedRun(first, last, [int(kind)] * (size if size < LONG_RUN else 1)))
         return [_shortest(each) for each in found]
 
     def _spans(self) -> list[tuple[int, int, int]]:
@@ -108,5 +112,5 @@ def _runs(spans: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int
         yield current
 
 
-def _shortest(said: AcknowledgedRange) -> AcknowledgedRange:
+def _shortest(said: AcknowledgedRun) -> AcknowledgedRun:
     return said._replace(types=said.types[:1]) if len(set(said.types)) == 1 else said

@@ -70,6 +70,9 @@ class InFlightRecords:
         self.held_back: dict[tuple[str, int, int], None] = {}
         """Topic, partition and offset of the records that an iteration has not given out yet."""
         self._batches: dict[Origin, InFlightBatch] = {}
+        self._by_place: dict[
+            tuple[str, int], list[InFlightBatch]
+        ] = {}  # the same, for a user who has a record
 
     # --- handing out --------------------------------------------------------------------------------------
 
@@ -77,16 +80,23 @@ class InFlightRecords:
         self, origin: Origin, records: Iterable[Record[Any, Any]], others: Acknowledgements | None = None
     ) -> None:
         """Takes in records that poll hands out, and what is acknowledged by itself: gaps."""
-        batch = self._batches.setdefault(origin, InFlightBatch())
+        batch = self._batch_of(origin)
         batch.records.update({record.offset: record for record in records})
         if others is not None:
             batch.acknowledgements.merge(others)
 
     def add_failed(self, origin: Origin, failed: FailedRecords) -> None:
         """Takes in records that cannot be handed out; they are acknowledged unless the user says something else."""
-        batch = self._batches.setdefault(origin, InFlightBatch())
+        batch = self._batch_of(origin)
         batch.acknowledgements.types.update(dict.fromkeys(failed.offsets, int(failed.kind)))
         batch.failed |= frozenset(failed.offsets)
+
+    def _batch_of(self, origin: Origin) -> InFlightBatch:
+        batch = self._batches.get(origin)
+        if batch is None:
+            batch = self._batches[origin] = InFlightBatch()
+            self._by_place.setdefault(origin.partition.place, []).append(batch)
+        return batch
 
     def by_partition(self) -> dict[TopicPartition, list[Record[Any, Any]]]:
         """Returns what poll returns: all records in flight, in the order of their offsets."""
@@ -106,9 +116,10 @@ class InFlightRecords:
     # --- acknowledging ------------------------------------------------------------------------------------
 
     def acknowledge(self, record: Record[Any, Any], kind: AcknowledgeType) -> None:
-        for batch in self._batches_of(record.topic, record.partition):
-            if record.offset in batch.records:
-                batch.acknowledgements.types[record.offset] = int(kind)
+        topic, partition, offset = record[:3]
+        for batch in self._by_place.get((topic, partition), ()):
+            if offset in batch.records:
+                batch.acknowledgements.types[offset] = kind
                 return
         raise IllegalState(
             f"the record of {record.topic}-{record.partition} at offset {record.offset} cannot be acknowledged: the "
@@ -118,7 +129,7 @@ class InFlightRecords:
     def acknowledge_failed(self, error: Failed, kind: AcknowledgeType) -> None:
         """Replaces what is said of the records that poll has raised an error for."""
         partition, offset = error.partition, error.offset
-        for batch in self._batches_of(partition.topic, partition.partition):
+        for batch in self._by_place.get(partition, ()):
             if offset in batch.failed:
                 offsets = batch.failed if isinstance(error, CorruptRecord) else (offset,)
                 batch.acknowledgements.types.update(dict.fromkeys(offsets, int(kind)))
@@ -127,11 +138,6 @@ class InFlightRecords:
             f"the record of {partition} at offset {offset} cannot be acknowledged: only that of the error "
             "which the last poll has raised can"
         )
-
-    def _batches_of(self, topic: str, partition: int) -> Iterator[InFlightBatch]:
-        for origin, batch in self._batches.items():
-            if (origin.partition.topic, origin.partition.partition) == (topic, partition):
-                yield batch
 
     def accept_all(self) -> None:
         """Accepts all records of which nothing was said, but for those that an iteration holds back."""
@@ -145,7 +151,7 @@ class InFlightRecords:
     def release_held_back(self) -> None:
         """Gives back what an iteration that has ended did not give out."""
         for topic, partition, offset in self.held_back:
-            for batch in self._batches_of(topic, partition):
+            for batch in self._by_place.get((topic, partition), ()):
                 if offset in batch.records:
                     batch.acknowledgements.types.setdefault(offset, int(AcknowledgeType.RELEASE))
         self.held_back = {}
@@ -201,6 +207,9 @@ class InFlightRecords:
             for origin, batch in self._batches.items()
             if batch.records or batch.acknowledgements or batch.renewing or batch.renewed
         }
+        self._by_place = {}
+        for origin, batch in self._batches.items():
+            self._by_place.setdefault(origin.partition.place, []).append(batch)
 
 
 def _offset(record: Record[Any, Any]) -> int:

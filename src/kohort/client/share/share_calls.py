@@ -39,6 +39,7 @@ class ShareConsumerCalls:
     ) -> None:
         """`obstacle` says what the network is struggling with, for the text of a timeout."""
         self.core, self.clock, self._obstacle = core, clock, obstacle
+        self._explicit = core.config.is_explicit
         self._callback: CommitCallback | None = None
         self._told: list[Acknowledgement] = []  # what the callback is to be told
         self._in_callback = False
@@ -115,7 +116,7 @@ class ShareConsumerCalls:
     def _settle_in_flight(self) -> None:
         """Accepts what the last poll returned, or in explicit mode checks that something was said of each record."""
         in_flight = self.core.in_flight
-        if not self.core.config.is_explicit:
+        if not self._explicit:
             in_flight.accept_all()
             return
         if (left := in_flight.first_open()) is not None:
@@ -148,6 +149,9 @@ class ShareConsumerCalls:
 
     def acknowledge(self, record: object, kind: object) -> None:
         """Notes what became of a record; the next poll or commit sends it. Touches nothing that other threads do."""
+        if type(record) is Record and type(kind) is AcknowledgeType and self._explicit:
+            self.core.in_flight.acknowledge(record, kind)  # the usual case, once for each record
+            return
         if not isinstance(kind, AcknowledgeType):
             raise WrongArgument(
                 f"a record is acknowledged with AcknowledgeType.ACCEPT, RELEASE, REJECT or RENEW, not "
@@ -159,7 +163,7 @@ class ShareConsumerCalls:
                 "acknowledge() takes a record that poll has returned, or the error that it has raised for one, not "
                 f"{arguments.shown(record)}"
             )
-        if not self.core.config.is_explicit:
+        if not self._explicit:
             raise IllegalState(
                 "acknowledge() needs share.acknowledgement.mode=explicit; in implicit mode the next poll or commit "
                 "accepts all records"
@@ -196,7 +200,7 @@ class ShareConsumerCalls:
         core.fetcher.commit(core.in_flight.take(), deadline_ms, wait=False)
 
     def _accept_if_implicit(self) -> None:
-        if not self.core.config.is_explicit and not self._unseen:
+        if not self._explicit and not self._unseen:
             self.core.in_flight.accept_all()
 
     def set_callback(self, callback: CommitCallback | None) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kohort.client.config import ShareConsumerConfig
-from kohort.client.share.acknowledgements import AcknowledgedRange, Acknowledgements, TopicIdPartition
+from kohort.client.share.acknowledgements import AcknowledgedRun, Acknowledgements, TopicIdPartition
 from kohort.client.types import TopicPartition
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import share_acknowledge, share_fetch
@@ -150,7 +150,7 @@ def check_renewals(renews: bool, version: int, request: str) -> None:
         )
 
 
-def _ranges(said: Acknowledgements | None) -> list[AcknowledgedRange]:
+def _ranges(said: Acknowledgements | None) -> list[AcknowledgedRun]:
     return said.ranges() if said is not None else []
 
 
