@@ -166,6 +166,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "broker.api_row",
         "broker.broker",
         "broker.call",
+        "broker.client_metrics_settings",
         "broker.config",
         "broker.fetch_sessions",
         "broker.group_settings",

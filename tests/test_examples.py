@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.apis import table as apis
 from kohort.testing import Kafka
 from tests.clients.process import eventually
 from tests.serde.registry_server import running_registry
@@ -127,7 +126,6 @@ def test_to_parquet(kafka: Kafka, run: Run, tmp_path: Path):
     assert kafka.committed("parquet", "orders") == {0: 3}
 
 
-@pytest.mark.skipif(76 not in apis.TABLE, reason="the broker has no share groups yet")
 def test_share_queue(kafka: Kafka, run: Run):
     kafka.produce("tasks", ["2", "flaky", "no number", "3"])
     said = run("share_queue", "--records", 5)

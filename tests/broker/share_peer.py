@@ -16,7 +16,9 @@ SHARE = 2
 
 
 def topic_id_of(client: BlockingConnection, name: str) -> bytes:
-    return next(t.topic_id for t in client.call(MetadataRequest(None), version=12).topics if t.name == name)
+    topics = client.call(MetadataRequest(None), version=12).topics
+    found: bytes = next(topic.topic_id for topic in topics if topic.name == name)
+    return found
 
 
 def initialize_state(

@@ -1,4 +1,4 @@
-"""DescribeCluster, DescribeLogDirs, ElectLeaders, ListPartitionReassignments."""
+"""DescribeCluster, DescribeLogDirs, ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import pytest
 
 from kohort.broker.apis.cluster import NOT_ASKED
 from kohort.wire.errors import ErrorCode
+from kohort.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from kohort.wire.messages.describe_cluster import DescribeClusterRequest
 from kohort.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kohort.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -110,3 +115,45 @@ def test_nothing_is_being_reassigned(node, topics):
     node.create("t")
     answer = node.call(ListPartitionReassignmentsRequest(1000, topics))
     assert (answer.error_code, answer.error_message, answer.topics) == (0, None, [])
+
+
+@pytest.mark.parametrize("version", range(2))
+@pytest.mark.parametrize(
+    ("topic", "index", "replicas", "code", "message"),
+    [
+        ("t", 0, [1], ErrorCode.NONE, None),
+        ("t", 0, None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."),
+        (
+            "t",
+            0,
+            [7, 1, 5],
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "The manual partition assignment includes broker 5, but no such broker is registered.",
+        ),
+        (
+            "t",
+            0,
+            [1, 1],
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "The manual partition assignment includes the broker 1 more than once.",
+        ),
+        (
+            "t",
+            0,
+            [],
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "The manual partition assignment includes an empty replica list.",
+        ),
+        ("t", 3, [1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Unable to find partition t:3."),
+        ("absent", 0, [1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Unable to find a topic named absent."),
+    ],
+)
+def test_a_partition_can_only_be_moved_to_where_it_is(node, version, topic, index, replicas, code, message):
+    node.create("t")
+    asked = [ReassignableTopic(topic, [ReassignablePartition(index, replicas)])]
+    answer = node.call(AlterPartitionReassignmentsRequest(1000, topics=asked), version)
+    assert (answer.error_code, answer.error_message) == (0, None)
+    (of_topic,) = answer.responses
+    (result,) = of_topic.partitions
+    assert of_topic.name == topic
+    assert (result.partition_index, result.error_code, result.error_message) == (index, code, message)

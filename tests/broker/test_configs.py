@@ -140,7 +140,6 @@ def test_the_settings_of_all_brokers_are_those_that_were_set_there(node):
 
 
 def test_kinds_without_settings_here(node):
-    assert values(node, ResourceType.CLIENT_METRICS, "m") == {}
     assert set(values(node, ResourceType.BROKER_LOGGER, "1")) == {"root", "kohort"}
 
 
@@ -332,7 +331,7 @@ def test_a_default_that_contradicts_a_topics_own_setting(node):
     assert node.broker.config.dynamic_defaults == {}
 
 
-@pytest.mark.parametrize("kind", [ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS, 7])
+@pytest.mark.parametrize("kind", [ResourceType.BROKER_LOGGER, 7])
 def test_what_has_no_settings_cannot_be_altered(node, kind):
     assert alter(node, kind, "1", ("x", SET, "1"))[0] == ErrorCode.INVALID_REQUEST
 

@@ -120,12 +120,8 @@ def test_a_group_forms_commits_and_ends(client: BlockingConnection, group: str) 
     giving_up = client.call(heartbeat(group, "a", 2, instance_id="i"), version=1)
     assert (giving_up.member_epoch, owned(giving_up)) == (2, [0, 1])
     given_up = [TopicPartitions(topic_id, [0, 1])]
-    assert (
-        client.call(
-            heartbeat(group, "a", 2, instance_id="i", topic_partitions=given_up), version=1
-        ).member_epoch
-        == 3
-    )
+    done = client.call(heartbeat(group, "a", 2, instance_id="i", topic_partitions=given_up), version=1)
+    assert done.member_epoch == 3
     got = client.call(heartbeat(group, "b", 3), version=1)
     assert owned(got) == [2, 3]
     quiet = client.call(heartbeat(group, "b", 3), version=1)
@@ -137,10 +133,8 @@ def test_a_group_forms_commits_and_ends(client: BlockingConnection, group: str) 
     assert described.authorized_operations > 0
     a, b = sorted(described.members, key=lambda member: member.member_id)
     assert (a.instance_id, a.rack_id, a.member_epoch, a.member_type) == ("i", "r", 3, 1)
-    assert (b.assignment.topic_partitions[0].topic_name, b.assignment.topic_partitions[0].partitions) == (
-        "orders",
-        [2, 3],
-    )
+    (of_topic,) = b.assignment.topic_partitions
+    assert (of_topic.topic_name, of_topic.partitions) == ("orders", [2, 3])
     assert b.target_assignment == b.assignment
     listed = client.call(ListGroupsRequest([], ["Consumer"]), version=5).groups
     assert (group, "consumer", "Stable", "consumer") in [

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kohort.broker import running
+from kohort.broker.broker import Broker
 from kohort.client.io.blocking_connection import BlockingConnection
+from kohort.coordinator.records import CommittedOffset, decode_offset
+from kohort.coordinator.settings import partition_for
+from kohort.testing import Kafka
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
@@ -397,3 +401,59 @@ def test_without_find_coordinator_a_fresh_broker_is_not_the_coordinator():
         assert join(client, "g").error_code == 0
         names = {t.name for t in client.call(MetadataRequest(None), version=9).topics}
         assert names == {"__consumer_offsets"}
+
+
+def test_an_offset_of_an_older_topic_of_that_name_is_none_to_those_who_ask_by_id(kafka: Kafka) -> None:
+    """Kafka: version 10 names topics by id; older versions cannot tell two topics of one name apart."""
+    kafka.create_topic("t", partitions=3)
+    before = b"\7" * 16
+    with BlockingConnection(kafka.bootstrap_servers) as client:
+        client.call(FindCoordinatorRequest("g"), version=2)
+        now = topic_id(client, "t")
+        assert commit(client, "g", 4, topic="t") == 0  # the shard of the group is active
+
+        def put(broker: Broker) -> None:
+            shards = broker.groups.runtime.shards
+            durable = shards[partition_for("g", len(shards))].durable
+            offsets = [CommittedOffset(5, -1, "m", 0, -1, each) for each in (before, now, bytes(16))]
+            durable.apply_commit("g", [("t", 0), ("t", 1), ("t", 2)], offsets, 0, -1)
+
+        kafka.on_broker(put)
+
+        def fetched(version: int, topics: list[OffsetFetchRequestTopics] | None) -> list[tuple[int, int]]:
+            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)])
+            (group,) = client.call(asked, version=version).groups
+            (topic,) = group.topics
+            return [(part.committed_offset, part.error_code) for part in topic.partitions]
+
+        found, none = (5, 0), (-1, 0)
+        assert fetched(10, [OffsetFetchRequestTopics("", now, [0, 1, 2])]) == [none, found, found]
+        assert (
+            fetched(10, None) == [found] * 3
+        )  # as Kafka: all offsets of the group, whatever topic they are of
+        assert fetched(9, [OffsetFetchRequestTopics("t", bytes(16), [0, 1, 2])]) == [found] * 3
+        unknown = fetched(10, [OffsetFetchRequestTopics("", before, [0])])
+        assert unknown == [(-1, ErrorCode.UNKNOWN_TOPIC_ID)]
+
+
+@pytest.mark.parametrize("version", [8, 10])
+def test_the_id_of_the_topic_is_kept_with_the_offset(kafka: Kafka, version: int) -> None:
+    """By the ordinary way and, from the third commit on, in a layout; whatever way the request names the topic."""
+    kafka.create_topic("t")
+    with BlockingConnection(kafka.bootstrap_servers) as client:
+        client.call(FindCoordinatorRequest("g"), version=2)
+        now = topic_id(client, "t")
+        for offset in range(5):
+            request = commit_request("g", offset, topic="t")
+            request.topics[0].topic_id = now
+            assert client.call(request, version=version).topics[0].partitions[0].error_code == 0
+        request.topics[0].topic_id, request.topics[0].name = b"\7" * 16, "nobody"
+        refused = client.call(request, version=version).topics[0].partitions[0].error_code
+        expected = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert refused == expected
+    written = [
+        decode_offset(each.value)
+        for each in kafka.consume_all("__consumer_offsets")
+        if each.key[:2] == b"\0\1"
+    ]
+    assert [(each.offset, each.topic_id) for each in written] == [(n, now) for n in range(5)]

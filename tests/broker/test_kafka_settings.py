@@ -107,7 +107,7 @@ def test_every_setting_of_kafka_is_done_or_warned_about_or_refused() -> None:
         "quota.producer.default=1000000",
         "config.providers=env",
         "remote.log.storage.system.enable=true",
-        "group.share.enable=true",
+        "group.share.enable=false",
         "group.coordinator.rebalance.protocols=classic,consumer,streams",
         "offsets.topic.replication.factor=3",
         "min.insync.replicas=2",

@@ -11,7 +11,6 @@ from kohort.broker import running
 from kohort.broker.apis.table import TABLE
 from kohort.broker.missing import _APIS, Missing
 from kohort.client.io.blocking_connection import BlockingConnection
-from kohort.wire.errors import ErrorCode
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest
 from kohort.wire.messages.metadata import MetadataRequest
@@ -45,19 +44,9 @@ def is_closed(connection: BlockingConnection) -> bool:
         return True
 
 
-def test_who_looks_for_the_coordinator_of_a_share_group(broker, told):
-    for client_id in ("one", "one", None):
-        with BlockingConnection(broker.bootstrap_servers, client_id=client_id) as client:
-            answer = client.call(FindCoordinatorRequest(key_type=2, coordinator_keys=["g:id:0"]), version=6)
-            assert answer.coordinators[0].error_code != ErrorCode.NONE
-    lines = told()
-    assert [line.partition(" at ")[0] for line in lines] == ["client 'one'", "a client without an id"]
-    assert "asked for share groups (KIP-932) (FindCoordinator)" in lines[0]
-
-
 @pytest.mark.parametrize(
     ("key", "words"),
-    [(88, "KIP-1071"), (78, "share groups"), (38, "delegation tokens")],
+    [(88, "KIP-1071"), (38, "delegation tokens")],
 )
 def test_requests_of_apis_that_are_not_there(broker, told, key, words):
     for _ in range(3):

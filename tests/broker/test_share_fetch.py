@@ -18,7 +18,13 @@ from kohort.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
-from tests.broker.peer import LONG_POLL_MS, batch_of, create_topic, produce, values_in
+from kohort.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kohort.wire.records.batch import ControlKind, iter_batches, iter_records, read_header
+from tests.broker.peer import LONG_POLL_MS, batch_of, create_topic, fetch, produce, values_in
 from tests.broker.share_peer import ShareMember, acquired_in, data_of, initialize_state, topic_id_of
 
 E = ErrorCode
@@ -292,3 +298,63 @@ def test_what_was_answered_survives_a_restart(tmp_path):
         member = ShareMember(client, "g", "m1", topic_id)
         # The lost connection has released what was not acknowledged, and a release keeps the count.
         assert member.acquire(max_wait_ms=LONG_POLL_MS) == [(0, 0, 2), (2, 3, 2)]
+
+
+def test_records_that_are_given_up_go_to_the_dead_letter_topic():
+    with running() as broker, BlockingConnection(broker.bootstrap_servers) as client:
+        create_topic(client, "jobs")
+        topic_id = topic_id_of(client, "jobs")
+        initialize_state(client, "g", topic_id)
+        set_group(client, "g", {"share.dlq.topic": "jobs.dlq", "share.delivery.count.limit": "2"})
+        produce(client, "jobs", batch_of(b"a", b"b", b"c"))
+        member = ShareMember(client, "g", "m1", topic_id)
+        assert member.acquire(max_wait_ms=LONG_POLL_MS) == [(0, 2, 1)]
+        assert member.acknowledge((0, 2, 3, 2, 1)) == 0  # reject, release, accept
+        assert member.acquire() == [(1, 1, 2)]
+        assert member.acknowledge((1, 1, 2)) == 0  # released at the limit
+        assert member.acquire() == []
+        data = fetch(client, "jobs.dlq")
+        view = memoryview(data.records)
+        records = [r for at, header in iter_batches(view) for r in iter_records(view[at : at + header.size])]
+    assert [(r.key, r.value) for r in records] == [(b"k", b"a"), (b"k", b"b")]
+    told = [{name.removeprefix("__kohort.errors."): value for name, value in r.headers} for r in records]
+    assert [(t["offset"], t["delivery.count"], t["reason"]) for t in told] == [
+        (b"0", b"1", b"rejected"),
+        (b"1", b"2", b"delivery limit"),
+    ]
+    assert (told[0]["topic"], told[0]["partition"], told[0]["group"], told[0]["member"]) == (
+        b"jobs",
+        b"0",
+        b"g",
+        b"m1",
+    )
+
+
+def set_group(client: BlockingConnection, group_id: str, values: dict[str, str]) -> None:
+    configs = [AlterableConfig(name, 0, value) for name, value in values.items()]
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(32, group_id, configs)])
+    assert client.call(request, version=1).responses[0].error_code == 0
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_records_of_aborted_transactions(isolation):
+    with running() as broker, BlockingConnection(broker.bootstrap_servers) as client:
+        create_topic(client, "t")
+        topic_id = topic_id_of(client, "t")
+        initialize_state(client, "g", topic_id)
+        set_group(client, "g", {"share.isolation.level": isolation})
+        log_partition = broker.server.broker.store.topics["t"].partitions[0]
+
+        async def write(kind: ControlKind) -> None:
+            batch = bytearray(
+                batch_of(b"x", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+            )
+            log_partition.append(memoryview(batch), read_header(batch), 0)
+            log_partition.append_marker(
+                kind, producer_id=7, producer_epoch=0, coordinator_epoch=0, transaction_version=0, now_ms=0
+            )
+
+        for kind in (ControlKind.ABORT, ControlKind.COMMIT):
+            broker.call(write(kind))
+        got = ShareMember(client, "g", "m1", topic_id).acquire(max_wait_ms=LONG_POLL_MS)
+    assert got == ([(1, 3, 1)] if isolation == "read_committed" else [(0, 3, 1)])

@@ -69,6 +69,16 @@ def assigned(client: Any, group: str, member: str, topic: str, count: int) -> tu
     raise AssertionError(f"{member} has {partitions}")
 
 
+@pytest.mark.parametrize("version", [5, 6])
+def test_the_coordinator_of_a_share_partition(client, version):
+    good = "g:AAAAAAAAAAAAAAAAAAAAAA:0"
+    asked = FindCoordinatorRequest(
+        key_type=2, coordinator_keys=[good, "g", "g:x:0", ":AAAAAAAAAAAAAAAAAAAAAA:0"]
+    )
+    found = [each.error_code for each in client.call(asked, version=version).coordinators]
+    assert found == [0 if version == 6 else E.INVALID_REQUEST] + 3 * [E.INVALID_REQUEST]
+
+
 def test_a_member_gets_partitions_once_they_have_state(client, topic):
     first = beat(client, topic, "m1", 0, [topic])
     assert (first.error_code, first.member_id, first.assignment.topic_partitions) == (0, "m1", [])

@@ -71,6 +71,9 @@ def world() -> Iterator[World]:
                 [],
             )
             assert not codes_in(admin.call(joins, 1))
+            joins = m(76, "ShareGroupHeartbeatRequest", "s-described", "m", 0, None, ["t"])
+            assert not codes_in(admin.call(joins, 1))
+            assert not codes_in(admin.call(alter_shares(found, 0), 0))
             yield found
 
 
@@ -89,6 +92,40 @@ def produce(world: World, version: int, transactional_id: str | None = None) -> 
     part = m(0, "PartitionProduceData", 0, batch)
     data = m(0, "TopicProduceData", "t", world.topic_id, [part])
     return m(0, "ProduceRequest", transactional_id, -1, 1000, [data])
+
+
+def share_fetch(world: World, version: int) -> Any:
+    topic = m(78, "FetchTopic", world.topic_id, [m(78, "FetchPartition", 0)])
+    return m(78, "ShareFetchRequest", "s", "m", 0, topics=[topic], max_records=1)
+
+
+def share_state(key: int, name: str) -> Callable[[World, int], Any]:
+    """The request of an API by which nodes ask the share coordinator."""
+    data = {83: "Initialize", 84: "Read", 85: "Write", 86: "Delete", 87: "Read"}[key] + "State"
+    data += "SummaryData" if key == 87 else "Data"
+
+    def request(world: World, version: int) -> Any:
+        topic = m(key, data, world.topic_id, [m(key, "PartitionData", 0)])
+        return m(key, f"{name}Request", "s", [topic])
+
+    return request
+
+
+def describe_shares(world: World, version: int) -> Any:
+    topic = m(90, "DescribeShareGroupOffsetsRequestTopic", "t", [0])
+    group = m(90, "DescribeShareGroupOffsetsRequestGroup", "s-described", [topic])
+    return m(90, "DescribeShareGroupOffsetsRequest", [group])
+
+
+def alter_shares(world: World, version: int) -> Any:
+    part = m(91, "AlterShareGroupOffsetsRequestPartition", 0, 0)
+    topic = m(91, "AlterShareGroupOffsetsRequestTopic", "t", [part])
+    return m(91, "AlterShareGroupOffsetsRequest", "s-empty", [topic])
+
+
+def delete_shares(world: World, version: int) -> Any:
+    topic = m(92, "DeleteShareGroupOffsetsRequestTopic", "t")
+    return m(92, "DeleteShareGroupOffsetsRequest", "s-empty", [topic])
 
 
 def consumer_beat(names: list[str]) -> Callable[[World, int], Any]:
@@ -428,6 +465,17 @@ ROWS: dict[int, list[Asked]] = {
         )
         for name, kind, code, resource in _RESOURCES
     ],
+    34: [
+        Asked(
+            lambda *_: m(
+                34,
+                "AlterReplicaLogDirsRequest",
+                [m(34, "AlterReplicaLogDir", "/d", [m(34, "AlterReplicaLogDirTopic", "t", [0])])],
+            ),
+            {C31},
+            [CLUSTER_ALTER],
+        )
+    ],
     35: [
         Asked(
             lambda *_: m(35, "DescribeLogDirsRequest", None),
@@ -459,6 +507,19 @@ ROWS: dict[int, list[Asked]] = {
             [(f"ALTER_CONFIGS {resource}",)],
         )
         for name, kind, code, resource in _RESOURCES
+    ],
+    45: [
+        Asked(
+            lambda *_: m(
+                45,
+                "AlterPartitionReassignmentsRequest",
+                1000,
+                True,
+                [m(45, "ReassignableTopic", "t", [m(45, "ReassignablePartition", 0, [1])])],
+            ),
+            {C31},
+            [CLUSTER_ALTER],
+        )
     ],
     46: [Asked(lambda *_: m(46, "ListPartitionReassignmentsRequest", 1000, None), {C31}, [CLUSTER_DESCRIBE])],
     47: [
@@ -530,6 +591,24 @@ ROWS: dict[int, list[Asked]] = {
             [("DESCRIBE GROUP c-described", "DESCRIBE TOPIC t")],
         )
     ],
+    55: [
+        Asked(
+            lambda *_: m(
+                55,
+                "DescribeQuorumRequest",
+                [m(55, "TopicData", "__cluster_metadata", [m(55, "PartitionData", 0)])],
+            ),
+            {C31},
+            [CLUSTER_DESCRIBE],
+        )
+    ],
+    57: [
+        Asked(
+            lambda *_: m(57, "UpdateFeaturesRequest", 1000, [m(57, "FeatureUpdateKey", "group.version", 1)]),
+            {C31},
+            [CLUSTER_ALTER],
+        )
+    ],
     74: [Asked(lambda *_: m(74, "ListConfigResourcesRequest"), {C31}, [("DESCRIBE_CONFIGS CLUSTER",)])],
     75: [
         Asked(
@@ -544,6 +623,35 @@ ROWS: dict[int, list[Asked]] = {
             tells=topics_in,
         ),
     ],
+    76: [
+        Asked(
+            lambda *_: m(76, "ShareGroupHeartbeatRequest", "s", "m", 0, None, ["t"]),
+            {G30},
+            [("READ GROUP s", "DESCRIBE TOPIC t")],
+        )
+    ],
+    77: [
+        Asked(
+            lambda *_: m(77, "ShareGroupDescribeRequest", ["s-described"]),
+            {G30},
+            [("DESCRIBE GROUP s-described", "DESCRIBE TOPIC t")],
+        )
+    ],
+    78: [Asked(share_fetch, {G30}, [("READ GROUP s", "READ TOPIC t")])],
+    79: [Asked(lambda *_: m(79, "ShareAcknowledgeRequest", "s", "m", 1), {G30}, [("READ GROUP s",)])],
+    **{
+        key: [Asked(share_state(key, name), {C31}, [("CLUSTER_ACTION CLUSTER",)])]
+        for key, name in (
+            (83, "InitializeShareGroupState"),
+            (84, "ReadShareGroupState"),
+            (85, "WriteShareGroupState"),
+            (86, "DeleteShareGroupState"),
+            (87, "ReadShareGroupStateSummary"),
+        )
+    },
+    90: [Asked(describe_shares, {G30}, [("DESCRIBE GROUP s-described", "DESCRIBE TOPIC t")])],
+    91: [Asked(alter_shares, {G30}, [("READ GROUP s-empty", "READ TOPIC t")])],
+    92: [Asked(delete_shares, {G30}, [("DELETE GROUP s-empty", "READ TOPIC t")])],
 }
 
 

@@ -62,6 +62,40 @@ def test_why_tells_who_and_why_and_remembers_it_over_a_restart(tmp_path, capsys)
         assert numbers == [0, 1, 2], "the numbers go on after a restart"
 
 
+def test_describe_shows_the_epochs_of_a_group_of_the_consumer_protocol(capsys):
+    with running() as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("orders", partitions=2)
+        settings = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "g",
+            "group.protocol": "consumer",
+        }
+        with Consumer(settings, client_id="till") as consumer:
+            consumer.subscribe(["orders"])
+            eventually(lambda: consumer.poll(0.05) or len(consumer.assignment()) == 2, "it has both")
+            me = consumer.group_metadata()
+            address = ["--bootstrap", broker.bootstrap_servers]
+            assert main(["groups", "describe", "g", *address, "--state", "--members", "--verbose"]) == 0
+            state, row, _, members, member = capsys.readouterr().out.splitlines()
+            assert state.split()[-2:] == ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
+            assert row.split()[-2:] == [str(me.generation_id)] * 2
+            assert members.split()[-5:] == [
+                "CURRENT-ASSIGNMENT", "CURRENT-EPOCH", "TARGET-ASSIGNMENT", "TARGET-EPOCH", "UPGRADED",
+            ]  # fmt: skip
+            epoch = str(me.generation_id)
+            assert member.split()[-5:] == ["orders:0,1", epoch, "orders:0,1", epoch, "true"]
+            assert main(["groups", "describe", "g", *address, "--json"]) == 0
+            shown = json.loads(capsys.readouterr().out)
+            assert (shown["epoch"], shown["assignment_epoch"]) == (me.generation_id,) * 2
+            (one,) = shown["members"]
+            assert (one["member_id"], one["protocol"], one["epoch"]) == (
+                me.member_id,
+                "consumer",
+                me.generation_id,
+            )
+            assert one["target"] == one["assignment"]
+
+
 def test_list_and_describe(capsys):
     with running() as broker, BlockingConnection(broker.bootstrap_servers) as client:
         client.call(FindCoordinatorRequest("orders"), version=2)

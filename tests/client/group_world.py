@@ -13,13 +13,15 @@ from kohort.client.core.metadata import Metadata
 from kohort.client.group.assignors import load_assignors
 from kohort.client.group.callbacks import CallbackKind
 from kohort.client.group.coordinator import GroupCoordinator
-from kohort.client.group.membership import Membership
+from kohort.client.group.group_membership import make_membership
 from kohort.client.offsets.subscription import SubscriptionState
 from kohort.client.types import TopicPartition
 from kohort.coordinator import events as ev
 from kohort.coordinator.effects import Append, Reply, SetTimer
 from kohort.coordinator.settings import Settings
 from kohort.coordinator.shard import Shard
+from kohort.coordinator.topic_catalog import CatalogTopic
+from kohort.wire.messages import consumer_group_heartbeat as beat
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.wire.messages.heartbeat import HeartbeatResponse
 from kohort.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -32,10 +34,16 @@ from kohort.wire.messages.metadata import (
 )
 from kohort.wire.messages.sync_group import SyncGroupResponse
 
-VERSION = {3: 12, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5}
+VERSION = {3: 12, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 68: 1}
+
+
+def topic_id(name: str) -> bytes:
+    return name.encode().ljust(16, b".")
 
 
 class World:
+    """A group `g`, its coordinator, and the topics; it is the coordinator's catalog as well."""
+
     def __init__(self, seed: int, topics: dict[str, int]) -> None:
         self.random = random.Random(seed)
         self.topics = topics
@@ -45,9 +53,23 @@ class World:
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self._parked: dict[str, Callable[[Any], None]] = {}
-        self.shard = Shard(0, Settings(group_initial_rebalance_delay_ms=100))
+        self.shard = Shard(0, Settings(group_initial_rebalance_delay_ms=100), self)
         for first in (ev.BeginLoad(0), ev.EndLoad(0)):
             self.shard.step(first, 0)
+
+    # --- the catalog of topics ------------------------------------------------------------------
+
+    def topic(self, name: str) -> CatalogTopic | None:
+        count = self.topics.get(name)
+        return None if count is None else CatalogTopic(topic_id(name), name, count)
+
+    def topic_by_id(self, topic_id: bytes) -> CatalogTopic | None:
+        return self.topic(topic_id.rstrip(b".").decode())
+
+    def names(self) -> list[str]:
+        return list(self.topics)
+
+    # --- time ------------------------------------------------------------------------------------
 
     def at(self, in_ms: int, what: Callable[[], None]) -> None:
         self._count += 1
@@ -63,7 +85,15 @@ class World:
         self.now_ms = until
 
     def check(self) -> None:
-        """Nobody owns what another member of the same generation owns."""
+        """Nobody owns what another member of the same generation owns.
+
+        In a group of the consumer protocol epochs differ; there nobody owns what another one owns whom the coordinator
+        knows with the same epoch: who was dropped may not know it yet.
+        """
+        modern = self.shard.consumer_groups.get("g")
+        if modern is not None:
+            self._check_modern({m.member_id: m.epoch for m in modern.members.values()})
+            return
         owners: dict[tuple[int, TopicPartition], str] = {}
         for member in self.members:
             m = member.membership
@@ -71,6 +101,16 @@ class World:
                 continue
             for partition in member.owned:
                 other = owners.setdefault((m.generation_id, partition), m.member_id)
+                assert other == m.member_id, f"{partition} is owned by {other} and by {m!r}"
+
+    def _check_modern(self, epochs: dict[str, int]) -> None:
+        owners: dict[TopicPartition, str] = {}
+        for member in self.members:
+            m = member.membership
+            if not m.may_commit or epochs.get(m.member_id) != m.generation_id:
+                continue
+            for partition in member.owned:
+                other = owners.setdefault(partition, m.member_id)
                 assert other == m.member_id, f"{partition} is owned by {other} and by {m!r}"
 
     # --- the broker ------------------------------------------------------------------------------
@@ -117,6 +157,14 @@ class World:
                     ev.Leaver(m.member_id, m.group_instance_id, m.reason) for m in request.members
                 )
                 event = ev.LeaveGroup(token, "g", leavers)
+            case 68:
+                topics, owned = request.subscribed_topic_names, request.topic_partitions
+                event = ev.ConsumerGroupHeartbeat(
+                    token, "g", request.member_id, request.member_epoch, request.instance_id, request.rack_id,
+                    request.rebalance_timeout_ms, None if topics is None else frozenset(topics),
+                    request.subscribed_topic_regex, request.server_assignor,
+                    None if owned is None else {each.topic_id: each.partitions for each in owned},
+                )  # fmt: skip
             case _:
                 given = tuple((a.member_id, bytes(a.assignment)) for a in request.assignments)
                 event = ev.SyncGroup(
@@ -142,6 +190,7 @@ class World:
             MetadataResponseTopic(
                 0,
                 name,
+                topic_id(name),
                 partitions=[
                     MetadataResponsePartition(0, i, 1, 0, [1], [1]) for i in range(self.topics[name])
                 ],
@@ -153,24 +202,31 @@ class World:
         )
 
 
+NEW_PROTOCOL = "the consumer protocol"
+"""Instead of assignors: the member leaves it to the coordinator (KIP-848)."""
+
+
 class Member:
     """A consumer that polls every so often; what it was told is `owned`."""
 
     def __init__(self, world: World, assignors: str, topics: list[str], **settings: object) -> None:
         self.world = world
         base = {"bootstrap.servers": "b:1", "group.id": "g", "max.poll.interval.ms": 10_000}
+        if assignors == NEW_PROTOCOL:
+            base["group.protocol"] = "consumer"
         config, _ = read_config(CONSUMER, base, settings)
         self.out: Outbox = []
         jitter = world.random.random
         self.subscription = SubscriptionState(config.reset())
         self.metadata = Metadata(self.out, config, jitter)
         self.coordinator = GroupCoordinator(self.out, config, self.metadata, jitter)
-        self.membership = Membership(
+        self.membership = make_membership(
             self.out, config, self.coordinator, self.subscription, self.metadata,
-            load_assignors(assignors.split(",")), lambda now_ms: True, jitter,
+            lambda: load_assignors(assignors.split(",")), f"uuid-{world.random.getrandbits(32):08x}",
+            lambda now_ms: True, jitter,
         )  # fmt: skip
         self.subscription.subscribe(topics)
-        self.membership.want_topics(0)
+        self.metadata.want(frozenset(topics), now_ms=0)
         self.parts = (self.metadata, self.coordinator, self.membership)
         self.owned: set[TopicPartition] = set()
         self.told: list[str] = []
@@ -264,6 +320,13 @@ def _message(response: Any) -> Any:
             )
         case "HeartbeatResponse":
             return HeartbeatResponse(0, code)
+        case "ConsumerHeartbeatResponse":
+            given = response.assignment
+            owned = [] if given is None else [beat.TopicPartitions(id_, list(of)) for id_, of in given]
+            return beat.ConsumerGroupHeartbeatResponse(
+                0, code, response.message, response.member_id, response.member_epoch,
+                response.heartbeat_interval_ms, None if given is None else beat.Assignment(owned),
+            )  # fmt: skip
         case _:
             return LeaveGroupResponse(
                 0,

@@ -29,7 +29,16 @@ PATIENCE_S = 60.0
 
 FRONTS = [
     name
-    for name in ("Producer", "AsyncProducer", "Consumer", "AsyncConsumer", "Admin", "AsyncAdmin")
+    for name in (
+        "Producer",
+        "AsyncProducer",
+        "Consumer",
+        "AsyncConsumer",
+        "ShareConsumer",
+        "AsyncShareConsumer",
+        "Admin",
+        "AsyncAdmin",
+    )
     if hasattr(kohort, name)
 ]
 
@@ -162,6 +171,8 @@ RIGHT: dict[str, list[Any]] = {
     "reason": ["to see"],
     "on_delivery": [lambda metadata, error: None],
     "callback": [lambda offsets, error: None],
+    "record": [kohort.Record(OTHER, 0, 0)],
+    "type": [kohort.AcknowledgeType.RELEASE],
     "timeout": [0.2],
 }
 
@@ -218,7 +229,9 @@ class Subject:
         if self._client is None:
             given: dict[str, Any] = {"bootstrap_servers": self._servers, "default_api_timeout_ms": 400}
             if "Consumer" in self.front:
-                given |= {"group_id": f"group-{self.front}", "auto_offset_reset": "earliest"}
+                given["group_id"] = f"group-{self.front}"
+                if "Share" not in self.front:
+                    given["auto_offset_reset"] = "earliest"
             if "Producer" in self.front:
                 given |= {"max_block_ms": 400, "linger_ms": 0}
 
@@ -257,6 +270,9 @@ class Subject:
         """A look after each example; it must not take long."""
         if "Producer" in self.front:
             self.sends()
+        elif "Share" in self.front:
+            self.must("subscription")
+            assert not isinstance(self.call("commit_sync", timeout=PATIENCE_S), TimedOut)
         elif "Consumer" in self.front:
             assert TOPIC in self.must("list_topics", timeout=PATIENCE_S)
             committed = self.call("commit", {(TOPIC, 0): 0}, timeout=PATIENCE_S)
@@ -269,7 +285,7 @@ class Subject:
             self.sends()
             self.must("flush", PATIENCE_S)
         elif "Consumer" in self.front:
-            self.reads()
+            self.reads_shared() if "Share" in self.front else self.reads()
         else:
             self.must("describe_topics", TOPIC, timeout=PATIENCE_S)
             self.must("alter_group_offsets", "healed", {(TOPIC, 0): 1}, timeout=PATIENCE_S)
@@ -309,6 +325,17 @@ class Subject:
         (at,) = self.must("committed", (TOPIC, 0), timeout=PATIENCE_S).values()
         assert at is not None
 
+    def reads_shared(self) -> None:
+        """Subscribes, reads a record that is new, and has the broker take that it is accepted."""
+        self.must("set_acknowledgement_commit_callback", None)
+        self.must("subscribe", [TOPIC])
+        self._sent += 1
+        value = b"%s %d" % (self.front.encode(), self._sent)
+        with Producer(bootstrap_servers=self._servers) as producer:
+            producer.send(TOPIC, value).result(PATIENCE_S)
+        self._poll_until(lambda polled: any(record.value == value for record in polled))
+        assert self.must("commit_sync", timeout=PATIENCE_S) == {(TOPIC, 0): None}
+
     def _poll_until(self, condition: Callable[[list[Any]], bool]) -> None:
         for _ in range(600):
             polled = self.call("poll", 0.1)
@@ -333,6 +360,9 @@ def servers() -> Iterator[str]:
     with Kafka(auto_create_topics_enable=False) as kafka:
         for topic in (TOPIC, OTHER):
             kafka.create_topic(topic)
+        with kohort.Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+            soon = {"share.auto.offset.reset": "earliest", "share.assignment.interval.ms": 0}
+            admin.alter_group_configs({f"group-{front}": soon for front in FRONTS if "Share" in front})
         yield kafka.bootstrap_servers
 
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from kohort.client.types import TopicPartition
-from tests.client.group_world import Member, World
+from tests.client.group_world import NEW_PROTOCOL, Member, World
 
 TOPICS = {"orders": 7, "payments": 3}
 ALL = {TopicPartition(topic, p) for topic, count in TOPICS.items() for p in range(count)}
@@ -22,12 +22,14 @@ def settle(world: World) -> None:
     world.run(120_000)
     assert all(m.membership.is_stable for m in world.members), [m.membership for m in world.members]
     assert len({m.membership.generation_id for m in world.members}) <= 1
+    for member in world.members:
+        assert member.owned == set(member.subscription.partitions)
     owned = [partition for member in world.members for partition in member.owned]
     if world.members:
         assert sorted(owned) == sorted(p for p in ALL if p.topic in TOPICS)
 
 
-@pytest.mark.parametrize("assignors", ASSIGNORS)
+@pytest.mark.parametrize("assignors", [*ASSIGNORS, NEW_PROTOCOL])
 def test_members_come_one_by_one_and_go(assignors: str) -> None:
     world = World(1, TOPICS)
     for _ in range(4):
@@ -61,15 +63,16 @@ def test_eager_members_give_back_everything() -> None:
     assert first.told == ["assigned", "revoked", "assigned"]
 
 
-def test_a_member_that_does_not_poll_is_out_and_comes_back() -> None:
+@pytest.mark.parametrize("assignors", ["range", NEW_PROTOCOL])
+def test_a_member_that_does_not_poll_is_out_and_comes_back(assignors: str) -> None:
     world = World(4, TOPICS)
-    slow, other = (Member(world, "range", ["orders", "payments"]) for _ in range(2))
+    slow, other = (Member(world, assignors, ["orders", "payments"]) for _ in range(2))
     settle(world)
     slow.works = True
     world.run(11_000)
     world.run(5_000)
     assert set(other.owned) == ALL
-    assert "poll was not called for" in (slow.membership.why_left(world.now_ms) or "")
+    assert "poll was not called for" in (slow.membership.left_because or "")
     settle(world)
     assert "lost" in slow.told
     assert slow.owned | other.owned == ALL
@@ -102,15 +105,29 @@ def test_more_partitions_are_found_by_the_leader() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_the_group_settles(seed: int) -> None:
     world = World(seed, TOPICS)
+    whatever_happens(world, [world.random.choice(ASSIGNORS)])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_a_group_of_the_consumer_protocol_settles(seed: int) -> None:
+    whatever_happens(World(seed, TOPICS), [NEW_PROTOCOL])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_while_the_protocols_change_the_group_settles(seed: int) -> None:
+    """Members of both protocols come and go: the group is converted there and back."""
+    whatever_happens(World(seed, TOPICS), ["range", NEW_PROTOCOL])
+
+
+def whatever_happens(world: World, protocols: list[str]) -> None:
     chance = world.random
-    assignors = chance.choice(ASSIGNORS)
     static = itertools.count()
     for _ in range(30):
         world.loss = chance.choice((0.0, 0.0, 0.1, 0.5))
         match chance.randrange(6):
             case 0 | 1 if len(world.members) < 5:
                 name = f"i{next(static)}" if chance.random() < 0.2 else None
-                Member(world, assignors, ["orders", "payments"], group_instance_id=name)
+                Member(world, chance.choice(protocols), ["orders", "payments"], group_instance_id=name)
             case 2 if world.members:
                 chance.choice(world.members).close()
             case 3 if world.members:

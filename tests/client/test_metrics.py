@@ -38,7 +38,7 @@ def names_in(text: str) -> set[str]:
     return set(text.split())
 
 
-# As the clients of Apache Kafka 4.0 define them, without transactions, share groups and the times of the I/O thread.
+# As the clients of Apache Kafka 4.0 define them, without transactions and the times of the I/O thread.
 KAFKA = {
     "consumer-coordinator-metrics": names_in("""
         assigned-partitions commit-latency-avg commit-latency-max commit-rate commit-total
@@ -58,6 +58,19 @@ KAFKA = {
     "consumer-metrics": names_in("""
         commit-sync-time-ns-total committed-time-ns-total last-poll-seconds-ago poll-idle-ratio-avg
         time-between-poll-avg time-between-poll-max
+    """),
+    "consumer-share-coordinator-metrics": names_in("""
+        heartbeat-rate heartbeat-response-time-max heartbeat-total last-heartbeat-seconds-ago rebalance-rate-per-hour
+        rebalance-total
+    """),
+    "consumer-share-fetch-manager-metrics": names_in("""
+        acknowledgements-error-rate acknowledgements-error-total acknowledgements-send-rate acknowledgements-send-total
+        bytes-consumed-rate bytes-consumed-total fetch-latency-avg fetch-latency-max fetch-rate fetch-size-avg
+        fetch-size-max fetch-throttle-time-avg fetch-throttle-time-max fetch-total records-consumed-rate
+        records-consumed-total records-per-request-avg records-per-request-max
+    """),
+    "consumer-share-metrics": names_in("""
+        last-poll-seconds-ago poll-idle-ratio-avg time-between-poll-avg time-between-poll-max
     """),
     "producer-metrics": names_in("""
         batch-size-avg batch-size-max batch-split-rate batch-split-total buffer-available-bytes buffer-exhausted-rate

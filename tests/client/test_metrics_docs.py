@@ -29,7 +29,7 @@ def test_the_tables_are_those_of_the_code():
     assert with_metrics(TEXT) == TEXT, "run python -m kohort.cli.client_metrics docs/client-metrics.md"
     assert TEXT.count("| `records-lag` | `consumer-fetch-manager-metrics` |") == 1
     assert TEXT.count("| `buffer-available-bytes` |") == 1
-    assert TEXT.count("| `connection-count` |") == 3
+    assert TEXT.count("| `connection-count` |") == 4
 
 
 def test_the_page_has_three_examples():

@@ -16,7 +16,9 @@ from kohort import (
     ClosedClient,
     ConcurrentUse,
     DeserializationFailed,
+    ErrorCode,
     IllegalState,
+    KafkaError,
     Producer,
     Record,
     ShareConsumer,
@@ -24,8 +26,7 @@ from kohort import (
     Wakeup,
     WrongArgument,
 )
-from kohort.broker.apis import table as apis
-from tests.client.conftest import GIVEN
+from kohort.testing import Kafka
 from tests.clients.process import eventually
 
 NewTopic = Callable[..., str]
@@ -33,15 +34,14 @@ NewShareConsumer = Callable[..., ShareConsumer]
 
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 PATIENCE_S = 30.0
-SHARE_HEARTBEAT = 76
 
 
 @pytest.fixture
 def share_group(admin: Admin, group: str) -> str:
-    """A share group that begins at the beginning."""
-    if not GIVEN and SHARE_HEARTBEAT not in apis.TABLE:
-        pytest.skip("the broker has no share groups yet")
-    admin.alter_group_configs({group: {"share.auto.offset.reset": "earliest"}})
+    """A share group that begins at the beginning, and assigns its partitions at once."""
+    admin.alter_group_configs(
+        {group: {"share.auto.offset.reset": "earliest", "share.assignment.interval.ms": 0}}
+    )
     return group
 
 
@@ -383,6 +383,34 @@ def test_wakeup_ends_a_poll_and_another_thread_is_refused(
     consumer.wakeup()
     thread.join(PATIENCE_S)
     assert len(raised) == 1
+
+
+def test_a_lock_that_runs_out_delivers_again_and_fails_the_acknowledgement(kafka: Kafka) -> None:
+    """In the time of the broker, which passes when the test says so."""
+    kafka.create_topic("mails")
+    kafka.produce("mails", ["one"])
+    settings = {
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "group_id": "g",
+        "share_acknowledgement_mode": "explicit",
+    }
+    with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        admin.alter_group_configs({"g": {"share.auto.offset.reset": "earliest"}})
+    with ShareConsumer(**settings) as slow, ShareConsumer(**settings) as other:  # type: ignore[arg-type]
+        slow.subscribe(["mails"])
+        (record,) = some(slow)
+        assert slow.acquisition_lock_timeout_ms() == 30_000
+        kafka.advance(30_000)
+        other.subscribe(["mails"])
+        (again,) = some(other)
+        assert (again.offset, again.delivery_count) == (0, 2)
+        slow.acknowledge(record)
+        (error,) = slow.commit_sync().values()
+        assert isinstance(error, KafkaError)
+        assert error.code is ErrorCode.INVALID_RECORD_STATE
+        assert "their locks ran out" in str(error)
+        other.acknowledge(again)
+        assert other.commit_sync() == {TopicPartition("mails", 0): None}
 
 
 # --- asyncio ---------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,18 +14,18 @@ playwright = pytest.importorskip(
 )
 
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402
-from benchmarks import outside  # noqa: E402
 from playwright.sync_api import expect  # noqa: E402
 
 from kohort.client.admin import Admin  # noqa: E402
 from kohort.client.types import TopicPartition  # noqa: E402
 from kohort.testing.kafka import Kafka  # noqa: E402
-from tests.console.running_console import TOKEN, MemberProcess, running_browser, running_console  # noqa: E402
+from tests.console.browsing import Opener, browser, opened  # noqa: E402
+from tests.console.healths import TOPIC, rewind_and_look  # noqa: E402
+from tests.console.running_console import TOKEN, MemberProcess, running_console  # noqa: E402
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
-PATIENCE_MS = 30_000  # only for what hangs: a machine may be slow
 PAGES = (
     "groups?search=reader",
     "group?group=reader",
@@ -36,18 +36,7 @@ PAGES = (
     "nodes?node=1",
 )
 JSON_TEXT = '{"id": 9007199254740993, "customer": {"name": "Ada"}, "lines": [1, 2]}'
-expect.set_options(timeout=PATIENCE_MS)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        found = running_browser()
-        chromium = found.__enter__()
-    except outside.Missing as missing:
-        pytest.skip(str(missing))
-    yield chromium
-    found.__exit__(None, None, None)
+__all__ = ["browser", "opened"]
 
 
 @pytest.fixture(scope="module")
@@ -80,34 +69,6 @@ def admin(broker: Kafka) -> Iterator[Admin]:
 def console(broker: Kafka, admin: Admin) -> Iterator[str]:
     with running_console(broker.bootstrap_servers) as address:
         yield address
-
-
-Opener = Callable[..., "Page"]
-
-
-@pytest.fixture
-def opened(browser: Browser, console: str) -> Iterator[Opener]:
-    """Opens a page of the console; at the end of the test nothing must have gone wrong in its scripts."""
-    contexts, faults = [], []
-
-    def open_page(place: str, *, width: int = 1280, scheme: str = "light", address: str = console) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on(
-            "console",
-            lambda message: faults.append(message.text) if "Content Security" in message.text else None,
-        )
-        page.goto(f"{address}#/{place}")
-        expect(page.locator("main")).to_have_attribute("aria-busy", "false")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert faults == []
 
 
 def test_a_member_is_killed_and_the_page_shows_why_without_a_reload(opened: Opener, broker: Kafka) -> None:
@@ -209,6 +170,15 @@ def broker_has_member(broker: Kafka, group: str) -> None:
     wait_until(
         lambda: any(each.id == group and each.state == "Stable" for each in broker.groups()), 60, "no member"
     )
+
+
+def test_groups_that_went_back_are_shown_as_such(opened: Opener, broker: Kafka, admin: Admin) -> None:
+    broker.create_topic(TOPIC, partitions=2)
+
+    def produce(topic: str, partition: int, count: int) -> None:
+        broker.produce(topic, [{"value": "x", "partition": partition} for _ in range(count)])
+
+    rewind_and_look(opened("groups"), admin, produce)
 
 
 def test_names_and_messages_are_text_and_execute_nothing(opened: Opener, admin: Admin) -> None:

@@ -37,12 +37,16 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 int32 = st.integers(-(2**31), 2**31 - 1)
 times = st.integers(0, 2**50)
 metadata = st.none() | st.text(max_size=12) | st.sampled_from(["x" * 300, "ä" * 32_000])
+topic_ids = st.sampled_from([bytes(16), bytes(range(16)), b"\xff" * 16])
 places = st.lists(st.tuples(st.text(max_size=3), st.integers(0, 2**31 - 1)), min_size=1, unique=True)
 
 
 @st.composite
 def layouts(draw: st.DrawFn) -> CommitLayout:
-    items = [ev.OffsetToCommit(t, p, 0, draw(int32), draw(metadata)) for t, p in draw(places)]
+    items = [
+        ev.OffsetToCommit(t, p, 0, draw(int32), draw(metadata), ErrorCode.NONE, draw(topic_ids))
+        for t, p in draw(places)
+    ]
     storable = [item for item in items if len((item.metadata or "").encode()) < 2**15]
     return CommitLayout(draw(st.text(max_size=100)), storable or [ev.OffsetToCommit("t", 0, 0)])
 
@@ -70,7 +74,13 @@ def test_sequences_of_a_layout_are_those_that_they_stand_for() -> None:
 # ---- two shards that hear the same; one of them hears of offsets without a layout
 
 LAYOUTS = [
-    CommitLayout(group, [ev.OffsetToCommit(topic, p, 0, epoch, text) for topic, p in where])
+    CommitLayout(
+        group,
+        [
+            ev.OffsetToCommit(topic, p, 0, epoch, text, ErrorCode.NONE, topic.encode() * 16)
+            for topic, p in where
+        ],
+    )
     for group, epoch, text, where in (
         ("g", -1, "", [("t", 0), ("t", 1), ("u", 0)]),
         ("g", -1, None, [("t", 2)]),

@@ -41,10 +41,14 @@ from kohort.wire.messages.offset_commit_key import OffsetCommitKey
 from kohort.wire.messages.offset_commit_value import OffsetCommitValue
 
 
-def test_an_offset_commit_is_written_as_version_3() -> None:
-    key, value = offset_record("g", "t", 7, CommittedOffset(5, 2, "m", 9))
+def test_an_offset_commit_is_written_as_version_4() -> None:
+    """As Kafka 4.3 writes it, with the id of the topic, or without if it is not known."""
+    key, value = offset_record("g", "t", 7, CommittedOffset(5, 2, "m", 9, -1, bytes(range(1, 17))))
     assert key == bytes.fromhex("0001 0001 67 0001 74 00000007")
-    assert value == bytes.fromhex("0003 0000000000000005 00000002 0001 6d 0000000000000009")
+    start = "0004 0000000000000005 00000002 02 6d 0000000000000009"
+    assert value == bytes.fromhex(f"{start} 01 00 10 0102030405060708090a0b0c0d0e0f10")
+    _, without = offset_record("g", "t", 7, CommittedOffset(5, 2, "m", 9))
+    assert without == bytes.fromhex(f"{start} 00")
 
 
 def test_an_offset_commit_with_its_own_retention_is_written_as_version_1() -> None:
@@ -80,8 +84,14 @@ def test_a_tombstone_has_the_key_alone() -> None:
         # flexible, with the topic id as tag 0
         (
             "0004 0000000000000005 00000002 02 6d 0000000000000009 01 00 10" + "ab" * 16,
-            CommittedOffset(5, 2, "m", 9),
+            CommittedOffset(5, 2, "m", 9, -1, b"\xab" * 16),
         ),
+        (
+            "0004 0000000000000005 00000002 01 0000000000000009 01 00 10" + "ab" * 16,
+            CommittedOffset(5, 2, "", 9, -1, b"\xab" * 16),
+        ),
+        ("0004 0000000000000005 00000002 01 0000000000000009 00", CommittedOffset(5, 2, "", 9)),
+        ("0003 0000000000000005 00000002 0000 0000000000000009", CommittedOffset(5, 2, "", 9)),
     ],
 )
 def test_every_version_of_an_offset_commit_is_read(value: str, expected: CommittedOffset) -> None:
@@ -156,7 +166,10 @@ def test_groups_come_back_as_they_were(group_id: str, group: GroupMetadataValue)
     assert decode_group_metadata(value) == group
 
 
-@given(st.builds(CommittedOffset, int64, int32, text, int64, st.just(-1)))
+topic_ids = st.just(bytes(16)) | st.binary(min_size=16, max_size=16)
+
+
+@given(st.builds(CommittedOffset, int64, int32, text, int64, st.just(-1), topic_ids))
 def test_offsets_come_back_as_they_were(committed: CommittedOffset) -> None:
     _, value = offset_record("g", "t", 0, committed)
     assert value is not None
@@ -166,12 +179,12 @@ def test_offsets_come_back_as_they_were(committed: CommittedOffset) -> None:
 @given(
     text,
     st.lists(st.tuples(text, int32), max_size=4),
-    st.builds(CommittedOffset, int64, int32, st.just("") | text, int64, st.just(-1)),
+    st.builds(CommittedOffset, int64, int32, st.just("") | text, int64, st.just(-1), topic_ids),
 )
 def test_the_short_way_of_a_commit_writes_what_the_codec_writes(
     group_id: str, keys: list[tuple[str, int]], committed: CommittedOffset
 ) -> None:
-    key, value = data_codec("offset_commit_key", 0), data_codec("offset_commit_value", 3)
+    key, value = data_codec("offset_commit_key", 0), data_codec("offset_commit_value", 4)
     expected = [
         (key.encode(OffsetCommitKey(group_id, *each)), value.encode(OffsetCommitValue(*committed)))
         for each in keys
@@ -203,9 +216,10 @@ def test_records_that_kafka_wrote_are_read(kind: str, version: str, key: str, va
         expires = 1_800_000_000_000 if v == 1 else -1
         epoch = 7 if v >= 3 else -1
         assert found_key == OffsetCommitKey("grüppe", "topic", 3)
-        committed = CommittedOffset(1_234_567_890_123, epoch, "mäta", 1_700_000_000_000, expires)
+        topic_id = bytes(15) + b"\1" if v >= 4 else bytes(16)
+        committed = CommittedOffset(1_234_567_890_123, epoch, "mäta", 1_700_000_000_000, expires, topic_id)
         assert decode_offset(data) == committed
-        if v in (1, 3):
+        if v in (1, 4):
             assert offset_record(*found_key, committed) == (bytes.fromhex(key), data)
     elif version == "e":
         assert decode_group_metadata(data) == GroupMetadataValue("", 2, None, None, 99, ())

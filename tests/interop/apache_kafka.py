@@ -186,6 +186,7 @@ def _node_properties(directory: Path, node_id: int, ports: dict[str, int], contr
         *(f"{topic}.replication.factor=1" for topic in single),
         *(f"{topic}.min.isr=1" for topic in single[1:]),
         "group.initial.rebalance.delay.ms=0",
+        "group.min.session.timeout.ms=1000",
         "sasl.enabled.mechanisms=PLAIN",
         f"listener.name.sasl.plain.sasl.jaas.config={_JAAS['plain']}",
     ]

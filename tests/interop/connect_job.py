@@ -68,8 +68,14 @@ def main(remote: str, bootstrap: str, topic: str, copy: str, group: str, folder:
         print("refused", "unknown option startingoffset" in str(error))
     from kohort.spark import KohortDataSource
 
-    spark.dataSource.register(KohortDataSource)  # where a cluster does not look for packages named pyspark_*
-    print("registered", options(spark.read).load().count())
+    try:
+        spark.dataSource.register(
+            KohortDataSource
+        )  # where a cluster does not look for packages named pyspark_*
+        said = "registered"
+    except Exception as error:  # this cluster has looked, and PySpark 4.0 lets nobody replace what it found
+        said = "found before" if "DATA_SOURCE_ALREADY_EXISTS" in str(error) else str(error)
+    print(said, options(spark.read).load().count())
     spark.stop()
 
 

@@ -27,7 +27,7 @@ def test_consumer_performance(java: Run, broker: Target) -> None:
 
 
 def test_kafkajs_consumer(kafkajs: Run, broker: Target) -> None:
-    line = json.loads(kafkajs(broker.address, "group", timeout_s=90).splitlines()[-1])
+    line = json.loads(kafkajs(broker.address, "group", timeout_s=150).splitlines()[-1])
     assert line.get("result") == {"read": 100, "first": "0", "last": "99", "committed": "100"}, line
 
 

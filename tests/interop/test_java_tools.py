@@ -99,6 +99,48 @@ def test_config_command_of_groups(java: Run, broker: Target) -> None:
     assert "g1" in java("kafka.admin.ConfigCommand", *server, "--describe")
 
 
+def test_tools_for_clusters_find_a_cluster_of_one(java: Run, broker: Target, tmp_path: Path) -> None:
+    """kafka-metadata-quorum, kafka-features and kafka-reassign-partitions."""
+    server = ["--bootstrap-server", broker.address]
+    status = java(f"{TOOLS}MetadataQuorumCommand", *server, "describe", "--status")
+    check(status, r"LeaderId:\s+\d+", None, "status")
+    replication = java(f"{TOOLS}MetadataQuorumCommand", *server, "describe", "--replication")
+    check(replication, "Leader", "Observer", "replication")
+    said = java(f"{TOOLS}FeatureCommand", *server, "describe")
+    check(said, r"Feature: group.version\s+SupportedMinVersion: 0\s+SupportedMaxVersion: 1", None, "features")
+    said = java(f"{TOOLS}FeatureCommand", *server, "upgrade", "--feature", "group.version=1")
+    check(said, "group.version was upgraded to 1", None, "upgrade")
+    java(f"{TOOLS}TopicCommand", *server, "--create", "--topic", "stays")
+    described = java(f"{TOOLS}TopicCommand", *server, "--describe", "--topic", "stays")
+    found = re.search(r"Replicas: (\d+)", described)
+    assert found is not None
+    plan = tmp_path / "plan.json"
+    partition = {"topic": "stays", "partition": 0, "replicas": [int(found[1])]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+    command = (f"{TOOLS}reassign.ReassignPartitionsCommand", *server, "--reassignment-json-file", str(plan))
+    check(
+        java(*command, "--execute"),
+        "Successfully started partition reassignment for stays-0",
+        None,
+        "execute",
+    )
+    check(java(*command, "--verify"), "Reassignment of partition stays-0 is completed", None, "verify")
+
+
+def test_client_metrics_command(java: Run, broker: Target) -> None:
+    """kafka-client-metrics: subscriptions are kept, though nobody is asked to push."""
+    command = (f"{TOOLS}ClientMetricsCommand", "--bootstrap-server", broker.address)
+    java(
+        *command, "--alter", "--name", "s1", "--metrics", "org.apache.kafka.producer.", "--interval", "30000"
+    )
+    said = java(*command, "--describe", "--name", "s1")
+    check(said, "interval.ms=30000", None, "describe")
+    check(said, "metrics=org.apache.kafka.producer.", None, "describe")
+    assert "s1" in java(*command, "--list")
+    java(*command, "--delete", "--name", "s1")
+    assert "s1" not in java(*command, "--list")
+
+
 def test_api_versions_command(java: Run, broker: Target) -> None:
     said = java(f"{TOOLS}BrokerApiVersionsCommand", "--bootstrap-server", broker.address)
     for api, highest in (

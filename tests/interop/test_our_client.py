@@ -20,7 +20,7 @@ from .apache_kafka import PASSWORD, SCRAM_PASSWORD, USER, ApacheKafka
 from .conftest import ROOT
 
 pytestmark = pytest.mark.interop
-WHOLE_SUITE_S = 230
+WHOLE_SUITE_S = 260
 
 
 @pytest.mark.timeout(WHOLE_SUITE_S + 20)

@@ -12,11 +12,11 @@ from collections import deque
 from typing import Any
 
 from kohort.share.partition import (
-    Acknowledgement,
-    OffsetRange,
+    AcknowledgedRange,
+    OffsetSpan,
     ShareLimits,
     SharePartition,
-    StateWrite,
+    ShareStateWrite,
     WantedRecords,
 )
 from kohort.share.state import SharePartitionKey
@@ -52,8 +52,8 @@ class Stage:
         self.now_ms = START_MS
         self.limits: dict[str, Any] = {}
         self.settings: dict[str, int] = {}
-        self.batches: list[OffsetRange] = []
-        self.aborted: list[OffsetRange] = []
+        self.batches: list[OffsetSpan] = []
+        self.aborted: list[OffsetSpan] = []
         self.records: list[ShareStateRecord] = []
         self.held: deque[tuple[AppendShareState, int]] | None = None
         self.epoch = 0
@@ -98,7 +98,7 @@ class Stage:
             self.records.append(ShareStateRecord(base + number, key, value))
         self.step(ShareStateDurable(append.token, base))
 
-    def persist(self, write: StateWrite, who: str = "") -> None:
+    def persist(self, write: ShareStateWrite, who: str = "") -> None:
         states = " ".join(f"{f}-{last}:{state}#{count}" for f, last, state, count in write.batches)
         self.say(f"write start {write.start_offset} done {write.delivery_complete_count} {states}".rstrip())
         for letter in write.dead_letters:
@@ -183,9 +183,9 @@ class Stage:
         for word in rest:
             offsets, types = word.split(":")
             (run,) = ranges([offsets])
-            runs.append(Acknowledgement(run.first, run.last, [int(t) for t in types.split(",")]))
+            runs.append(AcknowledgedRange(run.first, run.last, [int(t) for t in types.split(",")]))
         answer = self.part.acknowledge(member, runs, self.share_limits, self.now_ms)
-        if isinstance(answer, StateWrite):
+        if isinstance(answer, ShareStateWrite):
             self.persist(answer, member)
         else:
             self.say(f"{member}: {answer.name}")
@@ -264,11 +264,11 @@ class Stage:
         self.leader_epoch -= 1
 
 
-def ranges(words: list[str]) -> list[OffsetRange]:
+def ranges(words: list[str]) -> list[OffsetSpan]:
     found = []
     for word in words:
         first, _, last = word.partition("-")
-        found.append(OffsetRange(int(first), int(last or first)))
+        found.append(OffsetSpan(int(first), int(last or first)))
     return found
 
 

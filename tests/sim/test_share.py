@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kohort.share import partition, state, state_shard
-from kohort.share.partition import Acknowledgement, AcquiredRange, ShareLimits, SharePartition, StateBatch
+from kohort.share.partition import AcknowledgedRange, AcquiredRange, ShareLimits, SharePartition, StateBatch
 from kohort.share.record_state import ARCHIVED, AVAILABLE, DONE
 from kohort.sim import Broken
 from kohort.sim.share import run_share
@@ -95,7 +95,7 @@ def acknowledgements_are_not_atomic(plant: pytest.MonkeyPatch) -> None:
     def one_by_one(
         self: SharePartition,
         member_id: str,
-        acks: Iterable[Acknowledgement],
+        acks: Iterable[AcknowledgedRange],
         limits: ShareLimits,
         now_ms: int,
     ) -> Any:
@@ -113,7 +113,7 @@ def acknowledgements_are_not_atomic(plant: pytest.MonkeyPatch) -> None:
 def anybody_may_acknowledge(plant: pytest.MonkeyPatch) -> None:
     decide = SharePartition._decide
 
-    def as_the_owner(self: SharePartition, member_id: str, ack: Acknowledgement, *rest: Any) -> Any:
+    def as_the_owner(self: SharePartition, member_id: str, ack: AcknowledgedRange, *rest: Any) -> Any:
         holders = [s.member_id for s in self._spans if s.first <= ack.first <= s.last and s.member_id]
         return decide(self, (holders or [member_id])[0], ack, *rest)
 
@@ -124,7 +124,7 @@ def anybody_may_acknowledge(plant: pytest.MonkeyPatch) -> None:
 def a_late_acknowledgement_is_taken(plant: pytest.MonkeyPatch) -> None:
     decide = SharePartition._decide
 
-    def early(self: SharePartition, member_id: str, ack: Acknowledgement, *rest: Any) -> Any:
+    def early(self: SharePartition, member_id: str, ack: AcknowledgedRange, *rest: Any) -> Any:
         for span in self._spans:
             if span.first <= ack.first <= span.last and span.state is AVAILABLE and span.write is None:
                 span.state, span.member_id, span.deadline_ms = partition.ACQUIRED, member_id, 10**9

@@ -17,14 +17,10 @@ _CLUSTERS = "clusters of several nodes"
 _TELEMETRY = "client metrics (KIP-714)"
 
 _APIS = {
-    34: ("AlterReplicaLogDirs", "several data directories"),
     38: ("CreateDelegationToken", _TOKENS),
     39: ("RenewDelegationToken", _TOKENS),
     40: ("ExpireDelegationToken", _TOKENS),
     41: ("DescribeDelegationToken", _TOKENS),
-    45: ("AlterPartitionReassignments", _CLUSTERS),
-    55: ("DescribeQuorum", _CLUSTERS),
-    57: ("UpdateFeatures", _CLUSTERS),
     64: ("UnregisterBroker", _CLUSTERS),
     71: ("GetTelemetrySubscriptions", _TELEMETRY),
     72: ("PushTelemetry", _TELEMETRY),

@@ -2,8 +2,8 @@
 
 Call it as `python -m kohort.cli.reference docs/*.md`. A generated part of a page stands between two comments:
 
-    <!-- settings: consumer -->       broker, topic, client, consumer, producer, admin, registry; `consumer but client`
-    <!-- end of settings -->          leaves out what all clients have in common
+    <!-- settings: consumer -->       broker, topic, client, consumer, share consumer, producer, admin, registry;
+    <!-- end of settings -->          `consumer but client` leaves out what all clients have in common
     <!-- options: source -->          source, source formats, sink, sink formats, pipeline module, pipeline header
     <!-- end of options -->
     <!-- errors: codes -->            codes, or the exceptions of a package: client, serde, spark, broker, tools
@@ -20,7 +20,7 @@ from typing import Any
 
 from kohort.broker.config import BROKER_SETTINGS
 from kohort.cli.error_reference import error_codes, exceptions_of
-from kohort.client.config import ADMIN, CONSUMER, PRODUCER, ClientConfig
+from kohort.client.config import ADMIN, CONSUMER, PRODUCER, SHARE_CONSUMER, ClientConfig
 from kohort.log.config import TOPIC_SETTINGS
 from kohort.serde.registry_settings import REGISTRY
 from kohort.settings import Setting, Table, as_text
@@ -32,6 +32,7 @@ _COMMON = Table(ClientConfig, "client")
 _CLIENTS: dict[str, Table[Any]] = {
     "client": _COMMON,
     "consumer": CONSUMER,
+    "share consumer": SHARE_CONSUMER,
     "producer": PRODUCER,
     "admin": ADMIN,
     "registry": REGISTRY,

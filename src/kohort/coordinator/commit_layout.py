@@ -56,7 +56,9 @@ class CommitLayout:
 
     def committed(self, offsets: Sequence[int], timestamp_ms: int) -> Iterator[CommittedOffset]:
         for item, offset in zip(self.items, offsets, strict=True):
-            yield CommittedOffset(offset, item.leader_epoch, item.metadata or "", timestamp_ms)
+            yield CommittedOffset(
+                offset, item.leader_epoch, item.metadata or "", timestamp_ms, -1, item.topic_id
+            )
 
     def records(self, offsets: Sequence[int], timestamp_ms: int) -> tuple[RecordToWrite, ...]:
         return offset_records(self.group_id, self.keys, tuple(self.committed(offsets, timestamp_ms)))

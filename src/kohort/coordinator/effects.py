@@ -31,6 +31,7 @@ from kohort.coordinator.events import (
 from kohort.coordinator.frozen import frozen
 from kohort.coordinator.history import Rebalance
 from kohort.wire.errors import ErrorCode
+from kohort.wire.struct import ZERO_UUID
 
 NONE = ErrorCode.NONE
 
@@ -91,6 +92,8 @@ class FetchedOffset(NamedTuple):
     leader_epoch: int = -1
     metadata: str = ""
     error: ErrorCode = NONE
+    topic_id: bytes = ZERO_UUID
+    """The topic that the offset was committed for; zeros if that is not on record."""
 
 
 @frozen

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kohort.coordinator.frozen import frozen
 from kohort.coordinator.history import Rebalance
 from kohort.wire.errors import ErrorCode
+from kohort.wire.struct import ZERO_UUID
 
 Token = Hashable
 
@@ -170,6 +171,8 @@ class OffsetToCommit(NamedTuple):
     metadata: str | None = ""
     refused: ErrorCode = ErrorCode.NONE
     """What the broker has found wrong with it (such as an unknown topic); it is answered and not written."""
+    topic_id: bytes = ZERO_UUID
+    """The id that the topic has now; it is kept with the offset."""
 
 
 @frozen

@@ -24,6 +24,7 @@ from kohort.coordinator.records import CommittedOffset, fits, offset_records, of
 from kohort.coordinator.replay import Durable, MergedCommit, TopicPartition
 from kohort.coordinator.step_context import StepContext, Write
 from kohort.wire.errors import ErrorCode
+from kohort.wire.struct import ZERO_UUID
 
 if TYPE_CHECKING:
     from kohort.coordinator.shard import Shard
@@ -170,14 +171,14 @@ def _write(
     errors: list[ErrorCode] = []
     now_ms = step.now_ms
     for item in request.offsets:
-        topic, partition, offset, leader_epoch, metadata, refused = item
+        topic, partition, offset, leader_epoch, metadata, refused, topic_id = item
         error = _check_item(step, item) if metadata or refused else NONE
         errors.append(error)
         if not error:
             keys.append((topic, partition))
-            offsets.append(
-                _tuple(CommittedOffset, (offset, leader_epoch, metadata or "", now_ms, expires_ms))
-            )
+            kept_id = topic_id if expires_ms == -1 else ZERO_UUID  # the version with a retention has no id
+            fields = (offset, leader_epoch, metadata or "", now_ms, expires_ms, kept_id)
+            offsets.append(_tuple(CommittedOffset, fields))
     response = CommitResponse(tuple(errors))
     records = offset_records(group.group_id, keys, offsets)
     if not records:
@@ -274,8 +275,8 @@ def fetch_offsets(step: StepContext, request: OffsetFetch) -> None:
             elif found is None:
                 answers.append(FetchedOffset(partition))
             else:
-                offset, leader_epoch, metadata, *_ = found.committed
-                answers.append(FetchedOffset(partition, offset, leader_epoch, metadata))
+                offset, leader_epoch, metadata, _, _, topic_id = found.committed
+                answers.append(FetchedOffset(partition, offset, leader_epoch, metadata, NONE, topic_id))
         topics.append((topic, tuple(answers)))
     step.reply(request.request, FetchResponse(NONE, request.group_id, tuple(topics)))
 

@@ -100,6 +100,23 @@ class Runtime:
         shard = self.shards[partition_for(group_id, len(self.shards))]
         return shard.heartbeat_in_time(group_id, member_id, generation_id, now_ms)
 
+    def consumer_heartbeat_in_time(
+        self,
+        group_id: str,
+        member_id: str,
+        member_epoch: int,
+        instance_id: str | None,
+        client: tuple[str, str],
+        now_ms: int,
+    ) -> int | None:
+        """Answers a heartbeat of KIP-848 by the short way of its shard; None if it must be submitted."""
+        if self._running:
+            return None
+        shard = self.shards[partition_for(group_id, len(self.shards))]
+        return shard.consumer_heartbeat_in_time(
+            group_id, member_id, member_epoch, instance_id, client, now_ms
+        )
+
     def commit_at_once(
         self,
         layout: CommitLayout,

@@ -4,7 +4,7 @@
 requests of a running group are heartbeats that move a deadline, and commits that differ from the one before in their
 offsets alone. These may take a short way, which needs no event and no effects:
 
-- `heartbeat_in_time` answers a heartbeat.
+- `heartbeat_in_time` and `consumer_heartbeat_in_time` answer a heartbeat.
 - `commit_at_once` answers a commit if the log makes a write durable at once.
 - `begin_commit` and `settle_commit` enclose the write of a commit if the log needs time for it.
 
@@ -295,6 +295,34 @@ class Shard:
         if group is None or self.status is not _ACTIVE:
             return None
         return heartbeat.in_time(group, member_id, generation_id, now_ms)
+
+    def consumer_heartbeat_in_time(
+        self,
+        group_id: str,
+        member_id: str,
+        member_epoch: int,
+        instance_id: str | None,
+        client: tuple[str, str],
+        now_ms: int,
+    ) -> int | None:
+        """Answers a heartbeat of KIP-848 without other fields if it only moves a deadline.
+
+        Returns the heartbeat interval for the answer, which has the member's id and epoch and no assignment; None if
+        the heartbeat needs a `step`. `client` is the id and the host of the client.
+        """
+        group = self.consumer_groups.get(group_id)
+        if group is None or self.status is not _ACTIVE:
+            return None
+        config = self.config_of(group_id)
+        timeout_ms, refresh_ms = (
+            config.consumer_session_timeout_ms,
+            self.settings.group_consumer_regex_refresh_interval_ms,
+        )
+        if not consumer_heartbeat.in_time(
+            group, member_id, member_epoch, instance_id, client, timeout_ms, refresh_ms, now_ms
+        ):
+            return None
+        return config.consumer_heartbeat_interval_ms
 
     def commit_at_once(
         self,

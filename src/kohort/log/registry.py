@@ -257,6 +257,7 @@ class Registry:
         self.topics: dict[bytes, TopicRow] = {}
         self.deleted: dict[bytes, str] = {}  # ids that are still in the file, and the names they had
         self.broker_configs: dict[int | None, dict[str, str]] = {}
+        self.changes = 0  # entries so far; a start counts those that are still in the file
         self.group_configs: dict[str, dict[str, str]] = {}
         self.client_metrics: dict[str, dict[str, str]] = {}
         self.next_producer_id = 0  # the first one that is not reserved
@@ -312,6 +313,7 @@ class Registry:
 
     def apply(self, entry: RegistryEntry) -> None:
         """Changes the state as the entry says."""
+        self.changes += 1
         match entry:
             case TopicCreated(name, topic_id, partitions, overrides):
                 self.topics[topic_id] = TopicRow(name, topic_id, partitions, dict(overrides))

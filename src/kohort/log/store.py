@@ -153,6 +153,11 @@ class Store:
     def leader_epoch(self) -> int:
         return self._registry.leader_epoch
 
+    @property
+    def registry_changes(self) -> int:
+        """How many changes of topics, settings, users and so on are in the registry."""
+        return self._registry.changes
+
     def time_journal(self, on_round: Callable[[float], None]) -> None:
         """Has each write of the journal timed, in seconds; without a journal there is nothing to hear."""
         if self._syncer.journal is not None:

@@ -4,9 +4,9 @@ The records from `start_offset` (SPSO) to `end_offset` (SPEO) are a list of span
 a run of offsets in the same state. Offsets that the log does not have are spans too, archived from the beginning;
 offsets between two persisted states, of which nothing is known after a load, are available and were delivered 0 times.
 
-Nothing here waits. A method that changes what must be persisted returns a `StateWrite`; the caller writes it and tells
-the outcome by `written`. Until then its spans are pending: nobody acquires or acknowledges them. If the write fails, an
-acknowledgement or a release is undone, but an expired lock stays expired.
+Nothing here waits. A method that changes what must be persisted returns a `ShareStateWrite`; the caller writes it and
+tells the outcome by `written`. Until then its spans are pending: nobody acquires or acknowledges them. If the write
+fails, an acknowledgement or a release is undone, but an expired lock stays expired.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LEAST_DELIVERIES_OF_POISON: Final = 2
 _RETRY_DEAD_LETTERS_MS: Final = 1000
 
 
-class OffsetRange(NamedTuple):
+class OffsetSpan(NamedTuple):
     """The offsets from first to last, both included."""
 
     first: int
@@ -55,7 +55,7 @@ class StateBatch(NamedTuple):
     delivery_count: int
 
 
-class Acknowledgement(NamedTuple):
+class AcknowledgedRange(NamedTuple):
     """What a consumer says of a run of records: one type for all of them, or one for each."""
 
     first: int
@@ -90,7 +90,7 @@ class ShareLimits:
 
 
 @dataclass(eq=False, slots=True)
-class StateWrite:
+class ShareStateWrite:
     """What is to be persisted: some states, and the start offset and count of done records at the time of the call."""
 
     start_offset: int
@@ -112,7 +112,7 @@ class WantedRecords:
 @dataclass(frozen=True, slots=True)
 class Acquisition:
     acquired: tuple[AcquiredRange, ...] = ()
-    write: StateWrite | None = None
+    write: ShareStateWrite | None = None
     """The start offset has moved although nothing was acknowledged."""
 
     @property
@@ -151,7 +151,7 @@ class _Span:
         batch: _InFlightBatch | None,
         member_id: str = "",
         deadline_ms: int = 0,
-        write: StateWrite | None = None,
+        write: ShareStateWrite | None = None,
     ) -> None:
         self.first, self.last, self.state, self.count = first, last, state, count
         self.batch = batch  # None: the log does not have these offsets
@@ -335,11 +335,11 @@ class SharePartition:
         self,
         member_id: str,
         fetch_offset: int,
-        fetched: Sequence[OffsetRange],
+        fetched: Sequence[OffsetSpan],
         wanted: WantedRecords,
         limits: ShareLimits,
         now_ms: int,
-        aborted: Sequence[OffsetRange] = (),
+        aborted: Sequence[OffsetSpan] = (),
     ) -> Acquisition:
         """Acquires records for a member. `fetched` are the batches that the log has from `fetch_offset` on.
 
@@ -468,7 +468,7 @@ class SharePartition:
             taking.take(taken)
 
     def _archive_aborted(
-        self, acquired: list[AcquiredRange], aborted: Sequence[OffsetRange]
+        self, acquired: list[AcquiredRange], aborted: Sequence[OffsetSpan]
     ) -> list[AcquiredRange]:
         """Archives what was acquired of aborted transactions, and returns the rest."""
         rest: list[AcquiredRange] = []
@@ -493,18 +493,18 @@ class SharePartition:
     # --- acknowledge -------------------------------------------------------------------------------
 
     def acknowledge(
-        self, member_id: str, acknowledgements: Iterable[Acknowledgement], limits: ShareLimits, now_ms: int
-    ) -> ErrorCode | StateWrite:
+        self, member_id: str, acknowledgements: Iterable[AcknowledgedRange], limits: ShareLimits, now_ms: int
+    ) -> ErrorCode | ShareStateWrite:
         """Takes all acknowledgements of a member, or none if one of them is wrong.
 
         NONE is returned if there is nothing to persist.
         """
-        decided: list[tuple[OffsetRange, int]] = []
+        decided: list[tuple[OffsetSpan, int]] = []
         for acknowledgement in acknowledgements:
             error = self._decide(member_id, acknowledgement, limits, now_ms, decided)
             if error:
                 return error
-        changes: list[tuple[OffsetRange, RecordState, str]] = []
+        changes: list[tuple[OffsetSpan, RecordState, str]] = []
         for offsets, kind in decided:
             if kind == RENEW:
                 self._renew(offsets, now_ms + limits.record_lock_ms)
@@ -515,10 +515,10 @@ class SharePartition:
     def _decide(
         self,
         member_id: str,
-        acknowledgement: Acknowledgement,
+        acknowledgement: AcknowledgedRange,
         limits: ShareLimits,
         now_ms: int,
-        decided: list[tuple[OffsetRange, int]],
+        decided: list[tuple[OffsetSpan, int]],
     ) -> ErrorCode:
         """Checks an acknowledgement and adds what it says to `decided`."""
         types = acknowledgement.types
@@ -545,26 +545,26 @@ class SharePartition:
                 or span.deadline_ms <= now_ms
             ):
                 return ErrorCode.INVALID_RECORD_STATE
-            part = OffsetRange(max(first, span.first), min(last, span.last))
+            part = OffsetSpan(max(first, span.first), min(last, span.last))
             decided += _runs(part, acknowledgement)
         return ErrorCode.NONE
 
-    def _renew(self, offsets: OffsetRange, deadline_ms: int) -> None:
+    def _renew(self, offsets: OffsetSpan, deadline_ms: int) -> None:
         for span in self._cut(*offsets):
             span.deadline_ms = deadline_ms
 
-    def release(self, member_id: str, limits: ShareLimits) -> StateWrite | None:
+    def release(self, member_id: str, limits: ShareLimits) -> ShareStateWrite | None:
         """Makes all that a member holds available again, because its session is over."""
         held = [
-            (OffsetRange(span.first, span.last), AVAILABLE, "")
+            (OffsetSpan(span.first, span.last), AVAILABLE, "")
             for span in self._spans
             if span.state is ACQUIRED and span.write is None and span.member_id == member_id
         ]
         return self._begin(held, limits)
 
     def _begin(
-        self, changes: list[tuple[OffsetRange, RecordState, str]], limits: ShareLimits
-    ) -> StateWrite | None:
+        self, changes: list[tuple[OffsetSpan, RecordState, str]], limits: ShareLimits
+    ) -> ShareStateWrite | None:
         """Begins to change the states of acquired records: they are pending until the write is done."""
         if not changes:
             return None
@@ -585,7 +585,7 @@ class SharePartition:
         self._join()
         return write
 
-    def expire(self, limits: ShareLimits, now_ms: int) -> StateWrite | None:
+    def expire(self, limits: ShareLimits, now_ms: int) -> ShareStateWrite | None:
         """Ends the locks that have run out. What is available again then does not wait for the write."""
         free: list[_Span] = []
         dead: list[_Span] = []
@@ -618,10 +618,10 @@ class SharePartition:
 
     def _write(
         self, batches: tuple[StateBatch, ...], dead_letters: tuple[DeadLetters, ...] = ()
-    ) -> StateWrite:
-        return StateWrite(self.start_offset, self.delivery_complete_count, batches, dead_letters)
+    ) -> ShareStateWrite:
+        return ShareStateWrite(self.start_offset, self.delivery_complete_count, batches, dead_letters)
 
-    def written(self, write: StateWrite, error: ErrorCode, limits: ShareLimits, now_ms: int) -> bool:
+    def written(self, write: ShareStateWrite, error: ErrorCode, limits: ShareLimits, now_ms: int) -> bool:
         """Ends a write. True if records are available now, or the start offset has moved: who waits looks again."""
         has_freed = False
         for span in self._spans:
@@ -636,7 +636,7 @@ class SharePartition:
         self._join()
         return self._advance() or has_freed
 
-    def _roll_back(self, span: _Span, write: StateWrite, limits: ShareLimits, now_ms: int) -> None:
+    def _roll_back(self, span: _Span, write: ShareStateWrite, limits: ShareLimits, now_ms: int) -> None:
         """Undoes a change that could not be persisted; its lock may have run out meanwhile."""
         if span.deadline_ms > now_ms:
             span.state, span.write = ACQUIRED, None
@@ -650,7 +650,7 @@ class SharePartition:
             return
         self._locked_until(span.deadline_ms)
 
-    def log_starts_at(self, offset: int) -> StateWrite | None:
+    def log_starts_at(self, offset: int) -> ShareStateWrite | None:
         """Forgets all below the start of the log, also what is acquired: its acknowledgements are ignored."""
         if offset <= self.start_offset:
             return None
@@ -667,7 +667,7 @@ class _Taking:
     """What one fetch acquires, as it goes on."""
 
     member_id: str
-    fetched: Sequence[OffsetRange]
+    fetched: Sequence[OffsetSpan]
     wanted: WantedRecords
     limits: ShareLimits
     deadline_ms: int
@@ -678,7 +678,7 @@ class _Taking:
     def __init__(
         self,
         member_id: str,
-        fetched: Sequence[OffsetRange],
+        fetched: Sequence[OffsetSpan],
         wanted: WantedRecords,
         limits: ShareLimits,
         deadline_ms: int,
@@ -720,22 +720,22 @@ class _Taking:
                 return batch.last
         return offset
 
-    def parts(self, first: int, last: int) -> list[OffsetRange]:
+    def parts(self, first: int, last: int) -> list[OffsetSpan]:
         """Cuts new records where batches of the log begin, into parts of about `batch_size`."""
-        found: list[OffsetRange] = []
+        found: list[OffsetSpan] = []
         size = self.wanted.batch_size
         if not self.wanted.is_record_limit and last - first + 1 > size:
             for batch in self.fetched:
                 if batch.first > last:
                     break
                 if batch.first - first >= size:
-                    found.append(OffsetRange(first, batch.first - 1))
+                    found.append(OffsetSpan(first, batch.first - 1))
                     first = batch.first
-        found.append(OffsetRange(first, last))
+        found.append(OffsetSpan(first, last))
         return found
 
 
-def _runs(part: OffsetRange, acknowledgement: Acknowledgement) -> Iterator[tuple[OffsetRange, int]]:
+def _runs(part: OffsetSpan, acknowledgement: AcknowledgedRange) -> Iterator[tuple[OffsetSpan, int]]:
     """Yields runs of the same type within a part of what is acknowledged."""
     types = acknowledgement.types
     if len(types) == 1:
@@ -745,7 +745,7 @@ def _runs(part: OffsetRange, acknowledgement: Acknowledgement) -> Iterator[tuple
     for offset in range(part.first, part.last + 1):
         kind = types[offset - acknowledgement.first]
         if offset == part.last or types[offset + 1 - acknowledgement.first] != kind:
-            yield OffsetRange(begin, offset), kind
+            yield OffsetSpan(begin, offset), kind
             begin = offset + 1
 
 

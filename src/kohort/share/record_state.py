@@ -32,7 +32,7 @@ TRANSITIONS: Final[dict[tuple[RecordState, RecordState], str]] = {
 }
 
 
-class AcknowledgeType(IntEnum):
+class AckType(IntEnum):
     """What a consumer says of a record that it has acquired."""
 
     GAP = 0
@@ -42,7 +42,7 @@ class AcknowledgeType(IntEnum):
     RENEW = 4
 
 
-GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
+GAP, ACCEPT, RELEASE, REJECT, RENEW = AckType
 OUTCOMES: Final[dict[int, RecordState]] = {
     GAP: ARCHIVED,
     ACCEPT: ACKNOWLEDGED,

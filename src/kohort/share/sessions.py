@@ -68,7 +68,7 @@ class ShareSessions:
     def __init__(self, most: int) -> None:
         self.most = most
         self._sessions: dict[ShareSessionKey, LeaderShareSession] = {}
-        self._by_connection: dict[object, ShareSessionKey] = {}
+        self._by_connection: dict[object, dict[ShareSessionKey, None]] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -113,7 +113,7 @@ class ShareSessions:
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         session = LeaderShareSession(key, connection, next_epoch(FIRST_EPOCH), dict.fromkeys(added, False))
         self._sessions[key] = session
-        self._by_connection[connection] = key
+        self._by_connection.setdefault(connection, {})[key] = None
         return session
 
     def acknowledge(self, key: ShareSessionKey, epoch: int) -> ErrorCode:
@@ -133,14 +133,17 @@ class ShareSessions:
     def close(self, key: ShareSessionKey) -> LeaderShareSession | None:
         """Forgets a session, and returns it: the caller releases what its member holds."""
         session = self._sessions.pop(key, None)
-        if session is not None and self._by_connection.get(session.connection) == key:
-            del self._by_connection[session.connection]
+        if session is not None:
+            of_connection = self._by_connection.get(session.connection, {})
+            of_connection.pop(key, None)
+            if not of_connection:
+                self._by_connection.pop(session.connection, None)
         return session
 
-    def connection_lost(self, connection: object) -> LeaderShareSession | None:
-        """Closes the session of a connection, if it has one."""
-        key = self._by_connection.pop(connection, None)
-        return None if key is None else self.close(key)
+    def connection_lost(self, connection: object) -> list[LeaderShareSession]:
+        """Closes the sessions of a connection: mostly one, and none for most connections."""
+        closed = [self.close(key) for key in list(self._by_connection.get(connection, ()))]
+        return [session for session in closed if session is not None]
 
     def has_group(self, group_id: str) -> bool:
         return any(key.group_id == group_id for key in self._sessions)

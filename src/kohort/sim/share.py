@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from random import Random
 
 from kohort.share.partition import (
-    Acknowledgement,
-    OffsetRange,
+    AcknowledgedRange,
+    OffsetSpan,
     ShareLimits,
     SharePartition,
-    StateWrite,
+    ShareStateWrite,
     WantedRecords,
 )
 from kohort.share.record_state import ACCEPT, GAP, REJECT, RELEASE, RENEW
@@ -89,8 +89,8 @@ class ShareStorm:
             max_record_locks=chance.choice((10, 40, 200)),
         )
         self.witness = ShareWitness(self.limits)
-        self.batches: list[OffsetRange] = []
-        self.aborted: list[OffsetRange] = []
+        self.batches: list[OffsetSpan] = []
+        self.aborted: list[OffsetSpan] = []
         self.end = 0
         self.crashes = 0
         self.records: list[ShareStateRecord] = []
@@ -162,7 +162,9 @@ class ShareStorm:
 
         self.step(ReadState(read, _KEY, leader.epoch))
 
-    def persist(self, leader: _Leader, write: StateWrite, offsets: Mapping[int, int] | None = None) -> None:
+    def persist(
+        self, leader: _Leader, write: ShareStateWrite, offsets: Mapping[int, int] | None = None
+    ) -> None:
         part = leader.part
         assert part is not None
         mine = offsets or {}
@@ -199,7 +201,7 @@ class ShareStorm:
     def produce(self) -> None:
         first = self.end + (self.chance.random() < 0.1) * self.chance.randint(1, 3)
         self.witness.missing |= set(range(self.end, first))
-        batch = OffsetRange(first, first + self.chance.randint(0, _MOST_IN_A_BATCH - 1))
+        batch = OffsetSpan(first, first + self.chance.randint(0, _MOST_IN_A_BATCH - 1))
         self.batches.append(batch)
         if self.chance.random() < 0.1:
             self.aborted.append(batch)
@@ -236,13 +238,13 @@ class ShareStorm:
         if not held:
             return
         kinds = {offset: self._kind(offset) for offset in held}
-        runs = [Acknowledgement(offset, offset, [kind]) for offset, kind in kinds.items()]
+        runs = [AcknowledgedRange(offset, offset, [kind]) for offset, kind in kinds.items()]
         before = part.records
         answer = part.acknowledge(member_id, runs, self.limits, now_ms)
         pending = {o for info in before if info.is_pending for o in range(info.first, info.last + 1)}
         in_flight = [offset for offset in held if offset >= part.start_offset]
         is_right = all(may(member_id, offset, now_ms) and offset not in pending for offset in in_flight)
-        is_taken = isinstance(answer, StateWrite) or answer is ErrorCode.NONE
+        is_taken = isinstance(answer, ShareStateWrite) or answer is ErrorCode.NONE
         if is_taken != is_right:
             raise Broken(f"{member_id} acknowledged {held}: {answer!r}")
         if not is_taken:
@@ -252,7 +254,7 @@ class ShareStorm:
         for offset in in_flight:
             if kinds[offset] == RENEW:
                 self.witness.renewed(offset, now_ms)
-        if isinstance(answer, StateWrite):
+        if isinstance(answer, ShareStateWrite):
             done = {offset: kinds[offset] for offset in in_flight if kinds[offset] != RENEW}
             self.persist(self.leader, answer, done)
 

@@ -11,7 +11,7 @@ from kohort.sim.invariants import Broken
 
 
 @dataclass(slots=True)
-class Delivery:
+class WitnessedDelivery:
     """The last time that a record was handed out."""
 
     member_id: str
@@ -26,7 +26,7 @@ class ShareWitness:
     """Sees each delivery and each answer, and raises Broken when they cannot both be true."""
 
     limits: ShareLimits
-    last: dict[int, Delivery] = field(default_factory=dict)
+    last: dict[int, WitnessedDelivery] = field(default_factory=dict)
     accepted: set[int] = field(default_factory=set)
     """Records whose acknowledgement was answered: accepted, rejected, or a gap."""
     unsure: set[int] = field(default_factory=set)
@@ -59,7 +59,7 @@ class ShareWitness:
             _must(
                 count == known.delivery_count + 1, f"{where}: delivery {count} after {known.delivery_count}"
             )
-        self.last[offset] = Delivery(member_id, count, now_ms + self.limits.record_lock_ms)
+        self.last[offset] = WitnessedDelivery(member_id, count, now_ms + self.limits.record_lock_ms)
         self.deliveries += 1
 
     def may_acknowledge(self, member_id: str, offset: int, now_ms: int) -> bool:

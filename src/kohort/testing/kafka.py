@@ -251,10 +251,11 @@ class Kafka:
     # --- time --------------------------------------------------------------------------------------
 
     def advance(self, ms: int) -> None:
-        """Moves the broker's time forward: sessions and rebalance timeouts end, offsets and records expire.
+        """Moves the broker's time forward: sessions, rebalance timeouts and locks end, offsets and records expire.
 
-        Time passes for the group coordinator and for retention. Clients do not notice. To the coordinator they were
-        silent all that time, so members whose session.timeout.ms is over are gone when this returns.
+        Time passes for the group coordinator, for share groups and for retention. Clients do not notice. To the
+        coordinator they were silent all that time, so members whose session.timeout.ms is over are gone when this
+        returns.
         """
         if ms < 0:
             raise ValueError(f"advance({ms}): time goes forward only")

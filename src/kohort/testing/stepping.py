@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence, Sized
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from kohort.broker.broker import Broker
@@ -31,6 +32,8 @@ async def _step_coordinators(broker: Broker, end_ms: int, at_least_ms: int) -> N
     clock = broker.clock
     for _ in range(2 * _MOST_STEPS):
         deadlines = [each.runtime.next_deadline_ms() for each in _coordinators(broker)]
+        if broker.has_shares:
+            deadlines.append(broker.shares.next_deadline_ms())
         deadline_ms = min((each for each in deadlines if each is not None), default=None)
         if deadline_ms is None:
             return
@@ -48,14 +51,26 @@ def _coordinators(broker: Broker) -> list[Groups | BrokerTransactions]:
 
 async def _fire_due(broker: Broker) -> None:
     """Does what is due, and waits until what it has written is durable; in memory it is at once."""
-    loop = asyncio.get_running_loop()
+    if broker.has_shares:
+        broker.shares.fire_due()
+        await _until_written(broker.share_states.shards)
     for coordinator in _coordinators(broker):
         coordinator.fire_due()
-        deadline = loop.time() + _LONGEST_WAIT_S
-        while any(shard.writes for shard in coordinator.runtime.shards):
-            if loop.time() > deadline:
-                raise TimeoutError(f"the disk has not answered for {_LONGEST_WAIT_S:.0f} s")
-            await asyncio.sleep(_PAUSE_S)
+        await _until_written(coordinator.runtime.shards)
+
+
+class _Shard(Protocol):
+    @property
+    def writes(self) -> Sized: ...
+
+
+async def _until_written(shards: Sequence[_Shard]) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _LONGEST_WAIT_S
+    while any(len(shard.writes) for shard in shards):
+        if loop.time() > deadline:
+            raise TimeoutError(f"the disk has not answered for {_LONGEST_WAIT_S:.0f} s")
+        await asyncio.sleep(_PAUSE_S)
 
 
 async def _run_retention(server: Server) -> None:

@@ -42,11 +42,6 @@ _STREAMS = (
     "Streams groups (KIP-1071) are not supported by Kohort's client; this error belongs to a Kafka "
     "Streams program."
 )
-_NEW_GROUPS = (
-    "Groups of KIP-848 are not supported by Kohort's client yet; this error belongs to a client with "
-    "group.protocol=consumer."
-)
-
 HELP: Final[dict[E, ErrorHelp]] = {
     E.UNKNOWN_SERVER_ERROR: ErrorHelp(
         "The broker failed in a way that it did not expect, or answered with a code that this version of "
@@ -477,16 +472,24 @@ HELP: Final[dict[E, ErrorHelp]] = {
         "The records have been moved to remote storage.",
         _CLUSTER_INSIDE,
     ),
-    E.FENCED_MEMBER_EPOCH: ErrorHelp("A member of a KIP-848 group has an old epoch.", _NEW_GROUPS),
+    E.FENCED_MEMBER_EPOCH: ErrorHelp(
+        "A member of a KIP-848 group has an epoch that the coordinator does not know any more.",
+        "Nothing: the consumer calls on_lost and joins again. If that happens often, look for long pauses in it.",
+    ),
     E.UNRELEASED_INSTANCE_ID: ErrorHelp(
         "The group.instance.id of a KIP-848 group is still in use.",
-        _NEW_GROUPS,
+        "Close the consumer that has it, or give each its own. After a crash it is free when the session is over "
+        "(group.consumer.session.timeout.ms), or after `kohort groups remove-members`.",
     ),
     E.UNSUPPORTED_ASSIGNOR: ErrorHelp(
         "The broker does not have the assignor that a member of a KIP-848 group asks for.",
-        _NEW_GROUPS,
+        "Set group.remote.assignor to one of the broker's group.consumer.assignors, or leave it out.",
     ),
-    E.STALE_MEMBER_EPOCH: ErrorHelp("A commit in a KIP-848 group came with an old epoch.", _NEW_GROUPS),
+    E.STALE_MEMBER_EPOCH: ErrorHelp(
+        "A commit in a KIP-848 group came with an epoch of the member that is not its present one.",
+        "Nothing as long as the partitions are still assigned: the consumer sends it again with the new epoch. Else "
+        "another member reads them: commit in on_revoked.",
+    ),
     E.MISMATCHED_ENDPOINT_TYPE: ErrorHelp(
         "A broker was asked as if it were a controller, or the other way round.",
         "Use the port of the other kind: bootstrap.servers for brokers.",
@@ -521,8 +524,8 @@ HELP: Final[dict[E, ErrorHelp]] = {
     E.VOTER_NOT_FOUND: ErrorHelp("There is no such voter.", _CLUSTER_INSIDE),
     E.INVALID_REGULAR_EXPRESSION: ErrorHelp(
         "The pattern of topics is no regular expression that the broker can read.",
-        "The broker reads patterns of KIP-848 groups with RE2: lookaheads and backreferences do not work "
-        "there. Kohort's client matches patterns itself, with Python's `re`.",
+        "The broker reads a SubscriptionPattern with RE2: lookaheads and backreferences do not work there. A pattern "
+        "of `re.compile` is matched by the client, with Python's `re`.",
     ),
     E.REBOOTSTRAP_REQUIRED: ErrorHelp(
         "The broker tells the client to begin again with bootstrap.servers.",

@@ -84,7 +84,7 @@ async function group() {
   await consumer.subscribe({ topic: "group-js", fromBeginning: true });
   const offsets = [];
   await new Promise((done, late) => {
-    setTimeout(() => late(new Error(`only ${offsets.length} of 100 came`)), 40000).unref();
+    setTimeout(() => late(new Error(`only ${offsets.length} of 100 came`)), 120000).unref();
     consumer.run({
       eachMessage: async ({ message }) => {
         if (offsets.push(message.offset) === 100) done();

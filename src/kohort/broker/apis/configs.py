@@ -18,11 +18,16 @@ from typing import TYPE_CHECKING, TypeAlias
 from kohort.broker import names
 from kohort.broker.broker import Broker
 from kohort.broker.call import Call
+from kohort.broker.client_metrics_settings import (
+    CLIENT_METRICS_SETTINGS,
+    check_subscription,
+    describe_subscription,
+)
 from kohort.broker.config import BROKER_SETTINGS, BrokerConfig
 from kohort.broker.group_settings import GROUP_SETTINGS, check_group
 from kohort.broker.kafka_settings import is_inert, why_inert
 from kohort.log.config import TOPIC_SETTINGS, TopicConfig
-from kohort.log.registry import BrokerConfigSet, GroupConfigSet, TopicConfigSet
+from kohort.log.registry import BrokerConfigSet, ClientMetricsSet, GroupConfigSet, TopicConfigSet
 from kohort.log.store import Store
 from kohort.security.acls import AclOperation, AclResource
 from kohort.settings import Described, Kind, Setting, SettingError, as_text
@@ -139,7 +144,9 @@ def _describe(
             _is_this_node(broker, name)
             return _loggers(resource.configuration_keys)
         case ResourceType.CLIENT_METRICS:
-            rows = _nothing(name, "Client metrics subscription name must not be empty")
+            if not name:
+                raise _invalid("Client metrics subscription name must not be empty")
+            rows = describe_subscription(broker.store.client_metrics.get(name, {}))
         case _:
             if not name:
                 raise _invalid("Group name must not be empty")
@@ -156,13 +163,6 @@ def _describe_topic(broker: Broker, name: str) -> list[Described]:
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return broker.config.describe_topic(topic.overrides)
-
-
-def _nothing(name: str, if_unnamed: str) -> list[Described]:
-    """Returns no settings, because there are none of this kind here."""
-    if not name:
-        raise _invalid(if_unnamed)
-    return []
 
 
 def _is_this_node(broker: Broker, name: str) -> bool:
@@ -230,7 +230,7 @@ class _Change:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    entry: TopicConfigSet | BrokerConfigSet | GroupConfigSet
+    entry: TopicConfigSet | BrokerConfigSet | GroupConfigSet | ClientMetricsSet
     config: BrokerConfig | None = None  # what the broker's settings will be
     stores: Mapping[str, TlsStores] = field(
         default_factory=dict
@@ -350,9 +350,13 @@ def _plan(broker: Broker, config: BrokerConfig, change: _Change) -> _Planned:
             return _plan_broker(broker, config, change)
         case ResourceType.GROUP:
             return _plan_group(broker, config, change)
-        case ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS:
-            what = ResourceType(change.resource_type).name
-            raise _invalid(f"Settings of the type {what} cannot be altered on this broker")
+        case ResourceType.CLIENT_METRICS:
+            before = broker.store.client_metrics.get(change.name, {})
+            after = change.after(before, CLIENT_METRICS_SETTINGS.settings)
+            check_subscription(change.name, after)
+            return _Planned(ClientMetricsSet(change.name, after))
+        case ResourceType.BROKER_LOGGER:
+            raise _invalid("Settings of the type BROKER_LOGGER cannot be altered on this broker")
     raise AssertionError(f"resource type {change.resource_type}")
 
 
@@ -528,6 +532,8 @@ def list_config_resources(broker: Broker, call: Call) -> ListConfigResourcesResp
     found: list[ConfigResource] = []
     if ResourceType.GROUP in wanted:
         found += [ConfigResource(group_id, ResourceType.GROUP) for group_id in broker.store.group_configs]
+    if ResourceType.CLIENT_METRICS in wanted:
+        found += [ConfigResource(name, ResourceType.CLIENT_METRICS) for name in broker.store.client_metrics]
     found += [
         ConfigResource(str(broker.node_id), kind)
         for kind in (ResourceType.BROKER_LOGGER, ResourceType.BROKER)

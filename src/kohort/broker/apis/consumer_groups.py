@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from kohort.broker.apis.cluster import NOT_ASKED
 from kohort.broker.apis.group_admin import Gather
 from kohort.broker.apis.group_membership import CallReply, fresh_uuid, may_read_group
@@ -10,6 +12,7 @@ from kohort.broker.call import Call
 from kohort.coordinator.effects import ConsumerHeartbeatResponse, DescribeConsumerResponse, DescribedConsumer
 from kohort.coordinator.events import ConsumerGroupHeartbeat, DescribeConsumerGroup
 from kohort.security.acls import AclOperation, AclResource
+from kohort.wire.compiler.compile import codec
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import consumer_group_describe as describe
 from kohort.wire.messages import consumer_group_heartbeat as beat
@@ -23,6 +26,14 @@ def consumer_group_heartbeat(broker: Broker, call: Call) -> beat.ConsumerGroupHe
     request: beat.ConsumerGroupHeartbeatRequest = call.request
     if not may_read_group(broker, call, request.group_id):
         return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if request.member_epoch > 0 and _says_nothing_new(request):
+        client = (call.client_id or "", f"/{call.connection.address}")
+        interval_ms = broker.groups.consumer_heartbeat(
+            request.group_id, request.member_id, request.member_epoch, request.instance_id, client
+        )
+        if interval_ms is not None:
+            call.reply_encoded(_encoded(call.version, request.member_id, request.member_epoch, interval_ms))
+            return None
     names = request.subscribed_topic_names
     if names and not all(_may_describe(broker, call, name) for name in set(names)):
         return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -37,6 +48,27 @@ def consumer_group_heartbeat(broker: Broker, call: Call) -> beat.ConsumerGroupHe
     call.park()
     broker.groups.submit(_event(broker, call, request))
     return None
+
+
+def _says_nothing_new(request: beat.ConsumerGroupHeartbeatRequest) -> bool:
+    return (
+        request.topic_partitions is None
+        and request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.server_assignor is None
+        and request.rebalance_timeout_ms == -1
+        and request.rack_id is None
+    )
+
+
+@lru_cache(maxsize=4096)
+def _encoded(version: int, member_id: str, member_epoch: int, interval_ms: int) -> bytes:
+    """Encodes the answer to a heartbeat that changed nothing; a member gets the same one again and again."""
+    layout = codec(beat.ConsumerGroupHeartbeatResponse.API_KEY, version)
+    answer = beat.ConsumerGroupHeartbeatResponse(
+        0, ErrorCode.NONE, None, member_id, member_epoch, interval_ms
+    )
+    return b"".join(layout.encode_response(answer))
 
 
 def _event(broker: Broker, call: Call, request: beat.ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeat:

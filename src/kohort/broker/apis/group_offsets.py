@@ -80,8 +80,9 @@ def _resolved(
         topic = broker.store.topics_by_id.get(each.topic_id) if by_id else broker.store.topics.get(each.name)
         topics.append(topic)
         name, count, unknown = each.name, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topic_id = ZERO_UUID
         if topic is not None:
-            name, count = topic.name, len(topic.partitions)
+            name, count, topic_id = topic.name, len(topic.partitions), topic.topic_id
         elif by_id:
             unknown = ErrorCode.UNKNOWN_TOPIC_ID
         is_known = unknown is not ErrorCode.UNKNOWN_TOPIC_ID
@@ -92,6 +93,7 @@ def _resolved(
             refused = NONE if 0 <= index < count else unknown
             fields = (
                 name, index, part.committed_offset, part.committed_leader_epoch, part.committed_metadata, refused,
+                topic_id,
             )  # fmt: skip
             offsets.append(_tuple(OffsetToCommit, fields))
     return tuple(offsets), topics
@@ -292,6 +294,13 @@ def _fields(each: FetchedOffset) -> tuple[Any, ...]:
     return each.partition, each.offset, each.leader_epoch, each.metadata, each.error
 
 
+def _of_this_topic(each: FetchedOffset, topic_id: bytes) -> FetchedOffset:
+    """Returns no offset in place of one that was committed for an older topic of the same name."""
+    if each.topic_id in (ZERO_UUID, topic_id):
+        return each
+    return FetchedOffset(each.partition, error=each.error)
+
+
 class _Fetches:
     """One OffsetFetch of many groups (v8+), answered when the last of them is."""
 
@@ -344,7 +353,8 @@ class _Fetches:
     def _done(
         self, index: int, response: FetchResponse, unknown: list[fetch.OffsetFetchRequestTopics]
     ) -> None:
-        self.answers[index] = self._convert(response, unknown)
+        named = self.call.request.groups[index].topics is not None
+        self.answers[index] = self._convert(response, unknown, named=named)
         self.missing -= 1
         if not self.missing:
             answers = [answer for answer in self.answers if answer is not None]
@@ -357,7 +367,7 @@ class _Fetches:
         return topic.name if topic is not None else None
 
     def _convert(
-        self, response: FetchResponse, unknown: list[fetch.OffsetFetchRequestTopics]
+        self, response: FetchResponse, unknown: list[fetch.OffsetFetchRequestTopics], *, named: bool
     ) -> fetch.OffsetFetchResponseGroup:
         answer = fetch.OffsetFetchResponseGroup(response.group_id, error_code=response.error)
         if response.error:
@@ -367,6 +377,8 @@ class _Fetches:
             topic_id = topic.topic_id if topic is not None else ZERO_UUID
             if self.by_id and topic is None:
                 continue  # a deleted topic has no id to name it by
+            if self.by_id and named:
+                offsets = tuple(_of_this_topic(each, topic_id) for each in offsets)
             parts = [fetch.OffsetFetchResponsePartitions(*_fields(each)) for each in offsets]
             answer.topics.append(fetch.OffsetFetchResponseTopics(name, topic_id, parts))
         for each in unknown:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from kohort.security.acls import AclOperation, AclResource
-from kohort.share.partition import Acknowledgement
+from kohort.share.partition import AcknowledgedRange
 from kohort.share.record_state import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from kohort.share.sessions import FINAL_EPOCH, ShareSessionKey, TopicIdPartition
 from kohort.share.state import SharePartitionKey
@@ -87,12 +87,12 @@ def refusal(broker: Broker, call: Call, group_id: str | None, member_id: str | N
     return ErrorCode.NONE
 
 
-def read_batches(batches: Iterable[_Batch]) -> Iterator[Acknowledgement]:
+def read_batches(batches: Iterable[_Batch]) -> Iterator[AcknowledgedRange]:
     for batch in batches:
-        yield Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+        yield AcknowledgedRange(batch.first_offset, batch.last_offset, batch.acknowledge_types)
 
 
-def are_valid(acknowledgements: list[Acknowledgement], is_renew: bool) -> bool:
+def are_valid(acknowledgements: list[AcknowledgedRange], is_renew: bool) -> bool:
     """Tells whether the acknowledgements of a partition make sense, whatever the state of its records is."""
     end = -1
     for first, last, types in acknowledgements:
@@ -114,7 +114,7 @@ class AcknowledgedPartitions:
         broker: Broker,
         call: Call,
         key: ShareSessionKey,
-        acknowledgements: dict[TopicIdPartition, list[Acknowledgement]],
+        acknowledgements: dict[TopicIdPartition, list[AcknowledgedRange]],
         is_renew: bool,
         done: Callable[[AcknowledgeErrors], None],
     ) -> None:
@@ -126,7 +126,7 @@ class AcknowledgedPartitions:
             self._acknowledge(partition, batches, is_renew)
         self._one_less()
 
-    def _acknowledge(self, where: TopicIdPartition, batches: list[Acknowledgement], is_renew: bool) -> None:
+    def _acknowledge(self, where: TopicIdPartition, batches: list[AcknowledgedRange], is_renew: bool) -> None:
         def answered(error: ErrorCode) -> None:
             self._errors[where] = error
             self._one_less()

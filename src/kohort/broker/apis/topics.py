@@ -201,17 +201,18 @@ def _check_assignments(broker: Broker, topic: CreatableTopic) -> None:
             text = f"Found multiple manual partition assignments for partition {index}"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         seen.add(index)
-        _check_replicas(broker, assignment.broker_ids)
+        check_replicas(broker, assignment.broker_ids)
     if seen != set(range(len(seen))):
         text = "partitions should be a consecutive 0-based integer sequence"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
 
-def _check_replicas(broker: Broker, replicas: list[int]) -> None:
+def check_replicas(broker: Broker, replicas: list[int]) -> None:
+    """Raises if a partition cannot have these replicas: this node alone can have it."""
     text = None
     if not replicas:
         text = "an empty replica list"
-    for node in replicas:
+    for node in sorted(replicas, reverse=True):  # Kafka names the lowest
         if node != broker.node_id:
             text = f"broker {node}, but no such broker is registered"
     if text is None and len(replicas) > 1:
@@ -429,7 +430,7 @@ def _check_growth(broker: Broker, topic: CreatePartitionsTopic, room: int) -> in
                 f"but only {len(topic.assignments)} assignment(s) were specified.",
             )
         for assignment in topic.assignments:
-            _check_replicas(broker, assignment.broker_ids)
+            check_replicas(broker, assignment.broker_ids)
     if added > room:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, _TOO_MANY)
     return added

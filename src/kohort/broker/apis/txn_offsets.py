@@ -17,6 +17,7 @@ from kohort.coordinator.events import OffsetToCommit, TxnOffsetCommit
 from kohort.security.acls import AclOperation, AclResource
 from kohort.wire.errors import ErrorCode
 from kohort.wire.messages import txn_offset_commit as commit
+from kohort.wire.struct import ZERO_UUID
 
 if TYPE_CHECKING:
     from kohort.log.storage.transactions import Verification
@@ -75,6 +76,8 @@ def _offsets(broker: Broker, call: Call) -> tuple[OffsetToCommit, ...]:
     request: commit.TxnOffsetCommitRequest = call.request
     offsets = []
     for topic in request.topics:
+        known = broker.store.topics.get(topic.name)
+        topic_id = ZERO_UUID if known is None else known.topic_id
         may_read = broker.may(call, AclOperation.READ, AclResource.TOPIC, topic.name)
         for part in topic.partitions:
             refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -89,6 +92,7 @@ def _offsets(broker: Broker, call: Call) -> tuple[OffsetToCommit, ...]:
                     part.committed_leader_epoch,
                     part.committed_metadata,
                     refused,
+                    topic_id,
                 )
             )
     return tuple(offsets)

@@ -162,6 +162,19 @@ class Groups:
         """The answer to a heartbeat of a dynamic member, if it can be given at once; else it is to be submitted."""
         return self._runtime.heartbeat_in_time(group_id, member_id, generation_id, self.now_ms())
 
+    def consumer_heartbeat(
+        self,
+        group_id: str,
+        member_id: str,
+        member_epoch: int,
+        instance_id: str | None,
+        client: tuple[str, str],
+    ) -> int | None:
+        """The interval for the answer to a heartbeat of KIP-848 without other fields; None if it is to be submitted."""
+        return self._runtime.consumer_heartbeat_in_time(
+            group_id, member_id, member_epoch, instance_id, client, self.now_ms()
+        )
+
     def commit(
         self,
         layout: CommitLayout,

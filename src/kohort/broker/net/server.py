@@ -215,7 +215,7 @@ class Server:
         if self.broker.has_transactions:
             await self.broker.transactions.close()
         if self.broker.has_shares:
-            self.broker.shares.close()
+            await self.broker.shares.close()
         if self.broker.has_share_states:
             await self.broker.share_states.close()
         if self.broker.has_groups:

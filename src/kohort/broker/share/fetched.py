@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kohort.log.partition import Partition
 from kohort.log.storage.files import Slice
-from kohort.share.partition import AcquiredRange, OffsetRange
+from kohort.share.partition import AcquiredRange, OffsetSpan
 from kohort.wire.records.batch import HEADER, BatchHeader, read_header
 from kohort.wire.records.walk import Transactions
 
@@ -18,10 +18,10 @@ class FetchedBatches:
     """Whole batches of a log: where they are, and which of them are of aborted transactions."""
 
     records: Slice
-    offsets: tuple[OffsetRange, ...]
+    offsets: tuple[OffsetSpan, ...]
     positions: tuple[int, ...]
     """Where each batch begins in the file, and where the last one ends."""
-    aborted: tuple[OffsetRange, ...] = ()
+    aborted: tuple[OffsetSpan, ...] = ()
 
     def holding(self, acquired: tuple[AcquiredRange, ...]) -> Slice:
         """Returns the bytes of the batches that hold what was acquired; it may be more, but never less."""
@@ -58,14 +58,14 @@ def read_batches(
         positions.append(position)
     if not headers:
         return None
-    offsets = tuple(OffsetRange(header.base_offset, header.last_offset) for header in headers)
+    offsets = tuple(OffsetSpan(header.base_offset, header.last_offset) for header in headers)
     aborted = _aborted(partition, offset, records, headers, positions) if is_committed else ()
     return FetchedBatches(records, offsets, tuple(positions), aborted)
 
 
 def _aborted(
     partition: Partition, offset: int, records: Slice, headers: list[BatchHeader], positions: list[int]
-) -> tuple[OffsetRange, ...]:
+) -> tuple[OffsetSpan, ...]:
     ended = partition.aborted_transactions(offset, records)
     if not ended:
         return ()
@@ -75,5 +75,5 @@ def _aborted(
         # Only a marker is looked into, and it is small.
         batch = records.file.pread(position, header.size) if header.is_control else b""
         if transactions.skips(header.producer_id, header.attributes, header.last_offset, memoryview(batch)):
-            found.append(OffsetRange(header.base_offset, header.last_offset))
+            found.append(OffsetSpan(header.base_offset, header.last_offset))
     return tuple(found)

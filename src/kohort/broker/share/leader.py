@@ -14,15 +14,16 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kohort.broker.share.dead_letters import DeadLetterCopier
 from kohort.broker.share.fetched import FetchedBatches, read_batches
 from kohort.coordinator.group_config import GroupConfig
 from kohort.log.partition import Partition
 from kohort.share.partition import (
-    Acknowledgement,
+    AcknowledgedRange,
     Acquisition,
     ShareLimits,
     SharePartition,
-    StateWrite,
+    ShareStateWrite,
     WantedRecords,
 )
 from kohort.share.sessions import LeaderShareSession, ShareSessions
@@ -100,7 +101,7 @@ class LedSharePartition:
         self.core = SharePartition(start, state.batches)
         if state.start_offset == NO_OFFSET:
             # The reset is decided once: after a restart `latest` must not leave out what came meanwhile.
-            self.persist(StateWrite(start, 0))
+            self.persist(ShareStateWrite(start, 0))
         self._arm()
 
     # --- fetching ----------------------------------------------------------------------------------
@@ -138,13 +139,15 @@ class LedSharePartition:
 
     # --- acknowledging -----------------------------------------------------------------------------
 
-    def acknowledge(self, member_id: str, acknowledgements: Iterable[Acknowledgement], done: OnError) -> None:
+    def acknowledge(
+        self, member_id: str, acknowledgements: Iterable[AcknowledgedRange], done: OnError
+    ) -> None:
         """Acknowledges records, or none of them; `done` is called when that is durable, perhaps at once."""
         if self.core is None:
             done(_E.UNKNOWN_TOPIC_OR_PARTITION)
             return
         answer = self.core.acknowledge(member_id, acknowledgements, self.limits, self._owner.now_ms())
-        if isinstance(answer, StateWrite):
+        if isinstance(answer, ShareStateWrite):
             self.persist(answer, done)
         else:
             done(answer)
@@ -177,7 +180,22 @@ class LedSharePartition:
 
     # --- writing -----------------------------------------------------------------------------------
 
-    def persist(self, write: StateWrite, done: OnError | None = None) -> None:
+    def persist(self, write: ShareStateWrite, done: OnError | None = None) -> None:
+        """Writes a change of the state; records that are given up are copied first, if the group wants that."""
+        topic = self._owner.config_of(self.key.group_id).share_dlq_topic
+        if not write.dead_letters or topic is None or topic == self.log.topic:
+            self._write(write, done)
+            return
+
+        def copied(error: ErrorCode) -> None:
+            if error:
+                self._written(write, done, StateAnswer(error))
+            else:
+                self._write(write, done)
+
+        self._owner.copier.copy(self.key.group_id, self.log, write.dead_letters, topic, copied)
+
+    def _write(self, write: ShareStateWrite, done: OnError | None) -> None:
         written = partial(self._written, write, done)
         self._owner.broker.share_states.submit(
             WriteState(
@@ -191,7 +209,7 @@ class LedSharePartition:
             )
         )
 
-    def _written(self, write: StateWrite, done: OnError | None, answer: StateAnswer) -> None:
+    def _written(self, write: ShareStateWrite, done: OnError | None, answer: StateAnswer) -> None:
         error = TOLD.get(answer.error, _E.UNKNOWN_SERVER_ERROR)
         assert self.core is not None
         has_news = self.core.written(write, error, self.limits, self._owner.now_ms())
@@ -239,6 +257,7 @@ class ShareLeader:
         self.now_ms = broker.clock.steady_ms  # locks are measured by a clock that cannot be set back
         self.sessions = ShareSessions(broker.config.group_share_max_share_sessions)
         self._partitions: dict[SharePartitionKey, LedSharePartition] = {}
+        self.copier = DeadLetterCopier(broker)
 
     def config_of(self, group_id: str) -> GroupConfig:
         return self.broker.group_config(group_id)
@@ -282,8 +301,7 @@ class ShareLeader:
             self._drop_group(group_id)
 
     def connection_lost(self, connection: object) -> None:
-        session = self.sessions.connection_lost(connection)
-        if session is not None:
+        for session in self.sessions.connection_lost(connection):
             self.close_session(session)
 
     def _drop_group(self, group_id: str) -> None:
@@ -312,18 +330,26 @@ class ShareLeader:
                 return found[1]
         return partition.high_watermark
 
+    def next_deadline_ms(self) -> int | None:
+        """Returns when a lock may expire next."""
+        cores = (led.core for led in self._partitions.values() if led.core is not None)
+        deadlines = (core.next_deadline_ms for core in cores)
+        return min((each for each in deadlines if each is not None), default=None)
+
     def fire_due(self) -> None:
         """Ends all locks that have run out, after a test has moved the clock."""
         for led in list(self._partitions.values()):
             led.expire()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         for led in list(self._partitions.values()):
             self.drop(led)
+        await self.copier.close()
 
 
 def limits_of(config: GroupConfig) -> ShareLimits:
     return ShareLimits(
+        has_dead_letter_topic=config.share_dlq_topic is not None,
         delivery_count_limit=config.share_delivery_count_limit,
         record_lock_ms=config.share_record_lock_duration_ms,
         max_record_locks=config.share_partition_max_record_locks,

@@ -157,9 +157,11 @@ def _show_members(groups: list[GroupSample], verbose: bool) -> None:
             print(_no_members(group))
 
 
-def _upgraded(group: GroupSample, member: MemberDescription) -> bool | None:
-    """Whether a member of a consumer group has left the classic protocol behind; the question is its alone."""
-    return member.protocol != "classic" if group.group_type == "consumer" else None
+def _upgraded(group: GroupSample, member: MemberDescription) -> str | None:
+    """Whether a member of a consumer group has left the classic protocol behind, in the words of Kafka's tool."""
+    if group.group_type != "consumer":
+        return None
+    return "false" if member.protocol == "classic" else "true"
 
 
 def assignment_text(partitions: tuple[TopicPartition, ...]) -> str:

@@ -116,6 +116,10 @@ class ConsumerMembershipStatus:
     """The epoch that the last join gave."""
     attempt: int = 0
     """Counts joins and leaves: an answer to a heartbeat before the last one comes too late."""
+    joins_sent: int = 0
+    """How often a heartbeat with epoch 0 was sent: after the first one the coordinator may know this member already."""
+    released: bool = False
+    """Whether this join has given the group.instance.id free that an earlier one may hold."""
     target: NumberedAssignment | None = None
     """What the coordinator wants this member to have."""
     metadata_before: int = 0

@@ -440,10 +440,10 @@ class ConsumerMembership:
                 on_answer=partial(self._answered, number, status.attempt),
             )
         )
-        state = status.state
+        state, joins = status.state, status.joins_sent + (status.state is _S.JOINING)
         if state is _S.ACKNOWLEDGING:
             state = _S.STABLE if status.is_reconciled else _S.RECONCILING
-        self.become(replace(status, state=state, told=told, metadata_after=None))
+        self.become(replace(status, state=state, told=told, metadata_after=None, joins_sent=joins))
 
     def _answered(self, number: int, attempt: int, answer: Answer, now_ms: int) -> None:
         self._time(now_ms)
@@ -467,7 +467,15 @@ class ConsumerMembership:
         status = self.status
         if response.member_epoch != status.epoch:
             joined = response.member_epoch if status.epoch == JOIN_EPOCH else status.joined_epoch
-            self.become(replace(status, epoch=response.member_epoch, joined_epoch=joined, ended=None))
+            self.become(
+                replace(
+                    status,
+                    epoch=response.member_epoch,
+                    joined_epoch=joined,
+                    ended=None,
+                    released=False,
+                )
+            )
             _log.info(
                 "group %s: member %s has epoch %d",
                 self._config.group_id,
@@ -479,7 +487,7 @@ class ConsumerMembership:
 
     def _not_answered(self, failure: Failure, now_ms: int) -> None:
         """The coordinator may or may not have got the heartbeat: the next one says everything."""
-        self.become(replace(self.status, told=None))
+        self.become(replace(self.status, told=None, released=False))
         self._clocks.failed(now_ms)
         if failure.is_retriable:
             why = f"a heartbeat was not answered ({failure.kind.value}: {failure.message})"
@@ -488,22 +496,53 @@ class ConsumerMembership:
             self._fail(heartbeat_not_sent(failure, self._config))
 
     def _refused(self, code: int, said: str, now_ms: int) -> None:
-        name, clocks = code_name(code), self._clocks
+        name, clocks, status = code_name(code), self._clocks, self.status
         match code:
             case code if code in COORDINATOR_GONE:
                 self._coordinator.forget(f"{name} to a heartbeat", now_ms)
                 clocks.restart(now_ms)
             case ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 clocks.failed(now_ms)
+            case ErrorCode.UNRELEASED_INSTANCE_ID if status.joins_sent > 1 and not status.released:
+                self._release_instance(now_ms)
             case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 clocks.failed(now_ms)
                 self._raise_from_poll(heartbeat_refusal(code, said, self._config, self.subscription))
             case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.FENCED_MEMBER_EPOCH:
                 clocks.restart(now_ms)
                 self._fence(name, said)
+            case ErrorCode.GROUP_ID_NOT_FOUND if status.is_member:
+                # Its classic members are left, and the group is theirs; or all were gone. A join tells whether it may.
+                clocks.restart(now_ms)
+                self._fence(name, said)
             case _:
                 clocks.failed(now_ms)
                 self._fail(heartbeat_refusal(code, said, self._config, self.subscription))
+
+    def _release_instance(self, now_ms: int) -> None:
+        """Says that the holder of the group.instance.id is away, if that is this very consumer; then it joins again.
+
+        The coordinator lets nobody join under a name that is held, not even who holds it: a static member whose join
+        was taken and not answered, or whose epoch has got out of step, would be locked out by itself.
+        """
+        _log.info(
+            "group %s: the place of %s may be this consumer's own: gives it free and joins again",
+            self._config.group_id,
+            self._config.group_instance_id,
+        )
+        number = self._clocks.send(now_ms)
+        self._send_last(STATIC_LEAVE_EPOCH, partial(self._released, number, self.status.attempt))
+
+    def _released(self, number: int, attempt: int, answer: Answer, now_ms: int) -> None:
+        """The name is free, or it is not this consumer's: the next join tells."""
+        self._time(now_ms)
+        if attempt != self.status.attempt or number != self._clocks.in_flight:
+            return
+        if answer.failure is not None:
+            self._not_answered(answer.failure, now_ms)
+        else:
+            self.become(replace(self.status, released=True))
+            self._clocks.restart(now_ms)
 
     def _look_at_coordinator_error(self) -> None:
         """A look-up that cannot succeed is an error of poll, once for each look-up."""
@@ -728,16 +767,22 @@ class ConsumerMembership:
 
     def _say_goodbye(self, operation: Operation[None]) -> None:
         """Sends the last heartbeat, if there is somebody to send it to; its answer only ends the operation."""
-        status, node_id = self.status, self._coordinator.node_id
-        is_static = self._config.group_instance_id is not None
-        request = last_heartbeat(status, self._config, STATIC_LEAVE_EPOCH if is_static else LEAVE_EPOCH)
+        status = self.status
         self.become(
             replace(status, state=_S.LEAVING, epoch=JOIN_EPOCH, attempt=status.attempt + 1, told=None)
         )
         self._clocks.restart(self._now_ms)
-        if node_id is None:
+        is_static = self._config.group_instance_id is not None
+        epoch = STATIC_LEAVE_EPOCH if is_static else LEAVE_EPOCH
+        if not self._send_last(epoch, partial(self._left, operation)):
             operation.finish(None)
-            return
+
+    def _send_last(self, epoch: int, on_answer: Callable[[Answer, int], None]) -> bool:
+        """Returns False if there is nobody to send it to."""
+        node_id = self._coordinator.node_id
+        if node_id is None:
+            return False
+        request = last_heartbeat(self.status, self._config, epoch)
         self._out.append(
             Send(
                 node_id,
@@ -746,9 +791,10 @@ class ConsumerMembership:
                 "membership.leave",
                 self._config.request_timeout_ms,
                 Lane.GROUP,
-                on_answer=partial(self._left, operation),
+                on_answer=on_answer,
             )
         )
+        return True
 
     def _left(self, operation: Operation[None], answer: Answer, now_ms: int) -> None:
         """Whatever the answer: the session ends by itself if the coordinator did not hear of it."""

@@ -92,15 +92,11 @@ class AcquiredFetch:
     gaps: list[Span] = field(default_factory=list)
     cut_off: list[Span] = field(default_factory=list)
     """Acquired offsets of a batch that the answer does not hold as a whole: they are released."""
-    size: int = 0
-    taken: int = 0
-    """How many records were handed out."""
     _segments: deque[AcquiredRecords | FailedRecords] | None = None
 
     def decode(self) -> int:
         """Finds out what is in it; returns the number of records that the next `take` hands out at most."""
         if self._segments is None:
-            self.size = len(self.records)
             self._segments = deque(self._decode())
             self.records = memoryview(b"")
         first = self._segments[0] if self._segments else None
@@ -146,7 +142,6 @@ class AcquiredFetch:
             self._segments.appendleft(FailedRecords(failed, (failed.offset,), AcknowledgeType.RELEASE))
         else:
             self._segments.popleft()
-        self.taken += len(made)
         return made
 
     # --- decoding -----------------------------------------------------------------------------------------
@@ -187,17 +182,17 @@ class AcquiredFetch:
         total, end = 0, -1
         for first, last, count in sorted(self.ranges):
             first = max(first, end)
-            total += last - first + 1
-            if first > last or total > MAX_OFFSETS:
+            size = last - first + 1
+            if size < 1 or total + size > MAX_OFFSETS:
                 log.error(
-                    "%s: the broker says that it acquired offsets %d to %d, which is no sense; they are not used",
+                    "%s: the broker says that it acquired offsets %d to %d, which makes no sense; they are not used",
                     self.partition,
                     first,
                     last,
                 )
                 continue
             believed.append((first, last, count))
-            end = last + 1
+            total, end = total + size, last + 1
         return believed
 
     def _ours(

@@ -129,8 +129,9 @@ class ShareConsumerCore:
             if records and fetch.lock_timeout_ms is not None:
                 self.in_flight.lock_timeout_ms = fetch.lock_timeout_ms
             room -= len(records)
+            if records:
+                self.fetcher.metrics.handed_out(len(records), now_ms)
             if fetch.is_used_up:
-                self.fetcher.metrics.handed_out(fetch.taken, fetch.size, now_ms)
                 buffered.popleft()
 
     # --- what a caller waits for --------------------------------------------------------------------------

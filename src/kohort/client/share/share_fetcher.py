@@ -368,7 +368,7 @@ class ShareFetcher:
         lock_ms = response.acquisition_lock_timeout_ms or None
         said = dict(plan.acknowledged)
         known = {(each.topic_id, each.partition): each for each in (*node.session.partitions.values(), *said)}
-        failed = False
+        failed, before = False, len(self.buffered)
         for topic in response.responses:
             for data in topic.partitions:
                 partition = known.get((topic.topic_id, data.partition_index))
@@ -381,6 +381,9 @@ class ShareFetcher:
                     self._acknowledged(node_id, partition, said.pop(partition), data, lock_ms, now_ms)
                 failed |= self._arrived(node_id, partition, data, lock_ms, response, now_ms)
         self._refuse_unanswered(node_id, said)
+        if new := list(self.buffered)[before:]:
+            acquired = sum(last - first + 1 for each in new for first, last, _ in each.ranges)
+            self.metrics.brought(sum(len(each.records) for each in new), acquired, now_ms)
         if failed:
             node.failures += 1
             node.retry_at_ms = now_ms + max(1, self._backoff.after(node.failures))

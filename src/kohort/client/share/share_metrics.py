@@ -21,17 +21,20 @@ class ShareFetchMetrics:
 
     def __init__(self, window: MetricWindow) -> None:
         self.latencies, self.throttles = Sensor(window), Sensor(window)
-        self.sizes, self.records = Sensor(window), Sensor(window)
+        self.sizes, self.acquired, self.records = Sensor(window), Sensor(window), Sensor(window)
         self.acknowledgements, self.refused = Sensor(window), Sensor(window)
 
     def fetched(self, latency_ms: int, throttle_ms: int, now_ms: int) -> None:
         self.latencies.record(latency_ms, now_ms)
         self.throttles.record(throttle_ms, now_ms)
 
-    def handed_out(self, records: int, size: int, now_ms: int) -> None:
-        """All records of one partition's answer were handed out."""
-        self.records.record(records, now_ms)
+    def brought(self, size: int, acquired: int, now_ms: int) -> None:
+        """An answer has brought so many bytes, and has acquired so many records."""
         self.sizes.record(size, now_ms)
+        self.acquired.record(acquired, now_ms)
+
+    def handed_out(self, records: int, now_ms: int) -> None:
+        self.records.record(records, now_ms)
 
 
 class ShareGroupMetrics:
@@ -56,10 +59,10 @@ SHARE_FETCHES = MetricTable[ShareFetchMetrics](
         *average("fetch-latency", "ms until a ShareFetch was answered", lambda m: m.latencies),
         *counter("fetch", "ShareFetches that were answered", lambda m: m.latencies),
         *average("fetch-throttle-time", "ms for which a quota has held back a ShareFetch", lambda m: m.throttles),
-        *average("fetch-size", "bytes of one partition in an answer", lambda m: m.sizes),
-        *meter("bytes-fetched", "bytes of answers whose records were handed out", lambda m: m.sizes),
-        *average("records-per-request", "records of one partition in an answer", lambda m: m.records),
-        *meter("records-fetched", "records that were handed out", lambda m: m.records),
+        *average("fetch-size", "bytes of an answer that has records", lambda m: m.sizes),
+        *meter("bytes-consumed", "bytes of the answers that have records", lambda m: m.sizes),
+        *average("records-per-request", "records that one answer has acquired", lambda m: m.acquired),
+        *meter("records-consumed", "records that were handed out", lambda m: m.records),
         *meter("acknowledgements-send", "acknowledgements that were sent", lambda m: m.acknowledgements),
         *meter("acknowledgements-error", "acknowledgements that failed", lambda m: m.refused),
     ),

@@ -29,15 +29,19 @@ def why_invalid(group: ConsumerGroup | None, regex: str | None) -> str | None:
     return None
 
 
-def refresh_is_due(step: StepContext, group: ConsumerGroup) -> bool:
+def refresh_is_due(group: ConsumerGroup, interval_ms: int, now_ms: int) -> bool:
     """Whether all expressions of the group have to be matched again."""
     if not group.regexes:
         return False
     last_ms = min(value.timestamp for value in group.regexes.values())
-    if step.now_ms <= last_ms + SHORTEST_INTERVAL_MS:
+    if now_ms <= last_ms + SHORTEST_INTERVAL_MS:
         return False
-    interval_ms = step.settings.group_consumer_regex_refresh_interval_ms
-    return group.regex_refresh_due or step.now_ms > last_ms + interval_ms
+    return group.regex_refresh_due or now_ms > last_ms + interval_ms
+
+
+def is_due(group: ConsumerGroup, interval_ms: int, now_ms: int) -> bool:
+    """Whether `resolve` has something to do."""
+    return len(group.regexes) < len(group.regex_subscribers) or refresh_is_due(group, interval_ms, now_ms)
 
 
 def resolve(draft: Draft, request: ConsumerGroupHeartbeat | None) -> Cause | None:
@@ -45,7 +49,8 @@ def resolve(draft: Draft, request: ConsumerGroupHeartbeat | None) -> Cause | Non
     group, step = draft.group, draft.step
     if not group.regex_subscribers:
         return None
-    all_of_them = refresh_is_due(step, group)
+    interval_ms = step.settings.group_consumer_regex_refresh_interval_ms
+    all_of_them = refresh_is_due(group, interval_ms, step.now_ms)
     wanted = [regex for regex in group.regex_subscribers if all_of_them or regex not in group.regexes]
     if not wanted:
         return None

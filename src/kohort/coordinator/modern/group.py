@@ -1,12 +1,13 @@
 """ModernGroup: the soft part of a live group, and ModernWrite: the records of one step on their way to the log.
 
 A live group is always what `Durable` says, plus the changes that are on their way to the log. If these cannot be
-written it becomes what is left: `ModernWrite.settled` calls `revert`, which a room implements.
+written it becomes what is left: `ModernWrite.settled` calls `revert`, which a room implements. A log that fails a write
+fails all later ones, so these count no more either; should one of them be written after all, the group takes it in.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kohort.coordinator.effects import Response, SetTimer
@@ -70,6 +71,8 @@ class ModernWrite(Write):
 
     group: ModernGroup
     changes: tuple[Change, ...]
+    is_doomed: bool = field(default=False, init=False)
+    """Whether an earlier write of the group has failed: a log that stops fails this one too."""
 
     def begin(self, step: StepContext) -> None:
         self.group.in_flight.append(self)
@@ -79,11 +82,20 @@ class ModernWrite(Write):
         # The group may have been replaced by another one of its name, or forgotten with its shard.
         if self in self.group.in_flight:
             self.group.in_flight.remove(self)
-        if error:
+        if error and not self.is_doomed:
+            self._doom_later_ones(step)
+        if error or self.is_doomed:
             self.revert(step, error)
 
+    def _doom_later_ones(self, step: StepContext) -> None:
+        for write, _ in step.shard.writes.values():
+            if isinstance(write, ModernWrite) and write.group.group_id == self.group.group_id:
+                write.is_doomed = True
+                if write in write.group.in_flight:
+                    write.group.in_flight.remove(write)
+
     def revert(self, step: StepContext, error: ErrorCode) -> None:
-        """Makes the live group what Durable says, plus what later writes change."""
+        """Makes the live group what Durable says, plus what other writes of it change."""
         raise NotImplementedError
 
 
@@ -92,6 +104,6 @@ def later_changes(shard: Shard, kind: type[ModernWrite], group_id: str) -> list[
     return [
         change
         for write, _ in shard.writes.values()
-        if isinstance(write, kind) and write.group.group_id == group_id
+        if isinstance(write, kind) and write.group.group_id == group_id and not write.is_doomed
         for change in write.changes
     ]

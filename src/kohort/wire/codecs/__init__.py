@@ -28,6 +28,6 @@ READY_DATA = frozenset(
         ("group_metadata_key", 0),
         ("group_metadata_value", 3),
         ("offset_commit_key", 0),
-        ("offset_commit_value", 3),
+        ("offset_commit_value", 4),
     }
 )

@@ -158,7 +158,7 @@ READY = (
 # reads no more of any.
 READY_DATA = (
     ("consumer_protocol_assignment", 3), ("consumer_protocol_subscription", 0), ("consumer_protocol_subscription", 3),
-    ("group_metadata_key", 0), ("group_metadata_value", 3), ("offset_commit_key", 0), ("offset_commit_value", 3),
+    ("group_metadata_key", 0), ("group_metadata_value", 3), ("offset_commit_key", 0), ("offset_commit_value", 4),
 )  # fmt: skip
 
 _IMPORTS = {
