@@ -61,6 +61,8 @@ class SimulatedProducer:
         self.producer = (-1, -1)
         self.sequences: dict[TopicPartition, int] = {}
         self.is_alive = True
+        self.is_zombie = False
+        """Whether another producer with its transactional id has been started."""
         self._program = self._live()
         self._asked = 0
         self._busy_until_ms = 0
@@ -225,7 +227,8 @@ class TransactionStorm:
     def gone(self, producer: SimulatedProducer) -> None:
         if producer in self.producers:
             self.producers.remove(producer)
-        if self.is_stormy:
+        # A zombie has its successor already: if both came back, there would be twice as many every other minute.
+        if self.is_stormy and not producer.is_zombie:
             self.clock.after(
                 self.chance.randint(1, 500), lambda: self._start_again(producer.transactional_id)
             )
@@ -251,7 +254,9 @@ class TransactionStorm:
                 if self.chance.random() < 0.5:  # dies; else it lives on beside the next one, as a zombie
                     producer.is_alive = False
                     self.producers.remove(producer)
-                self.start(producer.transactional_id)
+                if not producer.is_zombie:
+                    producer.is_zombie = True
+                    self.start(producer.transactional_id)
 
     def calm_down(self) -> None:
         """Ends all producers, and all faults."""

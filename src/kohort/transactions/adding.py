@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kohort.transactions.effects import AddPartitionsAnswer
 from kohort.transactions.events import AddPartitionsToTxn
-from kohort.transactions.metadata import NO_EPOCH, NO_PRODUCER_ID, TransactionMetadata
+from kohort.transactions.metadata import LAST_EPOCH, NO_EPOCH, NO_PRODUCER_ID, TransactionMetadata
 from kohort.transactions.state import ONGOING
 from kohort.transactions.step import TransactionStep
 from kohort.wire.errors import ErrorCode
@@ -46,6 +46,7 @@ def _refusal(
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if now is None or now.producer_id != request.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if now.producer_epoch != request.producer_epoch:
+    # No transaction begins after the last epoch, or its end could not be written: only older logs have such an id.
+    if now.producer_epoch != request.producer_epoch or now.producer_epoch > LAST_EPOCH:
         return ErrorCode.PRODUCER_FENCED
     return ErrorCode.CONCURRENT_TRANSACTIONS if now.state.is_prepared else NONE

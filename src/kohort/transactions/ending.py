@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 from kohort.transactions.effects import ProducerIdAnswer, ProducerIdNeeded, SendMarkers
-from kohort.transactions.events import EndTxn, InitProducerId, MarkersAnswered, TransactionTimer
+from kohort.transactions.events import EndTxn, InitProducerId, MarkersAnswered, TransactionTimer, nobody
 from kohort.transactions.metadata import LAST_EPOCH, NO_EPOCH, NO_PRODUCER_ID, TransactionMetadata
 from kohort.transactions.state import (
     COMPLETE_ABORT,
@@ -68,6 +68,8 @@ V5_RETRY: Final[dict[TransactionState, _Row]] = {
 
 def end_transaction(step: TransactionStep, request: EndTxn) -> None:
     now = step.shard.durable.known.get(request.transactional_id)
+    if request.request is nobody and (now is None or not is_timed_out(now, step.now_ms)):
+        return  # its producer has ended it, while a producer id was fetched
     is_pending = request.transactional_id in step.shard.pending
     decision = decide(now, is_pending, request)
     if now is None:
@@ -81,6 +83,11 @@ def end_transaction(step: TransactionStep, request: EndTxn) -> None:
         step.reply(request.request, answer)
     else:
         step.refuse(request, decision)
+
+
+def is_timed_out(now: TransactionMetadata, now_ms: int) -> bool:
+    """Tells whether a transaction is open for longer than its producer has asked for."""
+    return now.state is ONGOING and now.start_ms + now.timeout_ms < now_ms
 
 
 def decide(now: TransactionMetadata | None, is_pending: bool, request: EndTxn) -> ErrorCode | EndDecision:
@@ -150,13 +157,26 @@ def fence(
     request: InitProducerId | None = None,
     answer: ProducerIdAnswer | None = None,
 ) -> None:
-    """Aborts an open transaction with a raised epoch, so that its producer can write no more."""
+    """Aborts an open transaction with a raised epoch, so that its producer can write no more.
+
+    After the last epoch comes another producer id, as at an EndTxn: the producer that ends what is aborted here is told
+    the epoch that follows, and there must be one.
+    """
+    next_producer_id = NO_PRODUCER_ID if request is None else request.fresh_producer_id
+    if (
+        now.is_exhausted
+        and next_producer_id == NO_PRODUCER_ID
+        and step.shard.settings.transaction_version >= 2
+    ):
+        end = EndTxn(nobody, transactional_id, now.producer_id, now.producer_epoch, False, True)
+        step.effects.append(ProducerIdNeeded(request or end))
+        return
     new = now._replace(
         producer_epoch=now.producer_epoch + 1,
         state=PREPARE_ABORT,
         update_ms=step.now_ms,
         previous_producer_id=now.producer_id,
-        next_producer_id=NO_PRODUCER_ID,
+        next_producer_id=next_producer_id,
         client_version=step.shard.settings.transaction_version,
     )
     step.transit(transactional_id, new, request=request, response=answer)

@@ -16,6 +16,10 @@ from kohort.wire.errors import ErrorCode
 RequestToken = Hashable
 
 
+def nobody(response: object) -> None:
+    """Stands for the caller of a request that the coordinator makes itself: no answer is given."""
+
+
 @dataclass(frozen=True, slots=True)
 class InitProducerId:
     """A producer begins with a transactional id, or goes on after an error if it tells the id and epoch it has."""

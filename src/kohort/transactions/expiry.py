@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.transactions.ending import fence
+from kohort.transactions.ending import fence, is_timed_out
 from kohort.transactions.events import TransactionTimer
 from kohort.transactions.state import AT_REST, DEAD, ONGOING, TransactionState
 from kohort.transactions.step import TransactionStep
@@ -32,11 +32,7 @@ def abort_timed_out(step: TransactionStep) -> None:
     """Aborts open transactions past their timeout, with a raised epoch."""
     shard = step.shard
     for transactional_id, now in list(shard.durable.known.items()):
-        if (
-            now.state is ONGOING
-            and transactional_id not in shard.pending
-            and now.start_ms + now.timeout_ms < step.now_ms
-        ):
+        if transactional_id not in shard.pending and is_timed_out(now, step.now_ms):
             fence(step, transactional_id, now)
     set_timers(step)
 

@@ -32,6 +32,7 @@ from kohort.transactions.events import (
     TransactionEvent,
     TransactionTimer,
     TransactionTimerFired,
+    nobody,
 )
 from kohort.transactions.metadata import TopicPartition
 from kohort.transactions.replay import DurableTransactions
@@ -168,7 +169,7 @@ class TransactionShard:
             return  # an end of version 2 in which nothing was written: it only raised the epoch
         if write.state is PREPARE_COMMIT:
             self.ended[TransactionEnd.COMMITTED] += 1
-        elif write.request is None:
+        elif write.request is None or write.request.request is nobody:
             self.ended[TransactionEnd.TIMED_OUT] += 1
         else:
             is_new = isinstance(write.request, InitProducerId)

@@ -14,7 +14,13 @@ from kohort.transactions.effects import (
     TransactionResponse,
     refused,
 )
-from kohort.transactions.events import ListTransactions, RequestToken, TransactionRequest, TransactionTimer
+from kohort.transactions.events import (
+    ListTransactions,
+    RequestToken,
+    TransactionRequest,
+    TransactionTimer,
+    nobody,
+)
 from kohort.transactions.metadata import NO_EPOCH, TransactionMetadata, encode_id, encode_metadata
 from kohort.transactions.state import DEAD, EMPTY, TRANSITIONS, TransactionState
 from kohort.wire.errors import ErrorCode
@@ -46,7 +52,8 @@ class TransactionStep:
         self.effects: list[TransactionEffect] = []
 
     def reply(self, request: RequestToken, response: TransactionResponse) -> None:
-        self.effects.append(TransactionReply(request, response))
+        if request is not nobody:
+            self.effects.append(TransactionReply(request, response))
 
     def refuse(self, request: TransactionRequest | ListTransactions, error: ErrorCode) -> None:
         self.reply(request.request, refused(request, error))
