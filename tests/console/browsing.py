@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from benchmarks import outside
@@ -36,7 +36,9 @@ def opened(browser: Browser, console: str) -> Iterator[Opener]:
     """Opens a page of the console; at the end of the test nothing must have gone wrong in its scripts."""
     contexts, faults = [], []
 
-    def open_page(place: str, *, width: int = 1280, scheme: str = "light", address: str = console) -> Page:
+    def open_page(
+        place: str, *, width: int = 1280, scheme: Literal["dark", "light"] = "light", address: str = console
+    ) -> Page:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
         page = context.new_page()
