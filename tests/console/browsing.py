@@ -18,7 +18,6 @@ PATIENCE_MS = 30_000  # only for what hangs: a machine may be slow
 expect.set_options(timeout=PATIENCE_MS)
 
 Opener = Callable[..., "Page"]
-Scheme = Literal["light", "dark"]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +36,9 @@ def opened(browser: Browser, console: str) -> Iterator[Opener]:
     """Opens a page of the console; at the end of the test nothing must have gone wrong in its scripts."""
     contexts, faults = [], []
 
-    def open_page(place: str, *, width: int = 1280, scheme: Scheme = "light", address: str = console) -> Page:
+    def open_page(
+        place: str, *, width: int = 1280, scheme: Literal["dark", "light"] = "light", address: str = console
+    ) -> Page:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
         page = context.new_page()

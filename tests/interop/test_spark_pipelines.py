@@ -87,7 +87,7 @@ def test_orders_are_in_postgresql_exactly_once_though_the_pipeline_is_killed(
         return int(answer[0]) if answer else 0
 
     first = run_pipeline(tmp_path, example, address, *words, PYTHONPATH=path)
-    eventually(lambda: rows() > 0 or first.poll() is not None, "the first rows are there", timeout_s=120)
+    eventually(lambda: rows() > 0 or first.poll() is not None, "the first rows are there", timeout_s=300)
     first.kill()
     first.wait(20)
     assert 0 < rows() < ORDERS, (tmp_path / "run.log").read_text()[-4000:]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -116,6 +118,31 @@ def test_what_is_committed_alone_is_read_and_counted(
         range_reader.session_for(options), wanted, leader_of(options, wanted.partition), options
     )
     assert reader.count() == len(got)
+
+
+WITHOUT_NUMPY = """
+import sys
+
+sys.modules.update(dict.fromkeys(("numpy", "numba")))
+from kohort import Admin
+from kohort.broker.running import running
+from tests.spark.reading import fill, options_for, range_of, rows_of
+
+with running() as broker:
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("t", 1)
+    fill(broker.bootstrap_servers, "t", range(3))
+    rows = rows_of(options_for(broker.bootstrap_servers, "t"), range_of("t", 0, 3))
+    print([row["value"] for row in rows])
+"""
+
+
+def test_bytes_are_read_without_numpy_and_numba() -> None:
+    """As in a packed environment that leaves numba out, which is large (docs/spark-clusters.md)."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_NUMPY], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "[b'0', b'1', b'2']\n", done.stderr[-3000:]
 
 
 def test_the_types_are_those_that_spark_expects() -> None:

@@ -35,6 +35,7 @@ MODULES = (
     "kohort.spark.driver.offset_resolver",
     "kohort.spark.driver.stream",
     "kohort.spark.executor.range_reader",
+    "kohort.spark.executor.typed_rows",
 )
 LONGEST_REQUEST = 16 << 20
 ONE_THREAD = {

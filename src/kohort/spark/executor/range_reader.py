@@ -21,8 +21,8 @@ from kohort.client.embedding import (
     TopicReplaced,
 )
 from kohort.client.errors import CorruptRecord, OffsetOutOfRange
-from kohort.spark.executor.rows import LARGEST_PIECE
-from kohort.spark.executor.typed_rows import rows_for
+from kohort.client.types import TopicPartition
+from kohort.spark.executor.rows import LARGEST_PIECE, Rows
 from kohort.spark.options import FIXED_SETTINGS, SourceOptions, settings_without_group
 from kohort.spark.ranges import DataLoss, OffsetRange, unread
 from kohort.wire.records.columns import Columns, decode_columns, prefer
@@ -63,11 +63,21 @@ def close_sessions() -> None:
         session.close()
 
 
+def _rows_for(partition: TopicPartition, names: Sequence[str], options: SourceOptions) -> Rows:
+    """Makes the rows of a partition: of bytes, or decoded."""
+    if options.decoding is None:
+        return Rows(partition, names)
+    # Loaded here, because it needs numpy, without which bytes can be read.
+    from kohort.spark.executor.typed_rows import TypedRows
+
+    return TypedRows(partition, names, options.decoding)
+
+
 def read_range(
     wanted: OffsetRange, leader: PartitionLeader, options: SourceOptions, names: Sequence[str]
 ) -> Iterator[Any]:
     """The records of a range as pyarrow.RecordBatch, only the named columns."""
-    rows, session = rows_for(wanted.partition, names, options.decoding), session_for(options)
+    rows, session = _rows_for(wanted.partition, names, options), session_for(options)
     wanted = at_its_end(wanted, session, options)
     if not wanted.size:
         return

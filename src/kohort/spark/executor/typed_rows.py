@@ -27,11 +27,6 @@ CORRUPT_TYPE = pa.struct([("reason", pa.string()), ("key", pa.binary()), ("value
 _COLUMNS = ("key", "value")
 
 
-def rows_for(partition: TopicPartition, names: Sequence[str], decoding: RecordDecoding | None) -> Rows:
-    """Makes the rows of a partition: of bytes, or decoded."""
-    return Rows(partition, names) if decoding is None else TypedRows(partition, names, decoding)
-
-
 class TypedRows(Rows):
     """Makes batches of one partition's records with decoded keys or values."""
 
