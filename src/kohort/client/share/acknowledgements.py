@@ -86,9 +86,7 @@ class Acknowledgements:
                 and len(found[-1].types) == found[-1].last_offset - found[-1].first_offset + 1
             ):
                 before = found.pop()
-                found.append(
-                    AcknowledgedRun(before.first_offset, last, [*before.types, *[int(kind)] * size])
-                )
+                found.append(AcknowledgedRun(before.first_offset, last, [*before.types, *[int(kind)] * size]))
             else:
                 found.append(AcknowledgedRun(first, last, [int(kind)] * (size if size < LONG_RUN else 1)))
         return [_shortest(each) for each in found]
