@@ -22,7 +22,7 @@ from kohort.coordinator.consumer import (
 from kohort.coordinator.consumer.state import ConsumerMember
 from kohort.coordinator.modern import target as modern_target
 from kohort.coordinator.modern.group import ModernGroup, ModernWrite
-from kohort.coordinator.modern.state import AssignmentChange, Change, TargetChange, TargetEpochChange
+from kohort.coordinator.modern.state import Change, SubscriptionChange, TargetChange, TargetEpochChange
 from kohort.sim import Broken, FaultRates, run_consumer_groups
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -120,7 +120,7 @@ def topics_that_change_are_not_noticed(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def expressions_are_matched_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(regexes, "is_due", lambda *_: False)
+    patch.setattr(regexes, "refresh_is_due", lambda *_: False)
 
 
 @mutation
@@ -134,8 +134,8 @@ def the_epoch_of_the_target_is_not_written(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutation
-def the_end_of_an_assignment_is_not_written(patch: pytest.MonkeyPatch) -> None:
-    _leave_out(patch, lambda change: isinstance(change, AssignmentChange) and change.value is None)
+def the_end_of_a_member_is_not_written(patch: pytest.MonkeyPatch) -> None:
+    _leave_out(patch, lambda change: isinstance(change, SubscriptionChange) and change.value is None)
 
 
 @mutation

@@ -6,12 +6,14 @@ every group must be Stable with all its partitions owned. One seed is one run.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from kohort.coordinator.consumer.state import ConsumerMember
 from kohort.coordinator.effects import (
     Append,
     CommitResponse,
@@ -147,6 +149,7 @@ class SimulatedConsumer:
         self._says_all = True
         self._subscription_is_new = False
         self._is_giving_up = False
+        self._reconciliations = 0
         self.subscribe()
         self._beat()
 
@@ -157,6 +160,9 @@ class SimulatedConsumer:
             count = self.chance.randint(1, len(_TOPICS))
             self.topic_names, self.topic_regex = frozenset(self.chance.sample(_TOPICS, count)), ""
         self._subscription_is_new = True
+
+    def wants(self, topic: str) -> bool:
+        return topic in self.topic_names or re.fullmatch(self.topic_regex or "(?!)", topic) is not None
 
     def _send(self, make: Callable[[Token], GroupRequest], answered: Answered) -> None:
         """Sends on a connection, which keeps the order: what is late holds up what follows."""
@@ -234,6 +240,8 @@ class SimulatedConsumer:
     def _reconcile(self) -> None:
         """Gives up what it may not have any more, after a commit and in its own time, and takes what is new."""
         self._is_giving_up = True
+        self._reconciliations += 1
+        number = self._reconciliations
         clock, target = self.world.clock, set(self.assignment)
         gone = self.owned - target
         slow = self.chance.random() < self.world.faults.stuck
@@ -243,13 +251,12 @@ class SimulatedConsumer:
             clock.after(_CONFIG.consumer_heartbeat_interval_ms, self._beat)
 
         def given_up() -> None:
-            if not self.is_alive or not self._is_giving_up:
+            if not self.is_alive or not self._is_giving_up or self._reconciliations != number:
                 return
             self._is_giving_up = False
-            for place in gone:
-                self.positions.pop(place, None)
             new = target - self.owned
             self.owned = target
+            self.positions = {place: at for place, at in self.positions.items() if place in target}
             self._look_up(new)
             self._beat()
 
@@ -328,6 +335,19 @@ def _by_topic(places: Iterable[Place]) -> dict[bytes, tuple[int, ...]]:
     return {topic_id: tuple(partitions) for topic_id, partitions in found.items()}
 
 
+def _has_had(member: ConsumerMember, commit: OffsetCommit, epoch: int) -> bool:
+    """Whether a member has had all partitions of a commit since that epoch, which is before its own."""
+    held = {
+        (topic_id, partition): since
+        for owned in (member.assigned, member.pending)
+        for topic_id, partitions in owned.items()
+        for partition, since in partitions.items()
+    }
+    return epoch < member.epoch and all(
+        held.get((o.topic_id, o.partition), epoch + 1) <= epoch for o in commit.offsets
+    )
+
+
 @dataclass(slots=True)
 class GroupsWitness:
     """Sees every answer, every record and every step, and raises Broken if one of them must not be."""
@@ -339,8 +359,8 @@ class GroupsWitness:
     """What the records say that are in the log."""
     group_epochs: Counter[str] = field(default_factory=Counter)
     member_epochs: dict[tuple[str, str], int] = field(default_factory=dict)
-    readers: dict[tuple[str, str, int], str] = field(default_factory=dict)
-    """Group, topic and partition -> the member that read its offset last, as its owner."""
+    must_be_refused: set[Token] = field(default_factory=set)
+    """Commits of who had given up a partition or is no member, and heartbeats of another epoch."""
     heartbeats: int = 0
     commits: int = 0
 
@@ -357,17 +377,15 @@ class GroupsWitness:
         if isinstance(request, ConsumerGroupHeartbeat) and isinstance(response, ConsumerHeartbeatResponse):
             if not response.error:
                 self._check_heartbeat(request, response)
-        elif isinstance(request, OffsetFetch) and isinstance(response, FetchResponse):
-            if not response.error:
-                for name, partitions in response.topics:
-                    for found in partitions:
-                        self.readers[request.group_id or "", name, found.partition] = request.member_id or ""
         elif isinstance(request, OffsetCommit) and isinstance(response, CommitResponse):
             self._check_commit(request, response)
 
     def _check_heartbeat(self, request: ConsumerGroupHeartbeat, response: ConsumerHeartbeatResponse) -> None:
         self.heartbeats += 1
+        if request.request in self.must_be_refused:
+            raise Broken(f"{request.member_id} goes on with the epoch {request.member_epoch}")
         who = (request.group_id or "", response.member_id or request.member_id)
+        self._check_given(who, response)
         if request.member_epoch <= 0:
             self.member_epochs[who] = response.member_epoch
             return
@@ -375,15 +393,43 @@ class GroupsWitness:
             raise Broken(f"{who} went from epoch {self.member_epochs[who]} to {response.member_epoch}")
         self.member_epochs[who] = response.member_epoch
 
+    def _check_given(self, who: tuple[str, str], response: ConsumerHeartbeatResponse) -> None:
+        """Nobody is given what another member, who is one for the coordinator too, still has."""
+        group_id, member_id = who
+        given = {(t, p) for t, partitions in response.assignment or () for p in partitions}
+        shard = self.world.node.runtime.shards[self.world.node.partition_of(group_id)]
+        members = shard.consumer_groups[group_id].members if group_id in shard.consumer_groups else {}
+        for other in self.world.consumers:
+            is_other = other.group_id == group_id and other.member_id != member_id
+            if is_other and other.epoch > 0 and other.member_id in members and given & other.owned:
+                raise Broken(f"{member_id} is given what {other.member_id} still has")
+
+    def before(self, partition: int, event: Event) -> None:
+        """Notes what must become of a commit or a heartbeat, by the state of its member when it comes."""
+        if not isinstance(event, OffsetCommit | ConsumerGroupHeartbeat):
+            return
+        shard = self.world.node.runtime.shards[partition]
+        group = shard.consumer_groups.get(event.group_id or "")
+        if shard.status is not ShardStatus.ACTIVE or group is None:
+            return
+        member = group.members.get(event.member_id)
+        if isinstance(event, ConsumerGroupHeartbeat):
+            epochs = (0, member.epoch, member.previous_epoch) if member is not None else (0,)
+            if event.member_epoch >= 0 and event.member_epoch not in epochs:
+                self.must_be_refused.add(event.request)
+            return
+        epoch = event.generation_id
+        is_current = member is not None and epoch == member.epoch
+        if not is_current and not (member is not None and _has_had(member, event, epoch)):
+            self.must_be_refused.add(event.request)
+
     def _check_commit(self, request: OffsetCommit, response: CommitResponse) -> None:
-        for offset, error in zip(request.offsets, response.errors, strict=True):
-            if error:
-                continue
-            self.commits += 1
-            place = (request.group_id or "", offset.topic, offset.partition)
-            reader = self.readers.get(place)
-            if reader is not None and reader != request.member_id:
-                raise Broken(f"{request.member_id} committed {place} after {reader} had read its offset")
+        taken = sum(not error for error in response.errors)
+        self.commits += taken
+        if taken and request.request in self.must_be_refused:
+            raise Broken(
+                f"{request.member_id} committed with the epoch {request.generation_id} what it has lost"
+            )
 
     def after(self, partition: int, event: Event) -> None:
         shard = self.world.node.runtime.shards[partition]
@@ -437,7 +483,7 @@ class GroupsWorld:
         self.witness = GroupsWitness(self)
         disk = PromptDisk(self.clock, self.chance, _SETTINGS.offsets_topic_num_partitions)
         disk.on_written = self.witness.written
-        observer = Observer(after=self.witness.after, replied=self.witness.replied)
+        observer = Observer(self.witness.before, self.witness.after, self.witness.replied)
         ways = ShortWays(seed)
         self.node = SimulatedNode(
             self.clock, self.chance, _SETTINGS, disk, observer, ways, self.topics, lambda group_id: _CONFIG
@@ -557,8 +603,8 @@ class GroupsWorld:
             raise Broken(f"{group_id} has the members {sorted(group.members)}")
         wanted = {
             (topic.topic_id, partition)
-            for name in group.subscribed_topics()
-            if (topic := self.topics.topic(name)) is not None
+            for name in self.topics.names()
+            if any(consumer.wants(name) for consumer in living) and (topic := self.topics.topic(name))
             for partition in range(topic.partitions)
         }
         owned = {place for consumer in living for place in consumer.owned}
