@@ -56,6 +56,11 @@ def round_of(seed: int) -> list[Step]:
             [*sim, "--consumers", "--seeds", "10", "--members", "5", "--minutes", "3"],
         ),
         Step(
+            "groups of KIP-848 in the simulator",
+            [*sim, "--consumer-groups", "--seeds", "40", "--members", "8", "--minutes", "10"],
+        ),
+        Step("share groups in the simulator", [*sim, "--shares", "--seeds", "40", "--minutes", "8"]),
+        Step(
             "SIGKILL cycles",
             [*pytest, "-s", "-m", "chaos", "tests/chaos"],
             {"KOHORT_CHAOS_SEED": str(seed), "KOHORT_CHAOS_CYCLES": "25"},

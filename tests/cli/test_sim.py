@@ -34,3 +34,14 @@ def test_transactions_are_simulated_too(capsys):
     assert "every invariant held" in capsys.readouterr().out
     assert main([*asked, "--consumers"]) == 1
     assert "--consumers" in capsys.readouterr().err
+
+
+def test_groups_of_the_new_protocol_are_simulated_too(capsys):
+    asked = ["sim", "--consumer-groups", "--members", "3", "--minutes", "0.5"]
+    assert main([*asked, "--seeds", "2"]) == 0
+    assert "every invariant held" in capsys.readouterr().out
+
+
+def test_a_simulation_of_its_own_kind_stands_alone(capsys):
+    assert main(["sim", "--shares", "--consumer-groups"]) == 1
+    assert "stands alone" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,16 @@ from typing import Any
 import click
 
 from kohort.settings import SettingError
-from kohort.sim import Broken, FaultRates, Report, run, run_consumers, run_share, run_transactions
+from kohort.sim import (
+    Broken,
+    FaultRates,
+    Report,
+    run,
+    run_consumer_groups,
+    run_consumers,
+    run_share,
+    run_transactions,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,7 @@ class SimOptions:
     members: int
     consumers: bool
     transactions: bool
+    consumer_groups: bool
     shares: bool
     minutes: float
     faults: str
@@ -46,6 +56,11 @@ _SHARE_STEPS_A_MINUTE = 100
     "--transactions",
     is_flag=True,
     help="Members are transactional producers, and the transaction coordinator is simulated; 4 are enough.",
+)
+@click.option(
+    "--consumer-groups",
+    is_flag=True,
+    help="Members are of two groups of KIP-848, whose topics come and grow; 6 are enough.",
 )
 @click.option(
     "--shares",
@@ -74,14 +89,30 @@ def sim(options: SimOptions) -> int:
         raise SettingError(f"--faults: {error}") from None
     if options.members < 1 or options.minutes <= 0 or options.seeds < 1:
         raise SettingError("--members and --seeds are at least 1, --minutes is above 0")
-    if options.transactions and (options.consumers or options.rebalances is not None):
-        raise SettingError("--transactions has neither --consumers nor --rebalances; leave one of them out")
-    if options.shares and (options.transactions or options.consumers or options.rebalances is not None):
-        raise SettingError("--shares stands alone; leave --transactions, --consumers and --rebalances out")
-    if options.shares:
-        return _run_shares(options)
-    if options.transactions:
-        return _run_transactions(options, faults)
+    members, minutes = options.members, options.minutes
+    kinds: dict[str, tuple[bool, str, Callable[[int], Any]]] = {
+        "--transactions": (
+            options.transactions,
+            "transactions",
+            lambda seed: run_transactions(seed, members, minutes, faults),
+        ),
+        "--consumer-groups": (
+            options.consumer_groups,
+            "epochs",
+            lambda seed: run_consumer_groups(seed, members=members, minutes=minutes, faults=faults),
+        ),
+        "--shares": (
+            options.shares,
+            "deliveries",
+            lambda seed: run_share(seed, max(int(minutes * _SHARE_STEPS_A_MINUTE), 1)),
+        ),
+    }
+    chosen = [flag for flag, (is_chosen, _, _) in kinds.items() if is_chosen]
+    if len(chosen) > 1 or (chosen and (options.consumers or options.rebalances is not None)):
+        others = ", ".join(flag for flag in (*kinds, "--consumers", "--rebalances") if flag != chosen[0])
+        raise SettingError(f"{chosen[0]} stands alone; leave {others} out")
+    for flag in chosen:
+        return _run_kind(options, flag, *kinds[flag][1:])
     with _quiet_client():
         return _run_seeds(options, faults)
 
@@ -98,37 +129,21 @@ def _quiet_client() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _run_transactions(options: SimOptions, faults: FaultRates) -> int:
+def _run_kind(options: SimOptions, flag: str, counted: str, run_one: Callable[[int], Any]) -> int:
+    """Runs the seeds of a simulation that has a flag of its own; `counted` is a field of its reports."""
     began, total = time.perf_counter(), 0
     for seed in range(options.seed, options.seed + options.seeds):
         try:
-            report = run_transactions(seed, options.members, options.minutes, faults)
+            report = run_one(seed)
         except Broken as broken:
-            again = f"kohort sim --transactions --seed {seed} --members {options.members}"
+            again = f"kohort sim {flag} --seed {seed} --members {options.members}"
             again += f" --minutes {options.minutes:g} --faults {options.faults}"
             print(f"{broken}\nrun it again: {again}", file=sys.stderr)
             return 1
-        total += report.transactions
+        total += getattr(report, counted)
         print(report, flush=True)
     seconds = time.perf_counter() - began
-    print(f"{options.seeds} seeds, {total:,} transactions in {seconds:.1f} s, every invariant held")
-    return 0
-
-
-def _run_shares(options: SimOptions) -> int:
-    began, total = time.perf_counter(), 0
-    steps = max(int(options.minutes * _SHARE_STEPS_A_MINUTE), 1)
-    for seed in range(options.seed, options.seed + options.seeds):
-        try:
-            report = run_share(seed, steps)
-        except Broken as broken:
-            again = f"kohort sim --shares --seed {seed} --minutes {options.minutes:g}"
-            print(f"{broken}\nrun it again: {again}", file=sys.stderr)
-            return 1
-        total += report.deliveries
-        print(report, flush=True)
-    seconds = time.perf_counter() - began
-    print(f"{options.seeds} seeds, {total:,} deliveries in {seconds:.1f} s, every invariant held")
+    print(f"{options.seeds} seeds, {total:,} {counted} in {seconds:.1f} s, every invariant held")
     return 0
 
 
