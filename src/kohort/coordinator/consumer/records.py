@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from kohort.coordinator.consumer.state import PartitionMetadataChange, RegexChange
 from kohort.coordinator.effects import RecordToWrite
 from kohort.coordinator.frozen import frozen
+from kohort.coordinator.modern.records import ChangesByType, modern_record, read_change, target_in
 from kohort.coordinator.modern.state import (
     AssignmentChange,
     Change,
@@ -18,8 +18,6 @@ from kohort.coordinator.modern.state import (
     TargetEpochChange,
 )
 from kohort.coordinator.records import group_record, group_tombstone
-from kohort.wire.compiler.compile import data_codec
-from kohort.wire.errors import BadFrame, BadRecord
 from kohort.wire.messages.consumer_group_current_member_assignment_key import (
     ConsumerGroupCurrentMemberAssignmentKey,
 )
@@ -55,7 +53,6 @@ class ClassicGroupChange:
 
 
 RECORD_TYPES: Final = frozenset((3, 4, 5, 6, 7, 8, 16))
-_SHORT = struct.Struct(">h")
 
 
 def records_of(group_id: str, changes: Iterable[Change]) -> tuple[RecordToWrite, ...]:
@@ -65,52 +62,34 @@ def records_of(group_id: str, changes: Iterable[Change]) -> tuple[RecordToWrite,
 
 def change_of(key: bytes, value: bytes | None) -> tuple[str, Change]:
     """Decodes a record of one of RECORD_TYPES: the group, and the change to it. Raises BadRecord."""
-    record_type: int = _SHORT.unpack_from(key)[0]
-    name, decode = _DECODE[record_type]
-    try:
-        decoded_key = data_codec(f"{name}_key", 0).decode(key)
-        decoded_value = None
-        if value is not None:
-            version: int = _SHORT.unpack_from(value)[0]
-            if version != 0:
-                raise BadRecord(
-                    f"a record of type {record_type} has value version {version}, known is 0: "
-                    "a newer version has written it, and only that version can read it"
-                )
-            decoded_value = data_codec(f"{name}_value", 0).decode(value)
-    except (BadFrame, struct.error) as error:
-        raise BadRecord(f"a record of type {record_type} that cannot be read ({error})") from error
-    return decoded_key.group_id, decode(decoded_key, decoded_value)
+    return read_change(_CHANGES, key, value)
 
 
 # ---- to records
 
 
-def _record(name: str, key: Any, value: Any) -> RecordToWrite:
-    encoded = None if value is None else data_codec(f"{name}_value", 0).encode(value)
-    return RecordToWrite(data_codec(f"{name}_key", 0).encode(key), encoded)
-
-
 def _group_epoch(group_id: str, change: GroupEpochChange) -> RecordToWrite:
     value = None if change.epoch is None else ConsumerGroupMetadataValue(change.epoch, change.metadata_hash)
-    return _record("consumer_group_metadata", ConsumerGroupMetadataKey(group_id), value)
+    return modern_record("consumer_group_metadata", ConsumerGroupMetadataKey(group_id), value)
 
 
 def _partition_metadata(group_id: str, change: PartitionMetadataChange) -> RecordToWrite:
     assert not change.exists
-    return _record("consumer_group_partition_metadata", ConsumerGroupPartitionMetadataKey(group_id), None)
+    return modern_record(
+        "consumer_group_partition_metadata", ConsumerGroupPartitionMetadataKey(group_id), None
+    )
 
 
 def _subscription(group_id: str, change: SubscriptionChange) -> RecordToWrite:
     key = ConsumerGroupMemberMetadataKey(group_id, change.member_id)
-    return _record("consumer_group_member_metadata", key, change.value)
+    return modern_record("consumer_group_member_metadata", key, change.value)
 
 
 def _target_epoch(group_id: str, change: TargetEpochChange) -> RecordToWrite:
     key, value = ConsumerGroupTargetAssignmentMetadataKey(group_id), None
     if change.epoch is not None:
         value = ConsumerGroupTargetAssignmentMetadataValue(change.epoch, change.timestamp_ms)
-    return _record("consumer_group_target_assignment_metadata", key, value)
+    return modern_record("consumer_group_target_assignment_metadata", key, value)
 
 
 def _target(group_id: str, change: TargetChange) -> RecordToWrite:
@@ -119,17 +98,17 @@ def _target(group_id: str, change: TargetChange) -> RecordToWrite:
         value = ConsumerGroupTargetAssignmentMemberValue(
             tuple(TopicPartition(t, tuple(sorted(ps))) for t, ps in sorted(change.partitions.items()))
         )
-    return _record("consumer_group_target_assignment_member", key, value)
+    return modern_record("consumer_group_target_assignment_member", key, value)
 
 
 def _assignment(group_id: str, change: AssignmentChange) -> RecordToWrite:
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id, change.member_id)
-    return _record("consumer_group_current_member_assignment", key, change.value)
+    return modern_record("consumer_group_current_member_assignment", key, change.value)
 
 
 def _regex(group_id: str, change: RegexChange) -> RecordToWrite:
     key = ConsumerGroupRegularExpressionKey(group_id, change.regex)
-    return _record("consumer_group_regular_expression", key, change.value)
+    return modern_record("consumer_group_regular_expression", key, change.value)
 
 
 def _classic(group_id: str, change: ClassicGroupChange) -> RecordToWrite:
@@ -151,11 +130,7 @@ _ENCODE: Final[dict[type, Callable[[str, Any], RecordToWrite]]] = {
 # ---- from records
 
 
-def _target_partitions(value: Any) -> Any:
-    return None if value is None else {t: frozenset(partitions) for t, partitions in value.topic_partitions}
-
-
-_DECODE: Final[dict[int, tuple[str, Callable[[Any, Any], Change]]]] = {
+_CHANGES: Final[ChangesByType] = {
     3: (
         "consumer_group_metadata",
         lambda key, value: GroupEpochChange(None) if value is None else GroupEpochChange(*value),
@@ -174,7 +149,7 @@ _DECODE: Final[dict[int, tuple[str, Callable[[Any, Any], Change]]]] = {
     ),
     7: (
         "consumer_group_target_assignment_member",
-        lambda key, value: TargetChange(key.member_id, _target_partitions(value)),
+        lambda key, value: TargetChange(key.member_id, target_in(value)),
     ),
     8: (
         "consumer_group_current_member_assignment",
