@@ -20,6 +20,7 @@ AS_HERE = (
     "click",
     "crc32c",
     "cramjam",
+    "google-re2",
     "uvloop",
     "platformdirs",
     "prometheus-client",

@@ -140,7 +140,7 @@ def a_member_removed_while_it_syncs_is_not_answered(patch: pytest.MonkeyPatch) -
 
 @mutation
 def resigning_forgets_who_waits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Shard, "_answer_parked", nothing)
+    patch.setattr(Shard, "answer_parked", nothing)
 
 
 @mutation
