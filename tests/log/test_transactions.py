@@ -443,6 +443,17 @@ def test_the_marker_of_the_last_transaction_leaves_the_guard_of_the_next(partiti
     assert refusal(lambda: partition.check(transactional(epoch=2)[1], guard)) is ErrorCode.INVALID_TXN_STATE
 
 
+def test_a_producer_that_was_fenced_while_it_waited_is_told_so(partition: Partition) -> None:
+    """The marker of the fence kills the guard, but the epoch says more than that."""
+    guard = partition.begin_verification(7, 0, 0, adds=False, now_ms=0)
+    end(partition, epoch=1, transaction_version=2)
+    batch, header = transactional()
+    assert refusal(lambda: partition.check(header, guard)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    offsets = header._replace(base_sequence=-1)
+    code = refusal(lambda: partition.append_offsets(batch, offsets, 0, guard))
+    assert code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
 def test_what_a_client_may_not_append(partition: Partition) -> None:
     guard = partition.begin_verification(7, 0, 3, adds=True, now_ms=0)
     code = refusal(lambda: partition.check(transactional(sequence=3)[1], guard))

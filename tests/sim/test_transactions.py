@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,8 +13,12 @@ from kohort.coordinator.replay import Durable
 from kohort.log.partition import Partition
 from kohort.log.storage.producers import ProducerStates
 from kohort.sim import Broken, FaultRates, run_transactions
+from kohort.sim.transaction_node import TransactionNode
+from kohort.sim.transaction_witness import SimulatedTransaction, TransactionWitness, visible
+from kohort.sim.world import VirtualClock
 from kohort.transactions import adding, ending, expiry, init, shard
 from kohort.transactions.effects import AddPartitionsAnswer
+from kohort.transactions.events import AddPartitionsToTxn, EndTxn, InitProducerId
 from kohort.transactions.step import TransactionStep
 from kohort.wire.errors import ErrorCode
 from kohort.wire.records.batch import ControlKind
@@ -55,6 +61,64 @@ def test_very_many_transactions_under_all_faults_keep_the_invariants() -> None:
         report = run_transactions(seed, producers=(2, 4, 8)[seed % 3], minutes=10)
         done, seed = done + report.transactions, seed + 1
         print(f"{done} transactions; {report}", flush=True)
+
+
+class Forgetful:
+    """A client of transaction version 1 that writes its second transaction's record before the marker of the first.
+
+    It has not added the partition again. Kafka's partition does not ask the coordinator either while a transaction of
+    this id and epoch is open in it (`UnifiedLog.maybeStartTransactionVerification`).
+    """
+
+    PLACE = ("u", 0)
+
+    def __init__(self, commits: bool) -> None:
+        self.clock, self.witness, self.answers = VirtualClock(), TransactionWitness(), list[Any]()
+        self.node = TransactionNode(self.clock, Random(1), FaultRates.none(), self.witness)
+        self.first = SimulatedTransaction(0, {self.PLACE}, "committed" if commits else "aborted")
+        self.second = SimulatedTransaction(
+            1, {self.PLACE}, "aborted" if commits else "committed", self.first, {self.PLACE}
+        )
+        self.witness.transactions = [self.first, self.second]
+        heard, node = self.answers.append, self.node
+        node.submit(InitProducerId(heard, "p", 10_000))
+        self.clock.run_until(100)
+        producer = (self.answers[-1].producer_id, self.answers[-1].producer_epoch)
+
+        def write(number: int) -> None:
+            value = b"%d u" % number
+            node.produce("p", producer, self.PLACE, number, value, adds=False, done=heard)
+
+        node.submit(AddPartitionsToTxn(heard, "p", *producer, frozenset({self.PLACE})))
+        self.clock.run_until(200)
+        write(0)
+        self.clock.run_until(300)
+        node.submit(EndTxn(lambda answer: write(1), "p", *producer, commits, False))
+        self.clock.run_until(400)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_record_in_a_partition_that_was_not_added_has_the_fate_of_the_transaction_before(
+    commits: bool,
+) -> None:
+    client = Forgetful(commits)
+    assert client.answers[-1] is ErrorCode.NONE
+    assert visible(client.node, client.PLACE) == Counter([0, 1] if commits else [])
+    client.witness.check_end(client.node)
+    client.second.forgotten.clear()
+    with pytest.raises(Broken, match="transaction 1 "):  # one that has added it is owed more
+        client.witness.check_end(client.node)
+
+
+def test_a_record_in_a_partition_that_was_not_added_can_be_a_part_of_no_other_transaction() -> None:
+    client = Forgetful(commits=True)
+    client.second.before = SimulatedTransaction(2, {client.PLACE})
+    with pytest.raises(Broken, match="transaction 2 before it is not visible"):
+        client.witness.check_end(client.node)
+    for before in (None, SimulatedTransaction(0, {("t", 0)})):
+        client.second.before = before
+        with pytest.raises(Broken, match="nothing was open there"):
+            client.witness.check_end(client.node)
 
 
 @mutation

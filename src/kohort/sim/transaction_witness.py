@@ -4,6 +4,10 @@ The invariants are numbered as in the specification: (1) a reader at read_commit
 nothing, offsets too; (2) the last stable offset never falls, nor passes an open transaction; (3) an answered commit
 survives any crash; (4) Prepare decides once; (5) after InitProducerId no record of an older epoch; (6) each begun
 transaction gets a marker; (7) no data without Ongoing; (9) epochs rise. And nothing hangs.
+
+A client of transaction version 1 that forgets to add a partition is owed less. Its transactions have one epoch, and
+EndTxn is answered before the markers are written: until the marker is in that partition, the transaction before is open
+there, and the record becomes a part of it, as in Kafka. What must hold then is that it shares the fate of that one.
 """
 
 from __future__ import annotations
@@ -32,6 +36,10 @@ class SimulatedTransaction:
     """Where it was told that a record is written."""
     outcome: str = "unknown"
     """`committed` and `aborted` if EndTxn was answered, `given up` if EndTxn with commit was never sent."""
+    before: SimulatedTransaction | None = None
+    """The transaction of the same producer and epoch that ended before this one began."""
+    forgotten: set[TopicPartition] = field(default_factory=set)
+    """Where it sent a record and had not added the partition."""
 
 
 class TransactionWitness:
@@ -45,8 +53,8 @@ class TransactionWitness:
         self.last_stable: dict[TopicPartition, int] = {}
         self.ends = 0
 
-    def begin(self) -> SimulatedTransaction:
-        transaction = SimulatedTransaction(len(self.transactions))
+    def begin(self, before: SimulatedTransaction | None) -> SimulatedTransaction:
+        transaction = SimulatedTransaction(len(self.transactions), before=before)
         self.transactions.append(transaction)
         return transaction
 
@@ -126,6 +134,19 @@ class TransactionWitness:
         twice = {place for place in seen if seen[place][number] > 1}
         told = f"transaction {number} ({transaction.outcome}) was written to {sorted(places)}"
         require(not twice, f"(1) {told}, and is twice in {sorted(twice)}")
+        for place in sorted(transaction.forgotten & (where | places)):
+            before = transaction.before
+            told_of_it = f"{told}, and forgot to add {place}, where it is {_visible(place in where)}"
+            require(
+                before is not None and place in before.places, f"(7) {told_of_it}: nothing was open there"
+            )
+            assert before is not None
+            is_seen = seen[place][before.number] > 0
+            require(
+                (place in where) == is_seen,
+                f"(1) {told_of_it}, and transaction {before.number} before it is {_visible(is_seen)}",
+            )
+        where, places = where - transaction.forgotten, places - transaction.forgotten
         match transaction.outcome:
             case "committed":
                 require(where >= places, f"(3) {told}, but is visible in {sorted(where)}")
@@ -135,6 +156,10 @@ class TransactionWitness:
                 require(
                     not where or where >= places, f"(1) {told}, and only a part is visible: {sorted(where)}"
                 )
+
+
+def _visible(is_seen: bool) -> str:
+    return "visible" if is_seen else "not visible"
 
 
 def visible(node: TransactionNode, place: TopicPartition) -> Counter[int]:

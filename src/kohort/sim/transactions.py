@@ -60,6 +60,8 @@ class SimulatedProducer:
         self.transactional_id, self.adds = transactional_id, adds
         self.producer = (-1, -1)
         self.sequences: dict[TopicPartition, int] = {}
+        self.last: SimulatedTransaction | None = None
+        """The last transaction with this id and epoch."""
         self.is_alive = True
         self.is_zombie = False
         """Whether another producer with its transactional id has been started."""
@@ -139,9 +141,10 @@ class SimulatedProducer:
     def _is_now(self, answer: ProducerIdAnswer) -> None:
         self.producer = (answer.producer_id, answer.producer_epoch)
         self.sequences = {}
+        self.last = None
 
     def _transaction(self) -> Generator[Any, Any, bool]:
-        transaction = self.storm.witness.begin()
+        transaction = self.last = self.storm.witness.begin(self.last)
         places = self.chance.sample(PLACES, self.chance.randint(1, len(PLACES)))
         for place in places:
             if not (yield from self._write(transaction, place)):
@@ -153,8 +156,10 @@ class SimulatedProducer:
 
     def _write(self, transaction: SimulatedTransaction, place: TopicPartition) -> Generator[Any, Any, bool]:
         producer = self.producer  # a request that comes late has what it was sent with
-        # Some clients forget to add a partition, which must be noticed.
-        if not self.adds and self.chance.random() >= self.storm.faults.stuck / 2:
+        # Some clients forget to add a partition. That is noticed, unless the transaction before is still open there.
+        if not self.adds and self.chance.random() < self.storm.faults.stuck / 2:
+            transaction.forgotten.add(place)
+        elif not self.adds:
             error = yield from self._until_known(
                 lambda done: self.node.submit(
                     AddPartitionsToTxn(done, self.transactional_id, *producer, frozenset({place}))

@@ -156,19 +156,19 @@ class ProducerStates:
         They have no sequence numbers, so only the transaction and the epoch are checked.
         """
         entry = self._producers.get(header.producer_id)
-        if not self.has_open(header.producer_id, header.producer_epoch):
-            _check_alive(header, verification)
         if entry is not None and header.producer_epoch < entry.producer_epoch:
             raise _old_epoch(entry, header)
+        if not self.has_open(header.producer_id, header.producer_epoch):
+            _check_alive(header, verification)
 
     def _check_verified(
         self, header: BatchHeader, verification: Verification | None, entry: ProducerEntry | None
     ) -> None:
         if self.has_open(header.producer_id, header.producer_epoch):
             return
-        waiting = _check_alive(header, verification)
         if entry is not None and header.producer_epoch < entry.producer_epoch:
-            return  # it has a better error
+            raise _old_epoch(entry, header)  # not that its guard is dead: what fenced it has killed that too
+        waiting = _check_alive(header, verification)
         has_state = entry is not None and bool(entry.batches)
         if waiting.adds and header.base_sequence != 0 and not has_state:
             raise _out_of_order(header, 0)
