@@ -143,6 +143,7 @@ MAY_IMPORT_WITHIN: dict[str, set[str]] = {
         "coordinator.effects",
         "coordinator.events",
         "coordinator.frozen",
+        "coordinator.history",
         "coordinator.replay",
         "coordinator.step_context",
     },

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 HISTORY_TOPIC: Final = "__kohort_group_history"
 """Where Kohort's broker keeps the entries: a record's key is the group and a slot, its value an entry as JSON."""
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 RUNNING: Final = "running"
 STABLE: Final = "Stable"
 EMPTY: Final = "Empty"
@@ -64,8 +64,8 @@ class Rebalance:
     moved: tuple[str, ...] = ()
     """Members whose assignment has changed."""
     protocol: str = CLASSIC
-    """Of a consumer group the generations are epochs of the group, `join_ms` is the time until the target was computed,
-    and `sync_ms` the time from there until all members had it."""
+    """Of a consumer or share group the generations are epochs of the group, `join_ms` is the time until the target was
+    computed, and `sync_ms` the time from there until all members had it."""
     holding: tuple[tuple[str, str, int], ...] = ()
     """Members of a consumer group that have yet to give up partitions: these, and since when."""
 

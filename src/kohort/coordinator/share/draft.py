@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kohort.coordinator.classic.rebalance import Cause
 from kohort.coordinator.effects import ShareStateWanted
+from kohort.coordinator.history import SHARE
 from kohort.coordinator.modern.group import ModernWrite, later_changes
 from kohort.coordinator.modern.state import (
     AssignmentChange,
@@ -51,7 +52,7 @@ class ShareDraft:
             history = step.history(group)
             if history.interrupted():
                 step.tell(group)
-            history.began(step.now_ms, group.group_epoch, cause.member_id, cause.reason)
+            history.began(step.now_ms, group.group_epoch, cause.member_id, cause.reason, SHARE)
             step.tell(group)
         self.add(GroupEpochChange(group.group_epoch + 1, self.topics_hash()))
 
