@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
+from kohort import Consumer as OurConsumer
+from kohort import ShareConsumer
 from kohort.client.types import TopicPartition
 from kohort.testing import Kafka
 
@@ -211,3 +213,41 @@ def test_a_commit_that_fails_is_heard_of(kafka: Kafka, join: Join) -> None:
         consumer.commit(asynchronous=False)
     assert fault.hits == 1
     assert kafka.committed("g", "orders") == {}
+
+
+def test_a_group_of_the_new_protocol_is_a_group_like_any_other(kafka: Kafka) -> None:
+    kafka.create_topic("orders", partitions=3)
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g", "group.protocol": "consumer"}
+    one, two = (OurConsumer(settings, client_id=name) for name in ("one", "two"))
+    with one, two:
+        for consumer in (one, two):
+            consumer.subscribe(["orders"])
+        poll_until_stable(kafka, one, two)
+        group = kafka.group("g")
+        assert (group.type, group.state, group.protocol, group.leader) == (
+            "consumer",
+            "Stable",
+            "uniform",
+            None,
+        )
+        assert [view.id for view in kafka.groups()] == ["g"]
+        given = [partition for member in group.members for partition in member.assignment]
+        assert sorted(given) == [TopicPartition("orders", n) for n in range(3)]
+        before = group.generation
+        kafka.kill_member("two")
+        poll_until_stable(kafka, one, two)
+        assert group.generation > before
+        assert any("session expired" in rebalance.sentence() for rebalance in group.why())
+    group.wait_empty(timeout=10)
+
+
+def test_a_share_group_shows_its_members(kafka: Kafka) -> None:
+    kafka.create_topic("jobs", partitions=1)
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g"}
+    with ShareConsumer(settings, client_id="one") as one, ShareConsumer(settings, client_id="two") as two:
+        for consumer in (one, two):
+            consumer.subscribe(["jobs"])
+        poll_until_stable(kafka, one, two)
+        group = kafka.group("g")
+        assert (group.type, group.state) == ("share", "Stable")
+        assert {member.client_id for member in group.members} == {"one", "two"}

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from kohort.broker.broker import Broker
 from kohort.client.group.consumer_protocol import decode_assignment
 from kohort.client.types import TopicPartition
 from kohort.coordinator.classic import group as core
 from kohort.coordinator.classic.state import GroupState
+from kohort.coordinator.consumer.group import ConsumerGroup
+from kohort.coordinator.consumer.state import ConsumerMember
 from kohort.coordinator.events import RebalanceAsked, SessionEnded
-from kohort.coordinator.history import Rebalance
+from kohort.coordinator.history import CLASSIC, CONSUMER, SHARE, Rebalance
 from kohort.coordinator.settings import partition_for
 from kohort.coordinator.shard import Shard
+from kohort.coordinator.share.group import ShareGroup
 from kohort.settings import nearest
 from kohort.testing.waiting import wait_until, wait_until_async
 from kohort.wire.consumer_protocol import BadConsumerProtocol
 
 if TYPE_CHECKING:
     from kohort.testing.kafka import Kafka
-
-T = TypeVar("T")
 
 
 class MemberView(NamedTuple):
@@ -32,6 +32,22 @@ class MemberView(NamedTuple):
     host: str
     assignment: tuple[TopicPartition, ...]
     group_instance_id: str | None = None
+
+
+class GroupSnapshot(NamedTuple):
+    """A group of any type at one moment."""
+
+    group_id: str
+    type: str
+    state: str
+    members: tuple[MemberView, ...] = ()
+    generation: int = -1
+    leader: str | None = None
+    protocol: str | None = None
+    is_settled: bool = False
+    """Whether it is Stable, and no member waits for its assignment."""
+    is_empty: bool = True
+    """Whether it has no members, and nobody is about to join."""
 
 
 class GroupView:
@@ -45,27 +61,37 @@ class GroupView:
         return f"<group {self.id!r}>"
 
     @property
+    def type(self) -> str:
+        """The protocol that its members use: classic, consumer (KIP-848) or share."""
+        return self._now().type
+
+    @property
     def state(self) -> str:
-        """Empty, PreparingRebalance, CompletingRebalance, Stable or Dead, as Kafka's tools print it."""
-        return self._ask(lambda group: group.state.value, GroupState.DEAD.value)
+        """The state as Kafka's tools print it.
+
+        Empty, Stable or Dead; a classic group may be PreparingRebalance or CompletingRebalance, a consumer group
+        Assigning or Reconciling.
+        """
+        return self._now().state
 
     @property
     def members(self) -> list[MemberView]:
-        return self._ask(lambda group: [_member(m) for m in group.members.values()], [])
+        return list(self._now().members)
 
     @property
     def generation(self) -> int:
-        return self._ask(lambda group: group.generation_id, -1)
+        """The generation of a classic group, the epoch of any other."""
+        return self._now().generation
 
     @property
     def leader(self) -> str | None:
-        """The id of the member that assigns the partitions."""
-        return self._ask(lambda group: group.leader_id, None)
+        """The id of the member that assigns the partitions; None if the broker does."""
+        return self._now().leader
 
     @property
     def protocol(self) -> str | None:
-        """The name of the assignor that the members agreed on."""
-        return self._ask(lambda group: group.protocol_name, None)
+        """The name of the assignor: of the one that the members agreed on, if the group is classic."""
+        return self._now().protocol
 
     def committed(self) -> dict[TopicPartition, int]:
         """Returns the committed offset of each partition that has one."""
@@ -112,14 +138,12 @@ class GroupView:
         await wait_until_async(lambda: not self._has_members(), timeout, lambda: self._is_not(0, timeout))
 
     def _has_members(self) -> bool:
-        return self._ask(lambda g: bool(g.members or g.pending_joins) or g.state not in _AT_REST, False)
+        return not self._now().is_empty
 
     def _is_stable(self, members: int | None) -> bool:
-        def stable(group: core.Group) -> bool:
-            enough = bool(group.members) if members is None else len(group.members) == members
-            return group.state is GroupState.STABLE and enough and not group.pending_syncs
-
-        return self._ask(stable, False)
+        now = self._now()
+        enough = bool(now.members) if members is None else len(now.members) == members
+        return now.is_settled and enough
 
     def _is_not(self, members: int | None, timeout: float) -> str:
         wanted = "Stable" if members is None else f"Stable with {members} members" if members else "empty"
@@ -130,13 +154,9 @@ class GroupView:
             f"What happened last:\n  {history}"
         )
 
-    def _ask(self, question: Callable[[core.Group], T], otherwise: T) -> T:
-        def answer(broker: Broker) -> T:
-            found = shard_of(broker, self.id)
-            group = found.groups.get(self.id) if found is not None else None
-            return question(group) if group is not None else otherwise
-
-        return self._kafka.on_broker(answer)
+    def _now(self) -> GroupSnapshot:
+        dead = GroupSnapshot(self.id, CLASSIC, GroupState.DEAD.value)
+        return self._kafka.on_broker(lambda broker: all_groups(broker).get(self.id, dead))
 
 
 _AT_REST = (GroupState.EMPTY, GroupState.DEAD)
@@ -150,10 +170,19 @@ def shard_of(broker: Broker, group_id: str) -> Shard | None:
     return shards[partition_for(group_id, len(shards))]
 
 
-def all_groups(broker: Broker) -> dict[str, core.Group]:
+def all_groups(broker: Broker) -> dict[str, GroupSnapshot]:
+    """Returns the groups of all types, as their coordinator has them now; on the broker's thread."""
     if not broker.has_groups:
         return {}
-    return {group_id: g for shard in broker.groups.runtime.shards for group_id, g in shard.groups.items()}
+    found: dict[str, GroupSnapshot] = {}
+    for shard in broker.groups.runtime.shards:
+        found |= {group_id: _classic(group) for group_id, group in shard.groups.items()}
+        for group_id, group in shard.consumer_groups.items():
+            assignor = group.preferred_assignor() or shard.settings.group_consumer_assignors[0]
+            found[group_id] = _modern(broker, CONSUMER, group, assignor)
+        for group_id, share_group in shard.share_groups.items():
+            found[group_id] = _modern(broker, SHARE, share_group, "simple")
+    return found
 
 
 def ask_to_rebalance(broker: Broker, group_id: str, reason: str) -> None:
@@ -167,15 +196,15 @@ def ask_to_rebalance(broker: Broker, group_id: str, reason: str) -> None:
 
 def end_session(broker: Broker, name: str) -> None:
     """Ends the session of the member of this id or other name; on the broker's thread. ValueError lists the members."""
-    everyone = [(group, member) for group in all_groups(broker).values() for member in group.members.values()]
-    found = [(group, member) for group, member in everyone if member.member_id == name]
+    everyone = [(group, member) for group in all_groups(broker).values() for member in group.members]
+    found = [(group, member) for group, member in everyone if member.id == name]
     found = found or [(g, m) for g, m in everyone if name in (m.group_instance_id, m.client_id)]
     if len(found) != 1:
-        ids = ", ".join(member.member_id for _, member in found or everyone) or "nobody at all"
+        ids = ", ".join(member.id for _, member in found or everyone) or "nobody at all"
         many = f"{len(found)} members are" if found else "no member is"
         raise ValueError(f"{many} called {name!r}; there is {ids}")
     group, member = found[0]
-    _happens(broker, group.group_id, SessionEnded(group.group_id, member.member_id))
+    _happens(broker, group.group_id, SessionEnded(group.group_id, member.id))
 
 
 def _happens(broker: Broker, group_id: str, event: RebalanceAsked | SessionEnded) -> None:
@@ -199,10 +228,49 @@ def _lag(broker: Broker, group_id: str) -> dict[TopicPartition, int]:
     return lag
 
 
+def _classic(group: core.Group) -> GroupSnapshot:
+    members = tuple(map(_member, group.members.values()))
+    is_settled = group.state is GroupState.STABLE and not group.pending_syncs
+    is_empty = not (group.members or group.pending_joins) and group.state in _AT_REST
+    agreed = (group.generation_id, group.leader_id, group.protocol_name)
+    return GroupSnapshot(group.group_id, CLASSIC, group.state.value, members, *agreed, is_settled, is_empty)
+
+
 def _member(member: core.Member) -> MemberView:
     host = member.client_host.removeprefix("/")
     assignment = assigned_partitions(member.assignment)
     return MemberView(member.member_id, member.client_id, host, assignment, member.group_instance_id)
+
+
+def _modern(
+    broker: Broker, group_type: str, group: ConsumerGroup | ShareGroup, assignor: str
+) -> GroupSnapshot:
+    state = group.state_name()
+    members = []
+    for member in group.members.values():
+        partitions = tuple(
+            TopicPartition(topic.name, partition)
+            for topic_id, assigned in member.assigned.items()
+            if (topic := broker.store.topics_by_id.get(topic_id)) is not None
+            for partition in assigned
+        )
+        instance_id = member.instance_id if isinstance(member, ConsumerMember) else None
+        host = member.client_host.removeprefix("/")
+        members.append(
+            MemberView(member.member_id, member.client_id, host, tuple(sorted(partitions)), instance_id)
+        )
+    is_settled = state == "Stable" and not group.refresh_due
+    return GroupSnapshot(
+        group.group_id,
+        group_type,
+        state,
+        tuple(members),
+        group.group_epoch,
+        None,
+        assignor,
+        is_settled,
+        not members,
+    )
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:

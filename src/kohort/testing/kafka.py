@@ -33,8 +33,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # The records of a test may have any timestamp, so they expire only in topics that set retention.ms.
-# One partition is enough for the groups of a test.
-_DEFAULTS = {"log.retention.ms": "-1", "offsets.topic.num.partitions": "1"}
+# One partition is enough for the groups of a test. Members of KIP-848 and share groups hear of changes by heartbeats,
+# whose interval the broker says: by default 5 s, which would be the time that a test takes.
+_DEFAULTS = {
+    "log.retention.ms": "-1",
+    "offsets.topic.num.partitions": "1",
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "50",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.share.min.heartbeat.interval.ms": "50",
+    "group.share.heartbeat.interval.ms": "50",
+    "group.share.min.session.timeout.ms": "1000",
+    "group.share.assignment.interval.ms": "0",
+}
 _PORTS = range(15_000, 32_000)
 _ATTEMPTS = 50
 _LONGEST_S = 60.0  # A call that takes longer raises TimeoutError: the broker's thread has ended or is stuck.
