@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import struct
 import time
+from typing import Any
 
 from benchmarks.load import Connection, Refused, request, string
+from kohort.wire.compiler.compile import codec
+from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = 8, 9, 10, 11, 12, 13, 14
+CONSUMER_HEARTBEAT = 68
 NOT_YET = {3, 14, 15, 16}  # until the topic and the coordinator are there
 MEMBER_ID_REQUIRED, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS = 79, 22, 27
 NULL = struct.pack(">h", -1)
@@ -140,3 +144,37 @@ class Joined:
     def _text(self, at: int) -> tuple[str, int]:
         size = max(struct.unpack_from(">h", self._raw, at)[0], 0)
         return self._raw[at + 2 : at + 2 + size].decode(), at + 2 + size
+
+
+# --- KIP-848: the bytes come from the codec, because these frames are made once ---
+
+_MEMBER_ID = "bench-member"  # the same in every group, so that all answers have the same bytes
+
+
+def consumer_heartbeat_frame(group: str, epoch: int, owned: dict[bytes, list[int]] | None = None) -> bytes:
+    """A ConsumerGroupHeartbeat v0 with nothing but its epoch, or with all that a member says when it joins."""
+    message = ConsumerGroupHeartbeatRequest(group, _MEMBER_ID, epoch)
+    if owned is not None:
+        message.rebalance_timeout_ms, message.subscribed_topic_names = 60_000, [TOPIC]
+        message.topic_partitions = [TopicPartitions(*each) for each in owned.items()]
+    body = b"".join(map(bytes, codec(CONSUMER_HEARTBEAT, 0).encode_request(message)))
+    return request(CONSUMER_HEARTBEAT, 0, b"\0" + body)
+
+
+def join_consumer_group(connection: Connection, group: str) -> int:
+    """The only member of a new group, with its partitions acknowledged: its epoch."""
+    epoch, owned, end = 0, dict[bytes, list[int]](), time.monotonic() + 60
+    while time.monotonic() < end:
+        got = connection.call(consumer_heartbeat_frame(group, epoch, owned))
+        answer: Any = codec(CONSUMER_HEARTBEAT, 0).decode_response(memoryview(got), 1)
+        if answer.error_code in NOT_YET:
+            time.sleep(0.02)
+            continue
+        if answer.error_code:
+            raise Refused(f"ConsumerGroupHeartbeat answered {answer.error_code}")
+        given = {each.topic_id: each.partitions for each in answer.assignment.topic_partitions}
+        if given and given == owned and epoch == answer.member_epoch:
+            return epoch
+        epoch, owned = answer.member_epoch, given
+        time.sleep(0.05)
+    raise Refused("no assignment in 60 s")

@@ -1,8 +1,8 @@
 """Load for the group side of a broker, in a process of its own: heartbeats, commits, rebalances.
 
-`python -m benchmarks.group_load heartbeat|commit|rebalance|idle|fill --address … --pid …` prints one JSON line. Frames
-are encoded before the clock starts, answers of a fixed size are compared with the one that is expected, and one thread
-serves all connections through epoll.
+`python -m benchmarks.group_load heartbeat|consumer_heartbeat|commit|rebalance|idle|fill --address … --pid …` prints
+one JSON line. Frames are encoded before the clock starts, answers of a fixed size are compared with the one that is
+expected, and one thread serves all connections through epoll.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ from benchmarks.group_frames import (
     commit_answer,
     commit_frame,
     commit_once,
+    consumer_heartbeat_frame,
     find_coordinator,
     generation_at,
     heartbeat_frame,
     join_alone,
+    join_consumer_group,
     join_frame,
     leave_frame,
     sync_frame,
@@ -81,6 +83,28 @@ def heartbeat(plan: Plan) -> dict[str, float]:
         answer = blob(struct.pack(">iih", 7, 0, 0))
         callers.append(Caller(connection, [heartbeat_frame(group, generation, member_id)], answer))
         leaves.append(leave_frame(group, [member_id]))
+    figures = back_and_forth(plan, callers)
+    for caller, frame in zip(callers, leaves, strict=True):
+        caller.connection.sock.setblocking(True)
+        caller.connection.call(frame)
+    return figures
+
+
+def consumer_heartbeat(plan: Plan) -> dict[str, float]:
+    """Heartbeats of KIP-848 that change nothing: each member has joined, and has acknowledged its partitions."""
+    callers, leaves = [], []
+    for i in range(plan.connections):
+        group, connection = f"beat-848-{os.getpid()}-{i}", Connection(plan.address)
+        if not i:
+            create_topics(connection, {TOPIC: plan.partitions})
+        find_coordinator(connection, group)
+        epoch = join_consumer_group(connection, group)
+        plain = consumer_heartbeat_frame(group, epoch)
+        answer = connection.call(plain)
+        callers.append(Caller(connection, [plain], blob(struct.pack(">i", 7) + answer)))
+        leaves.append(consumer_heartbeat_frame(group, -1))
+    if len({caller.expected for caller in callers}) > 1:
+        raise Refused("members that have settled get different answers")
     figures = back_and_forth(plan, callers)
     for caller, frame in zip(callers, leaves, strict=True):
         caller.connection.sock.setblocking(True)
@@ -356,7 +380,14 @@ def _cpu_s(pid: int) -> float:
     return sum(cpu_of(each) for each in family(pid)) if pid else 0.0
 
 
-MODES = {"heartbeat": heartbeat, "commit": commit, "rebalance": rebalance, "idle": idle, "fill": fill}
+MODES = {
+    "heartbeat": heartbeat,
+    "consumer_heartbeat": consumer_heartbeat,
+    "commit": commit,
+    "rebalance": rebalance,
+    "idle": idle,
+    "fill": fill,
+}
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from benchmarks import group_frames, load, targets
 from benchmarks.rows import Run, loaded, running
 from benchmarks.targets import Target
 
-ROWS = ("heartbeat", "commit", "rebalance", "big_group", "idle_groups", "reload")
+ROWS = ("heartbeat", "consumer_heartbeat", "commit", "rebalance", "big_group", "idle_groups", "reload")
 _NO_DELAY = "group.initial.rebalance.delay.ms=0"
 BIG, IDLE_S = 5000, 5.0
 _SETTLED_S = 1.0  # the upkeep of a broker has looked at everything once
@@ -23,7 +23,7 @@ def measure(run: Run) -> None:
     # 5,000 members each have a connection; the brokers inherit the limit.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    if run.wants("heartbeat", "commit", "rebalance", "big_group"):
+    if run.wants("heartbeat", "consumer_heartbeat", "commit", "rebalance", "big_group"):
         side_by_side(run)
     if "kohort" in run.who and run.wants("idle_groups"):
         with run.guarded("idle groups"):
@@ -61,7 +61,7 @@ def side_by_side(run: Run) -> None:
                 brokers.append(stack.enter_context(running(start(name, run.work / f"groups-{name}"))))
         run.say(f"groups: warming up {', '.join(target.name for target in brokers)}")
         for round_number in range(run.rounds + 1):
-            for row in ("heartbeat", "commit", "rebalance"):
+            for row in ("heartbeat", "consumer_heartbeat", "commit", "rebalance"):
                 for target in brokers if run.wants(row) else ():
                     with run.guarded(f"{row} on {target.name}"):
                         _one(run, row, target, round_number)

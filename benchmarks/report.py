@@ -70,6 +70,8 @@ FIGURES = (
 GROUP_FIGURES = (
     Figure("heartbeat_per_s", "kohort-os", "heartbeats", "1/s", 1.2, True),
     Figure("heartbeat_cpu_us", "kohort-os", "heartbeats", "CPU µs each", 0.6),
+    Figure("consumer_heartbeat_per_s", "kohort-os", "heartbeats of KIP-848", "1/s", 1.2, True),
+    Figure("consumer_heartbeat_cpu_us", "kohort-os", "heartbeats of KIP-848", "CPU µs each", 0.6),
     Figure("commit_per_s", "kohort-os", "commits of 10 partitions, os", "1/s", 1.2, True),
     Figure("commit_cpu_us", "kohort-os", "commits of 10 partitions, os", "CPU µs each"),
     Figure("commit_per_s", "kohort-disk", "commits of 10 partitions, disk", "1/s", 0.7, True),
@@ -137,6 +139,7 @@ _GROUP_NOTES = (
     "- Both brokers with group.initial.rebalance.delay.ms=0; Kafka's `__consumer_offsets` is not synced, so `disk` "
     "does more than it.",
     "- heartbeats: Heartbeat v3, 16 groups of one member, each on its own connection with one request in flight.",
+    "- heartbeats of KIP-848: ConsumerGroupHeartbeat v0 of members that have settled, otherwise as heartbeats.",
     "- commits: OffsetCommit v7 of 10 partitions, generation −1, 16 groups and connections, one in flight on each.",
     "- 500 members rejoin: one group, each member on its own connection, JoinGroup v5 with changed metadata until all "
     "have a SyncGroup v3 answer; each figure a median of 5. 5,000 members once; from nothing means no member ids yet.",
