@@ -103,8 +103,6 @@ def consumer_heartbeat(plan: Plan) -> dict[str, float]:
         answer = connection.call(plain)
         callers.append(Caller(connection, [plain], blob(struct.pack(">i", 7) + answer)))
         leaves.append(consumer_heartbeat_frame(group, -1))
-    if len({caller.expected for caller in callers}) > 1:
-        raise Refused("members that have settled get different answers")
     figures = back_and_forth(plan, callers)
     for caller, frame in zip(callers, leaves, strict=True):
         caller.connection.sock.setblocking(True)
